@@ -1,5 +1,5 @@
-/* check.h: shared by the files of check_adam: the variants, random numbers, formats, and comparison
- * of bits. One thread. */
+/* check.h: declarations that the files of check_adam share: the variants, random numbers, formats,
+ * and comparison of bits. One thread. */
 #ifndef TESTS_ADAM_CHECK_H
 #define TESTS_ADAM_CHECK_H
 
@@ -10,35 +10,35 @@
 
 enum {
     CHECK_VARIANTS = 4,
-    CHECK_ROOM = 1024,    /* elements of an array under test, including what surrounds it */
-    CHECK_SIZE_MAX = 260, /* all sizes up to this one */
+    CHECK_ROOM = 1024,    /* elements of an array under test, including those around it */
+    CHECK_SIZE_MAX = 260, /* the largest tested size; all smaller ones are tested, too */
 };
 
 struct check_variant {
     const char *name;
-    unsigned mask; /* the instructions that it may use (enum core_cpu_flag) */
+    unsigned mask; /* the instructions that the variant may use (enum core_cpu_flag) */
 };
 
-/* An additional line verifies and benchmarks another variant. */
+/* Every variant that is verified and benchmarked has a line here. */
 extern const struct check_variant check_variants[CHECK_VARIANTS];
-/* Returns whether this machine can run it. */
+/* Returns whether this machine can run the variant. */
 bool check_present(const struct check_variant *variant);
 
 /* The step between checked sizes; set by CHECK_ADAM_STEP on emulated machines. */
 extern uint64_t check_size_step;
-/* If set: no numbers that could overflow. Overflow gives NaN, whose sign differs between
- * machines. */
+/* If set, no number can overflow. Overflow gives NaN, whose sign differs between machines. */
 extern bool check_small_only;
 
 uint32_t check_random_word(void);
-/* Mostly ordinary numbers over 40 binades; sometimes the limits of the format. */
+/* Writes mostly ordinary numbers over 40 binades, and sometimes the limits of the format. */
 float check_random_float(bool with_bad);
 
-/* Equal bits, except that all NaN are equal; CHECK_ROOM numbers, or as many codes. */
+/* Returns whether all bits are equal, where all NaN count as equal. Compares CHECK_ROOM numbers, or
+ * the same number of codes. */
 void check_floats(const char *what, const float *a, const float *b, uint64_t count);
 void check_numbers(const char *what, enum core_update_type type, const void *a, const void *b);
 
-/* In check_norm.c: the tile sums over all variants, types, sizes and alignments. */
+/* Checks the tile sums of all variants, types, sizes and alignments. */
 void check_norms(void);
 
 /* Prints nanoseconds per element for every rule, format and variant, on one thread. */

@@ -83,7 +83,7 @@ static struct adam_arrays window(struct room *room, const struct adam_options *o
     };
 }
 
-/* Equal bits, except that all NaN are equal. */
+/* Returns whether all bits are equal, where all NaN count as equal. */
 static void check_rooms(const char *what, const struct adam_options *o, const struct room *a,
                         const struct room *b)
 {
@@ -98,7 +98,7 @@ static void check_rooms(const char *what, const struct adam_options *o, const st
     check_memory(a->lo16, b->lo16, sizeof a->lo16);
 }
 
-/* Clears the codes of blocks whose scale is not finite, in `x` and `y` alike. */
+/* Clears the codes of blocks whose scale is not finite, both in `x` and in `y`. */
 static void drop_codes(const float *scale, uint8_t *x, uint8_t *y, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -162,9 +162,9 @@ static void verify_rule(enum core_update_rule rule)
     }
 }
 
-/* Each rule: four weight formats x three of gradients x three of moments, sizes 0 to 260 at
- * changing alignments (all of AdamW, every fifth of the others), in every variant, equals the
- * reference. */
+/* Checks every rule in every variant against the reference: four weight formats x three of
+ * gradients x three of moments, sizes 0 to 260 at changing alignments (all sizes for AdamW, every
+ * fifth for the other rules). */
 static void update_adam(void)
 {
     verify_rule(CORE_UPDATE_ADAM);
@@ -209,7 +209,7 @@ static uint64_t digest_add(uint64_t digest, const void *data, size_t bytes)
     return digest;
 }
 
-/* One hash over all rules and formats. */
+/* Prints one hash over all rules and formats. */
 static int digest(void)
 {
     static struct room room;

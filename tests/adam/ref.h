@@ -1,5 +1,5 @@
-/* ref.h: the optimizer element by element, as docs/optimizers.md defines it: the reference for
- * every variant. Slow and simple; shares no code with cpu_adam. */
+/* ref.h: the optimizer element by element, as docs/optimizers.md defines it. It is the reference
+ * for every variant, slow and simple, and shares no code with cpu_adam. */
 #ifndef TESTS_ADAM_REF_H
 #define TESTS_ADAM_REF_H
 
@@ -9,11 +9,11 @@
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 
-/* The n-th combination of formats for a rule; one group, step 3. */
+/* Returns the n-th combination of formats for a rule, with one group at step 3. */
 enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
 struct adam_options ref_options(enum core_update_rule rule, int n);
 
-/* Decodes the values of begin .. end - 1. */
+/* Decodes the values begin to end - 1. */
 void ref_read(const struct adam_options *options, const struct adam_arrays *arrays,
               enum adam_value value, uint64_t begin, uint64_t end, float *out);
 

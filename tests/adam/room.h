@@ -17,10 +17,10 @@ struct room {
     float v_scale[ROOM_COUNT / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
-/* lr 1e-2, decay 0.01, step 1. */
+/* The group has lr 1e-2, decay 0.01, and is at step 1. */
 extern const struct adam_group room_group;
 
-/* Weights in [-1/2, 1/2], small gradients, zero moments. */
+/* Fills the room with weights in [-1/2, 1/2], small gradients and zero moments. */
 void room_fill(struct room *room, const struct adam_options *options);
 struct adam_arrays room_arrays(struct room *room);
 /* AdamW on split masters with bf16 gradients. */

@@ -1,5 +1,6 @@
-/* Proves that creating an optimizer succeeds or fails cleanly if memory is short, and that nothing
- * is allocated afterwards: not by steps over windows, by new scalars or by loading state. */
+/* Proves that if memory is short, creating an optimizer either succeeds or fails with a message and
+ * frees everything. Proves also that nothing is allocated afterwards: not by steps over windows, by
+ * new scalars or by loading state. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ static enum core_update_type moments;
 static unsigned steps;
 static bool with_team;
 
-/* One optimizer; each of the `steps` steps works on two windows. */
+/* Creates one optimizer and takes `steps` steps, each on two windows. */
 static int life(void)
 {
     static float state[1024];
@@ -44,7 +45,8 @@ static int life(void)
     return rc;
 }
 
-/* Each allocation fails once. Then forty steps must make as many allocations as none. */
+/* Each allocation fails once. Afterwards forty steps must make no more allocations than zero
+ * steps. */
 static void nothing_after_create(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
@@ -55,7 +57,7 @@ static void nothing_after_create(void)
         moments = types[n % 3];
         with_team = n >= 3;
         steps = 1;
-        check_int(life(), ==, 0); /* fills caches that stay */
+        check_int(life(), ==, 0); /* fills caches that remain */
         steps = 0;
         const unsigned before = test_fail_nth(life);
         steps = 40;

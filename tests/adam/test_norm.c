@@ -32,8 +32,8 @@ static double sum_of_squares(const void *array, enum core_update_type type, uint
     return sum;
 }
 
-/* Parts may begin anywhere: one after another without a gap, across a tile and inside of groups, they have the same sums
- * in one call for all tiles and in one for each. */
+/* Parts may begin anywhere: one after another without a gap, across a tile, and inside groups. They
+ * have the same sums in one call for all tiles as in one call for each tile. */
 static void packed_parts(void)
 {
     static const uint64_t counts[] = {1, 3, 256, 65274, 5, 70000, 513};
@@ -67,8 +67,8 @@ static void packed_parts(void)
     }
 }
 
-/* An array whose parts are in other places, with zeros between them, has the sums that it has in one
- * place. */
+/* An array whose parts are in different places, with zeros between them, has the same sums as in
+ * one place. */
 static void parts_have_the_sums_of_the_whole(void)
 {
     static const struct {

@@ -37,7 +37,7 @@ static void make_inputs(void)
 /* The largest magnitude that each weight had during the last run_ours. */
 static double way[COUNT];
 
-/* Runs 1,000 steps with fp32 moments; `end` gets the weights. */
+/* Runs 1,000 steps with fp32 moments and writes the final weights to `end`. */
 static void run_ours(enum core_update_rule rule, enum core_update_master master,
                      struct adam_group group, float *end)
 {
@@ -100,17 +100,17 @@ static double difference(enum core_update_rule rule, struct adam_group group,
     return worst;
 }
 
-/* torch rounds 1 - lr x decay to fp32: at lr x decay = 1e-5 that changes the decay by up to 0.3
- * %. */
+/* torch rounds 1 - lr x decay to fp32, which changes the decay by up to 0.3 % at lr x decay =
+ * 1e-5. */
 static double decay_of_torch(const struct adam_group *group)
 {
     return (1.0 - (double)(float)(1.0 - group->lr * group->decay)) / group->lr;
 }
 
-/* From the same start and gradients we end within 1e-5 of torch, in fp32 and in float64. If fp32
- * cannot hold 1 - lr x decay, fp32 torch ends 2e-5 away from float64 torch and so from us; with the
- * decay that torch rounded to, we end within 1e-5 of it. DeepSpeed computes 1 - beta from a rounded
- * beta: within 1e-4. */
+/* From the same start and gradients, our weights end within 1e-5 of torch's, in fp32 and in
+ * float64. If fp32 cannot hold 1 - lr x decay, torch in fp32 ends 2e-5 away from torch in float64,
+ * and so from our weights; with the decay to which torch rounded, our weights end within 1e-5.
+ * DeepSpeed computes 1 - beta from a rounded beta, and our weights end within 1e-4. */
 static void peers_agree(void)
 {
     char path[512];
@@ -175,9 +175,10 @@ static double ulp_of(double x)
     return (double)(nextafterf((float)fabs(x), INFINITY) - (float)fabs(x));
 }
 
-/* 1,000 steps of AdamW against float64, in ulp of the largest magnitude that each weight had. The
- * bound comes from a run in double that rounds only the stored master to fp32: our largest error is
- * at most 2 ulp above its largest error, our mean at most a twentieth above its mean. */
+/* 1,000 steps of AdamW are compared with float64, in ulp of the largest magnitude that each weight
+ * had. The bound comes from a run in double that rounds only the stored master to fp32. Our largest
+ * error is at most 2 ulp above the largest error of that run, and our mean error at most a
+ * twentieth above its mean. */
 static void master_is_as_good_as_fp32(void)
 {
     const struct adam_group group = {.lr = 1e-3,

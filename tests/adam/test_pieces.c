@@ -1,6 +1,6 @@
 /* Proves that the launches of a step for a device are together exactly that step: in order, without
- * a gap, cut only where the group changes, each with the scalars of its group. Done one by one they
- * leave the bits of adam_step(). A block of 8-bit moments that two groups share is refused. */
+ * a gap, cut only where the group changes, each with the scalars of its group. Run one by one, they
+ * give the bits of adam_step(). A block of 8-bit moments that two groups share is refused. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { BEGIN = 512, END = 60001 };
 
-/* The first two runs have the same group; an empty run is between them. */
+/* The first two runs have the same group, and an empty run follows them. */
 static const struct adam_run runs[] = {
     {1000, 0}, {3000, 0}, {3000, 1}, {40000, 1}, {ROOM_COUNT, 0}};
 static const uint64_t borders[] = {3000, 40000, END};
@@ -30,13 +30,13 @@ static void set_groups(struct adam_options *options, struct adam_group groups[2]
 
 struct taken {
     const struct adam_options *options;
-    struct adam *alone[2]; /* with one group each, over the same array */
+    struct adam *alone[2]; /* each with one group, over the same array */
     unsigned count;
     uint64_t at;
     unsigned end_after; /* number of launches after which `take` fails; 0: never */
 };
 
-/* Runs a launch on the CPU: only its window, with an optimizer of only its group. */
+/* Runs a launch on the CPU, limited to its window, with an optimizer that has only its group. */
 static int take(void *context, const struct core_update_args *piece)
 {
     struct taken *taken = context;

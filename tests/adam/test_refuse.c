@@ -46,7 +46,7 @@ static void refuse_group(struct adam_group group, const char *word)
     adam_destroy(adam);
 }
 
-/* Invalid scalars are refused by name, and the old ones stay. */
+/* Invalid scalars are refused by name, and the old scalars stay. */
 static void bad_scalars_are_refused(void)
 {
     struct adam_group group = room_group;
@@ -88,7 +88,7 @@ static void bad_scalars_are_refused(void)
 }
 
 #if defined(__x86_64__)
-/* Runs in a child process; returns how many calls did not give the expected result. */
+/* Runs in a child process; returns the number of calls that did not give the expected result. */
 static int refused_under_traps(void *argument)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);

@@ -1,5 +1,5 @@
-/* Proves that the split master is lossless: all 2^32 fp32 patterns, split by the definition, come
- * back from the pass unchanged, in both halves; NaN becomes canonical. The pass restores each
+/* Proves that the split master is lossless: all 2^32 fp32 patterns are split by the definition and
+ * come back from the pass unchanged in both halves; NaN becomes canonical. The pass restores each
  * number from its halves, so no two patterns have the same halves. */
 #include <stdlib.h>
 
@@ -109,20 +109,20 @@ static void sweep(unsigned cpu_without, int stride)
     check_int(all.wrong, ==, 0);
 }
 
-/* All patterns in the best variant; adam_state_write() gets one chunk of 16. */
+/* Checks all patterns in the best variant; adam_state_write() gets a sixteenth of them. */
 static void every_pattern(void)
 {
     sweep(0, STRIDE);
 }
 
-/* A part of every binade, in each of the slower variants. */
+/* Checks a part of every binade in each of the slower variants. */
 static void slower_variants(void)
 {
     sweep(CORE_CPU_AVX512, 61 * STRIDE);
     sweep(CORE_CPU_ALL, 61 * STRIDE);
 }
 
-/* The working weight is the master rounded half away from zero. */
+/* The working weight is the master rounded to nearest, with ties away from zero. */
 static void working_weight_is_rounded(void)
 {
     const uint32_t patterns[] = {0x3f808000, 0x3f807fff, 0xbf808000, 0x7f7f8000,

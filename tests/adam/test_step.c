@@ -1,5 +1,6 @@
-/* Proves that a step does not depend on how it is cut, on threads, groups of equal scalars or the
- * processor's mode, that numbers of 16 bits are converted exactly, and that state can be read and written back. */
+/* Proves that a step does not depend on its cuts, on threads, groups of equal scalars or the
+ * processor's mode. Proves also that numbers of 16 bits are converted exactly, and that state can
+ * be read and written back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,7 +16,7 @@
 static struct room ours;
 static struct room theirs;
 
-/* Three steps, each cut at `cuts` (ends in ROOM_COUNT). */
+/* Takes three steps, each cut at `cuts` (ends in ROOM_COUNT). */
 static void run_cut(const struct adam_options *options, struct room *room, const uint64_t *cuts)
 {
     struct adam *adam = room_adam(options);
@@ -39,7 +40,7 @@ static void run_cut(const struct adam_options *options, struct room *room, const
 static const enum core_update_type moment_types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
                                                      CORE_UPDATE_Q8};
 
-/* One call, many odd pieces, and pieces with windows of their own give the same bits. */
+/* One call, many odd pieces, and pieces with separate windows give the same bits. */
 static void cuts_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -53,7 +54,7 @@ static void cuts_change_nothing(void)
     }
 }
 
-/* A window that holds only a part of the arrays gives the same result as the whole. */
+/* A window that contains only a part of the arrays gives the same result as the whole arrays. */
 static void windows_change_nothing(void)
 {
     for (size_t t = 0; t < 3; t++) {
@@ -82,7 +83,7 @@ static void windows_change_nothing(void)
     }
 }
 
-/* Teams of 1, 3 and 64 threads compute the same as the caller alone. */
+/* Teams of 1, 3 and 64 threads give the same bits as the caller alone. */
 static void teams_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -145,7 +146,7 @@ static void groups_are_their_own(void)
     adam_destroy(adam);
 }
 
-/* A thread that flushes denormals to zero gets the same bits and keeps its mode. */
+/* A thread that flushes denormals to zero gets the same bits, and its mode does not change. */
 static void mode_changes_nothing(void)
 {
 #if defined(__x86_64__)
@@ -172,8 +173,8 @@ static void mode_changes_nothing(void)
 #endif
 }
 
-/* A gradient that is not finite shows in the norm and in the flags of the step; the norm itself
- * writes to none of the arrays. */
+/* The norm and the flags of a step report a gradient that is not finite. The norm itself writes to
+ * none of the arrays. */
 static void nonfinite_is_reported(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -203,7 +204,8 @@ static void nonfinite_is_reported(void)
     adam_destroy(adam);
 }
 
-/* A weight that is NaN with any payload has one pattern after a step, by its sign. */
+/* After a step, a weight that is NaN with any payload has one of two patterns, depending on its
+ * sign. */
 static void nan_has_one_pattern(void)
 {
     static const uint64_t places[] = {5, 300, ROOM_COUNT - 1};
@@ -241,7 +243,8 @@ static void working_overflow_is_reported(void)
     adam_destroy(adam);
 }
 
-/* The master that is nearest to the tie between a pattern and the next one: below it, the tie, above it. */
+/* Returns a master near the tie between a pattern and the next one: the nearest below, the tie
+ * itself, or the nearest above. */
 static float master_at(bool fp16, uint32_t pattern, int side)
 {
     uint32_t bits = pattern << 16 | 0x8000;
@@ -266,8 +269,8 @@ static bool is_same(float a, float b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* Each pattern of bf16 and fp16 as a gradient, and each tie between two of them with its neighbours as a
- * master, are converted as half.h does, by every variant. */
+/* Every variant converts as half.h does: each pattern of bf16 and fp16 as a gradient, and each tie
+ * between two patterns with its neighbours as a master. */
 static void halves_are_converted_exactly(void)
 {
     enum { PATTERNS = 1 << 16 };
@@ -306,7 +309,7 @@ static void halves_are_converted_exactly(void)
     }
 }
 
-/* With eps 0 a v of 0 leaves the weight unchanged instead of making it NaN. */
+/* With eps 0, a v of 0 leaves the weight unchanged instead of making it NaN. */
 static void zero_over_zero_is_zero(void)
 {
     struct adam_group group = room_group;
@@ -331,8 +334,9 @@ static void zero_over_zero_is_zero(void)
     }
 }
 
-/* State is read as the reference decodes it, and writing that back restores the same bits: of the master, and of moments in fp32, bf16
- * and 8-bit codes. A moment that the rule does not have is refused. */
+/* State is read with the values that the reference decodes. Writing these values back restores the
+ * same bits of the master and of moments in fp32, bf16 and 8-bit codes. A moment that the rule does
+ * not have is refused. */
 static void state_write_restores_bits(void)
 {
     static float x[ROOM_COUNT];
@@ -375,7 +379,7 @@ static void state_write_restores_bits(void)
     adam_destroy(adam);
 }
 
-/* A short range past element 2^32, of arrays that are mapped and almost never touched. */
+/* Updates a short range past element 2^32 of arrays that are mapped and almost never touched. */
 static void range_beyond_four_billion(void)
 {
     enum { SIZE = 1000 };
@@ -418,8 +422,8 @@ static void range_beyond_four_billion(void)
     }
 }
 
-/* A step with sums leaves the bits of one without, and has the sums of a pass of their own, for all types, variants and
- * groups whose border cuts a group of elements. */
+/* A step with sums gives the bits of a step without sums, and the sums of a separate pass, for all
+ * types, variants and groups whose border cuts a group of elements. */
 static void sums_come_with_the_step(void)
 {
     static const enum core_update_type gradients[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,

@@ -1,8 +1,8 @@
-/* Proves that narrow moments train as well as fp32 ones: the loss of a small regression and of a small
- * classifier, averaged over several seeds, ends within 1 % of that with fp32. A network that can memorise
- * its rows is more sensitive: even with fp32 the loss changes if batches begin half a batch later. There the
- * mean over more seeds is less than 1 % worse, and no run differs from fp32 by more than fp32 runs differ
- * from each other. */
+/* Proves that narrow moments train as well as fp32 moments: the loss of a small regression and of a
+ * small classifier, averaged over several seeds, ends within 1 % of the loss with fp32. A network
+ * that can memorise its rows is more sensitive: even with fp32 its loss changes if batches begin
+ * half a batch later. For this network the mean over more seeds is less than 1 % worse, and no run
+ * differs from fp32 by more than fp32 runs differ from each other. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -33,7 +33,7 @@ struct shape {
     bool classifies;
 };
 
-/* The inputs of a row, and its targets: numbers, or one class. */
+/* The inputs of a row, and its targets, which are numbers or one class. */
 struct row {
     float x[INPUTS];
     float y[CLASSES_MAX];
@@ -52,7 +52,7 @@ static float normal(uint64_t seed, uint64_t stream, uint64_t i)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * (double)core_rng_unit(w.word[1])));
 }
 
-/* A teacher's answers with noise, which a small network cannot match exactly. */
+/* Makes a teacher's answers with noise, which a small network cannot match exactly. */
 static void make_task(struct task *task, const struct shape *shape, uint64_t seed)
 {
     const int classes = shape->classes;
@@ -93,7 +93,7 @@ static struct layers layers_of(const struct shape *shape, float *p)
     return (struct layers){p, b1, w2, w2 + shape->classes * shape->hidden};
 }
 
-/* `out` gets the answer minus the target; returns the loss of the row. */
+/* Writes the answer minus the target to `out`; returns the loss of the row. */
 static double row_loss(const struct task *task, const struct row *row, float *out)
 {
     const int classes = task->shape.classes;
@@ -117,7 +117,7 @@ static double row_loss(const struct task *task, const struct row *row, float *ou
     return loss;
 }
 
-/* Adds the row's gradient to `g` (NULL: none); returns its loss. */
+/* Adds the row's gradient to `g`, unless it is NULL; returns the row's loss. */
 static double row_pass(const struct task *task, const struct row *row, float *p, float *g)
 {
     const int hidden = task->shape.hidden;
@@ -169,8 +169,8 @@ struct run {
     float scale[2][COUNT_MAX / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
-/* The learning rate decays linearly to zero, so that weights converge instead of fluctuating at the
- * end. The first batch begins at row `from`. */
+/* Trains and returns the final loss. The learning rate decays linearly to zero, so that weights
+ * converge instead of fluctuating at the end. The first batch begins at row `from`. */
 static double train(const struct task *task, enum core_update_type moments, int from)
 {
     const struct shape *const shape = &task->shape;
@@ -242,13 +242,13 @@ static void compare(bool classifies)
     check_double(fabs(loss[2] / loss[0] - 1.0), <, 0.01);
 }
 
-/* Least squares on noisy answers. */
+/* Compares least squares on noisy answers. */
 static void regression(void)
 {
     compare(false);
 }
 
-/* Cross entropy over four classes. */
+/* Compares cross entropy over four classes. */
 static void classifier(void)
 {
     compare(true);
@@ -282,13 +282,13 @@ static void compare_by_heart(bool classifies)
     }
 }
 
-/* 256 rows for 1,205 weights: least squares. */
+/* Compares least squares on 256 rows with 1,205 weights. */
 static void regression_by_heart(void)
 {
     compare_by_heart(false);
 }
 
-/* The same for five classes. */
+/* Compares cross entropy over five classes on the same rows. */
 static void classifier_by_heart(void)
 {
     compare_by_heart(true);

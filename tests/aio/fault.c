@@ -27,12 +27,12 @@ struct entry {
 
 struct held {
     struct aio_event event;
-    uint64_t due; /* the count of reaps at which it is due */
+    uint64_t due; /* the number of reaps after which it is due */
 };
 
 struct fault {
     struct aio_fault *plan;            /* borrowed */
-    const struct aio_backend *backend; /* the inner one */
+    const struct aio_backend *backend; /* the inner back end */
     void *inner;                       /* owned: state of the inner back end */
     uint32_t depth;
     struct entry *entries; /* owned, [depth] */

@@ -1,4 +1,4 @@
-/* rig.h: a drive, a file on it and a queue, on any back end, in one call. */
+/* rig.h: opens a drive, a file on it and a queue, on any back end, in one call. */
 #ifndef TESTS_AIO_RIG_H
 #define TESTS_AIO_RIG_H
 
@@ -29,7 +29,7 @@ struct rig {
 
 struct rig_options {
     const char *backend;     /* uring, libaio, threads, mem */
-    struct aio_fault *fault; /* wraps the back end; rig_open sets `inner`; NULL: none */
+    struct aio_fault *fault; /* wraps the back end; NULL: no faults; rig_open sets `inner` */
     uint64_t bytes;
     struct aio_drive_options drive; /* rig_open sets backend and context */
     uint32_t queue_depth;
@@ -38,16 +38,16 @@ struct rig_options {
 /* The back ends that are built in and work here; ends with NULL. */
 const char *const *rig_backends(void);
 
-/* Fails the case on an error. The file holds zeros. */
+/* Fails the case on an error. The file is full of zeros. */
 void rig_open(struct rig *rig, const struct rig_options *options);
 /* Closes queue and drive in the right order and removes the file. */
 void rig_close(struct rig *rig);
 
-/* 4 KiB-aligned memory, freed by rig_free. */
+/* Returns memory at a multiple of 4 KiB; rig_free frees it. */
 void *rig_memory(uint64_t bytes);
 void rig_free(void *memory);
-/* Fills memory with bytes that depend on position and seed. Excluded from ThreadSanitizer, where it
- * would take minutes. */
+/* Fills memory with bytes that depend on position and seed. Excluded from ThreadSanitizer, under
+ * which it would take minutes. */
 void rig_fill(void *memory, uint64_t bytes, uint64_t seed);
 
 #endif

@@ -1,6 +1,6 @@
-/* Proves for every back end that creating a drive and its queues succeeds or fails cleanly if
- * memory is short, and that requests allocate nothing afterwards, neither on the submitting thread
- * nor on the drive's. */
+/* Proves for every back end that if memory is short, creating a drive and its queues either
+ * succeeds or fails with a message and frees everything. Proves also that requests allocate nothing
+ * afterwards, on the submitting thread and on the drive's thread. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static int move(struct aio_queue *queue, enum aio_kind kind, uint32_t file,
     return rc == 0 ? core_fence_wait(*fence, patience_ns) : rc;
 }
 
-/* A drive and a queue; writes and reads everything with checksums, `rounds` times. */
+/* Opens a drive and a queue; writes and reads everything with checksums, `rounds` times. */
 static int life(void)
 {
     struct aio_drive *drive = NULL;
@@ -51,7 +51,8 @@ static int life(void)
     return rc != 0 ? rc : closed != 0 ? closed : ended;
 }
 
-/* Each system request fails once. Then fifty rounds must make as many requests as none. */
+/* Each system request fails once. Afterwards fifty rounds must make no more requests than zero
+ * rounds. */
 static void nothing_after_create(void)
 {
     char path[512];
@@ -65,7 +66,7 @@ static void nothing_after_create(void)
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
         backend = aio_backend_find(*name);
         rounds = 2;
-        check_int(life(), ==, 0); /* fills caches that stay */
+        check_int(life(), ==, 0); /* fills caches that remain */
         rounds = 0;
         const unsigned before = test_fail_nth(life);
         rounds = RIG_SLOW ? 5 : 50;

@@ -24,7 +24,7 @@
 
 enum { STORE_BYTES = 4 << 20 };
 
-/* "<test directory>/<name>"; one of a few static buffers, reused later. */
+/* Returns "<test directory>/<name>" in one of a few static buffers, which later calls reuse. */
 static const char *place(const char *name)
 {
     static char paths[64][512];
@@ -48,8 +48,8 @@ static void expect(const char *directory, int code, const char *part)
     check_contains(core_err_message(), part);
 }
 
-/* A missing directory is created with mode 0700 and removed by a clean end; an existing one stays
- * and is empty. */
+/* A missing directory is created with mode 0700, and closing the store removes it. An existing
+ * directory is kept and is empty afterwards. */
 static void empty_after_a_clean_end(void)
 {
     struct aio_store *store = NULL;
@@ -72,8 +72,8 @@ static void empty_after_a_clean_end(void)
     check_int(rmdir(path), ==, 0); /* it was empty */
 }
 
-/* Links in the path, wrong modes and missing directories give an error that says what to do;
- * nothing is followed or changed. */
+/* Links in the path, wrong modes and missing directories give an error that says what to do. No
+ * link is followed, and nothing is changed. */
 static void what_is_not_ours_is_refused(void)
 {
     struct stat info;
@@ -119,8 +119,8 @@ static void without_openat2(void)
     check_uint(test_refused_syscalls(), >, 63);
 }
 
-/* So it is where a filter of system calls refuses openat2; paths may be relative and have more than one
- * slash between names. */
+/* The same holds where a filter of system calls refuses openat2. Paths may be relative and have
+ * more than one slash between names. */
 static void openat2_is_forbidden(void)
 {
     char before[4096];
@@ -223,7 +223,8 @@ static void what_was_swapped_is_not_removed(void)
     check_int(aio_store_close(store), ==, -ESTALE);
     check_contains(core_err_message(), "no longer the directory");
     check_int(stat(place("victim"), &info), ==, 0);
-    check_int(stat(place("moved/" AIO_PATH_FILE_NAME), &info), ==, -1); /* ours, by descriptor */
+    /* the store removed it through its descriptor */
+    check_int(stat(place("moved/" AIO_PATH_FILE_NAME), &info), ==, -1);
     check_int(unlink(place("swapped")), ==, 0);
 
     check_int(open_store(place("inside"), &store), ==, 0);
@@ -254,7 +255,7 @@ static int run_until_killed(const char *path)
     return 4;
 }
 
-/* Runs are killed at random moments, also while the file is being created: the next run takes the
+/* Runs are killed at random moments, also while the file is being created. The next run takes the
  * directory over, works, and leaves it empty. */
 static void killed_runs_are_cleaned_up(void)
 {
@@ -286,7 +287,8 @@ static void killed_runs_are_cleaned_up(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* Forks a child that lives until `release` is closed, says that it runs and ends only by a signal. */
+/* Forks a child that reports its start, ends only by a signal, and lives until `release` is
+ * closed. */
 static int fork_and_wait(const char *path, int said, int release)
 {
     struct aio_store *store = NULL;
@@ -305,8 +307,8 @@ static int fork_and_wait(const char *path, int said, int release)
     }
 }
 
-/* A child that a killed run has forked keeps neither the directory nor the file, and does not disturb the next
- * run when it ends. */
+/* A child of a killed run keeps neither the directory nor the file, and its end does not disturb
+ * the next run. */
 static void a_forked_child_keeps_nothing(void)
 {
     const char *path = place("forked");
@@ -356,7 +358,8 @@ static void headers_are_checked(void)
     }
 }
 
-/* Verdicts for each kind of file system; this one and tmpfs are recognised. */
+/* Every kind of file system has the expected verdict; the file system of the test and tmpfs are
+ * recognised. */
 static void file_systems_are_known(void)
 {
     static const struct {
@@ -409,7 +412,7 @@ static void tmpfs_is_buffered_with_a_warning(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* The helper functions: descriptors, exclusive creation of files. */
+/* Tests the helper functions: descriptors, exclusive creation of files. */
 static void directories_and_files(void)
 {
     struct aio_dir *dir = NULL;
@@ -422,7 +425,7 @@ static void directories_and_files(void)
     check_int(aio_dir_create(dir, "a", false), ==, -EEXIST);
     check_int(aio_dir_create(dir, "../a", false), <, 0);
     const int again = aio_dir_open_file(dir, "a", false, &locked);
-    check_true(again >= 0 && !locked); /* the first one has it locked */
+    check_true(again >= 0 && !locked); /* the first descriptor has the lock */
     close(again);
     check_int(aio_dir_remove(dir, "a", fd), ==, 0);
     check_int(aio_dir_remove(dir, "a", fd), ==, -ESTALE);

@@ -14,7 +14,7 @@
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* Sanitizers run the same cases with smaller pieces. */
+/* Sanitizers run the same cases with smaller requests. */
 enum { UNIT = RIG_SLOW ? 1 << 17 : 1 << 18 };
 static const int64_t patience_ns = 20000000000;
 
@@ -32,8 +32,8 @@ static void read_all(struct rig *rig, uint64_t offset, void *memory, uint64_t by
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Requests of all kinds of sizes and places read back what was written, on all back ends, with
- * blocks smaller and larger than the request, at several depths. */
+/* Requests of all sizes and places read back what was written, on all back ends, with blocks
+ * smaller and larger than the request, at several depths. */
 static void what_is_written_is_read(void)
 {
     enum { BYTES = 12 * UNIT };
@@ -79,7 +79,8 @@ static void what_is_written_is_read(void)
     rig_free(out);
 }
 
-/* Many requests at once: the queue keeps its order and its limit, and no bytes are mixed up. */
+/* Many requests are submitted at once. The queue keeps its order and its limit, and no bytes are
+ * mixed up. */
 static void many_requests_in_order(void)
 {
     enum { BYTES = 32 * UNIT, PIECE = UNIT / 16, COUNT = BYTES / PIECE };
@@ -119,8 +120,8 @@ static void many_requests_in_order(void)
     rig_free(out);
 }
 
-/* The maximum depth, all of it in flight at once: nothing fails, and a back end that can do less
- * reports its own depth instead of being called without end. */
+/* As many requests as the maximum depth are in flight at once, and none fails. A back end with a
+ * smaller maximum reports its depth instead of being called without end. */
 static void as_deep_as_it_goes(void)
 {
     enum { BLOCK = 4096, BYTES = 2 * AIO_DEPTH_MAX * BLOCK };
@@ -145,7 +146,7 @@ static void as_deep_as_it_goes(void)
     rig_free(out);
 }
 
-/* The kernel grants a write lease only if nobody else has the file open. */
+/* Returns whether nothing else has the file open: only then does the kernel grant a write lease. */
 static bool is_alone(const char *path)
 {
     const int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -168,7 +169,7 @@ static bool has_leases(const char *beside)
     return has;
 }
 
-/* A drive that has ended holds no file open, so the space of removed files is free at once. */
+/* A drive that has ended keeps no file open, so the space of removed files is free at once. */
 static void no_file_is_held(void)
 {
     enum { BYTES = 2 * UNIT };

@@ -1,6 +1,6 @@
-/* test_fault.c: faults of drives, reproducible by seed: a drive recovers, or gives an error that
- * names file, offset and cause; never a wrong byte, never a hang. The seed of each loop is
- * printed. */
+/* test_fault.c: faults of drives, reproducible by seed. After a fault a drive either recovers or
+ * gives an error that names file, offset and cause. It never returns a wrong byte and never hangs.
+ * The seed of each loop is printed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,8 @@ static void open_mem(struct rig *rig, struct aio_fault *fault, uint64_t bytes, u
 }
 
 /* A transfer that is cut short at any byte continues where it stopped, for reads and writes; on
- * direct files at any sector; repeatedly, down to transfers of one byte each. */
+ * direct files it may be cut at any sector. It may be cut repeatedly, down to transfers of one byte
+ * each. */
 static void short_at_every_split(void)
 {
     for (uint32_t split = 1; split <= 511; split++) {
@@ -98,8 +99,9 @@ static void early_end_is_an_error(void)
     rig_close(&rig);
 }
 
-/* EIO on the n-th request for n = 1, 2, 3 ... until a run is clean. Once: it is retried and logged.
- * For ever: after three retries it ends in an error with file, offset and cause. */
+/* The n-th request gets EIO, for n = 1, 2, 3 ... until no request fails in a run. A single failure
+ * is retried and logged. A lasting failure ends after three retries in an error with file, offset
+ * and cause. */
 static void eio_on_every_request(void)
 {
     for (int forever = 0; forever < 2; forever++) {
@@ -137,7 +139,7 @@ static void eio_on_every_request(void)
     }
 }
 
-/* ENOSPC on any write ends the request at once, without retries, with its own message. */
+/* ENOSPC on any write ends the request at once, without retries, with a special message. */
 static void enospc_on_every_write(void)
 {
     for (uint64_t n = 1; n <= 16; n++) {
@@ -153,9 +155,9 @@ static void enospc_on_every_write(void)
     }
 }
 
-/* EINTR, EAGAIN, EBUSY and ENOMEM from submit, from the wait and as results, and ECANCELED as a
- * result, over ten thousand of them: callers do not notice. A call that keeps failing ends all
- * queues with the drive's name. */
+/* Over ten thousand times, submitting, waiting or a result gives EINTR, EAGAIN, EBUSY or ENOMEM, or
+ * a result is ECANCELED. Callers do not notice. A call that keeps failing ends all queues with the
+ * drive's name. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM, EAGAIN};
@@ -238,8 +240,8 @@ static void wait_for_stall(struct aio_drive *drive, uint64_t stalls)
     check_uint(stats.stalls, ==, stalls);
 }
 
-/* A drive that responds late causes a warning after five seconds and continues. One that does not
- * respond for a minute gives an error that names it, for all its queues, and closing does not
+/* A drive that responds late causes a warning after five seconds and continues. A drive that does
+ * not respond for a minute gives an error with its name to all its queues, and closing does not
  * hang. */
 static void stalled_drive_is_named(void)
 {
@@ -274,7 +276,7 @@ static void stalled_drive_is_named(void)
             check_int(core_fence_wait(stuck, patience_ns), ==, -ETIMEDOUT);
             check_contains(core_err_message(),
                            "nvme7 does not respond: read of 4096 bytes at offset 4096 of rig-file");
-            /* The drive fails its queues one after another: this write is refused, or fails
+            /* The drive fails its queues one after another, so this write may be refused or fail
              * later. */
             int rc = aio_queue_write(second, rig.file, 0, memory, 4096, &other);
             check_int(rc == 0 ? core_fence_wait(other, patience_ns) : rc, ==, -ETIMEDOUT);
@@ -286,8 +288,8 @@ static void stalled_drive_is_named(void)
     }
 }
 
-/* A request that never completes keeps its memory: closing reports it within the limit and leaks
- * the memory. */
+/* The memory of a request that never completes stays allocated: closing reports the request within
+ * the limit and leaks the memory. */
 static void lost_completion_ends_in_an_error(void)
 {
     static unsigned char memory[4096] __attribute__((aligned(4096)));
@@ -308,8 +310,8 @@ static void lost_completion_ends_in_an_error(void)
     check_contains(core_err_message(), "never completed");
 }
 
-/* The queue is closed with requests in flight and pending, and memory is freed right after: nothing
- * writes to it any more (AddressSanitizer checks). */
+/* The queue is closed with requests in flight and pending, and the memory is freed right after.
+ * AddressSanitizer checks that nothing writes to it any more. */
 static void close_in_flight(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
@@ -322,7 +324,7 @@ static void close_in_flight(void)
             unsigned char *memory = rig_memory(4 * bytes);
             rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) { /* the drive owns each one's memory meanwhile */
+            for (int i = 0; i < 4; i++) { /* until then the drive owns the memory of each */
                 unsigned char *own = memory + (uint64_t)i * bytes;
                 check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
                                      : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),

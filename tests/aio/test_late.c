@@ -1,4 +1,4 @@
-/* test_late.c: which requests wait for which, and what counts as late. A pause delays only its own
+/* test_late.c: which requests wait for which, and which count as late. A pause delays only its
  * block. The watchdog counts neither completions that wait to be collected nor time in which the
  * process was stopped. A queue that fails twice at once completes nothing. */
 #include <errno.h>
@@ -53,7 +53,7 @@ static void open_gated(struct rig *rig, struct aio_drive_options *options, uint6
               ==, 0);
 }
 
-/* After a long pause of the drive's thread more completions wait than one call collects: none of
+/* After a long pause of the drive's thread, more completions wait than one call collects. None of
  * their blocks is late. */
 static void a_backlog_is_not_late(void)
 {
@@ -85,7 +85,7 @@ static void a_backlog_is_not_late(void)
     rig_free(memory);
 }
 
-/* A call into the back end that takes longer than the limit is a stall, by the real clock: the
+/* A call into the back end that takes longer than the limit of the real clock is a stall: the
  * thread that waits for the request counts the time during which the drive's thread is blocked. */
 static void a_call_that_blocks_is_late(void)
 {
@@ -203,7 +203,7 @@ static unsigned char *held_message;
 static _Atomic bool message_read;
 static _Atomic bool message_released;
 
-/* The page of the message cannot be read until the test allows it: a reading thread waits here. */
+/* A reading thread waits on the page of the message until the test makes the page readable. */
 static void hold_reader(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -218,7 +218,7 @@ static void hold_reader(int number, siginfo_t *info, void *context)
     mprotect(held_message, 4096, PROT_READ);
 }
 
-/* Fails the queue's line, as a drive does that is still writing its error message. */
+/* Fails the queue's line like a drive that is still writing its error message. */
 static void *fail_queue(void *queue)
 {
     core_line_fail(aio_queue_tail(queue).line, -EIO, (const char *)held_message);
@@ -290,7 +290,7 @@ static int reads_and_stops(void *argument)
         aio_drive_stats(rig.drive, &stats);
     }
     raise(SIGSTOP);
-    const uint64_t waits = stats.waits + 4; /* by then the watchdog has checked */
+    const uint64_t waits = stats.waits + 4; /* after these waits the watchdog has checked */
     while (stats.waits < waits && core_fence_poll(fence) == 0) {
         usleep(1000);
         aio_drive_stats(rig.drive, &stats);

@@ -8,7 +8,7 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* Queues of all four urgencies on one slow drive, all full: a less urgent queue gets less, but
+/* There are full queues of all four urgencies on one slow drive. A less urgent queue gets less, but
  * never nothing, and a late urgent request overtakes waiting ones. */
 static void urgency_goes_first_and_none_starves(void)
 {
@@ -48,7 +48,7 @@ static void urgency_goes_first_and_none_starves(void)
     check_uint(reached[2], >=, reached[3]);
 }
 
-/* A sync waits for the writes before it and holds back those after it, on every back end. */
+/* A sync waits for the writes before it and delays those after it, on every back end. */
 static void sync_is_a_barrier(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {

@@ -1,6 +1,6 @@
-/* Proves the life of one path of a store: it is created at its exact size and written once, used,
- * removed, busy while a run has it, inspected by others, taken over or discarded after a crash, and
- * interrupted or refused with nothing left. */
+/* Proves the life of one path of a store. It is created at its exact size and written once, used,
+ * and removed. It is busy while a run has it, others can inspect it, and the next run takes it over
+ * or discards it after a crash. If creation is interrupted or refused, nothing is left. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static struct aio_path_options options_of(void)
         .directory = directory(), .data_bytes = DATA, .align_bytes = ALIGN, .run = 77, .count = 1};
 }
 
-/* The directory does not exist, or is empty. */
+/* Checks that the directory does not exist or is empty. */
 static void check_nothing_left(void)
 {
     DIR *names = opendir(directory());
@@ -49,7 +49,7 @@ static void check_nothing_left(void)
     check_uint(count, <=, 2);
 }
 
-/* Writes `memory` after the header and reads it back into its second half. */
+/* Writes `memory` after the header and reads it back into the second half of `memory`. */
 static void move(struct aio_path *path, unsigned char *memory)
 {
     struct aio_drive *drive = aio_path_drive(path);
@@ -80,8 +80,8 @@ static int told(void *user, const char *where, uint64_t done_bytes, uint64_t tot
     return 0;
 }
 
-/* The file has a header and the data, the header is valid, progress reaches the end, bytes come
- * back, and nothing is left. A path in memory has no header. */
+/* The file consists of the header and the data, the header is valid, progress reaches the end,
+ * bytes come back, and nothing is left. A path in memory has no header. */
 static void made_served_removed(void)
 {
     struct aio_path_options options = options_of();
@@ -122,7 +122,7 @@ static void made_served_removed(void)
     rig_free(memory);
 }
 
-/* While one run has the path, another gets EBUSY with its name. */
+/* While one run has the path, another run gets EBUSY with a message that names the path. */
 static void busy_while_used(void)
 {
     struct aio_path_options options = options_of();
@@ -144,7 +144,7 @@ static int die_with_a_path(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* Leaves the file of a run that is killed once it has its path. The kernel releases the lock
+/* Leaves the file of a run that is killed after it took the path. The kernel releases the lock
  * shortly after the process has ended. */
 static void leave_behind(void)
 {
@@ -157,7 +157,7 @@ static void leave_behind(void)
     check_true(!look.in_use);
 }
 
-/* A killed run leaves a file that the next run takes over and uses. */
+/* The next run takes over and uses the file that a killed run left. */
 static void taken_over_after_a_crash(void)
 {
     struct aio_path_options options = options_of();
@@ -183,8 +183,8 @@ static const char *file_name(void)
     return name;
 }
 
-/* aio_look reports the owner of the path and whether a run uses it. It disturbs nobody: the run
- * continues, and another one can take over right afterwards. */
+/* aio_look reports the owner of the path and whether a run uses it. It disturbs no run: the current
+ * one continues, and another one can take over right afterwards. */
 static void looked_at(void)
 {
     struct aio_path_options options = options_of();
@@ -238,7 +238,7 @@ static void change(off_t at)
 }
 
 /* A file that is cut, longer, empty, changed in its header, foreign or a link is reported with the
- * reason. While a process holds the lock, the file is reported as being created. */
+ * reason. While a process has locked the file, it is reported as being created. */
 static void looked_at_and_wrong(void)
 {
     leave_behind();
@@ -275,7 +275,7 @@ static void looked_at_and_wrong(void)
     check_int(rmdir(file_name()), ==, 0);
 }
 
-/* A file that a dead run left is removed; one that is not ours stays as it is. */
+/* A file that a dead run left is removed; a foreign file is not changed. */
 static void discarded(void)
 {
     struct aio_look look;
@@ -300,8 +300,8 @@ static int stop(void *user, const char *where, uint64_t done_bytes, uint64_t tot
     return done_bytes < total_bytes;
 }
 
-/* Interrupted while it is written, larger than the free space, or with an unknown back end: an
- * error with a message, and nothing left. */
+/* Creation ends with an error and a message, and leaves nothing, if it is interrupted, if the file
+ * is larger than the free space, or if the back end is unknown. */
 static void stopped_or_refused(void)
 {
     struct aio_path_options options = options_of();

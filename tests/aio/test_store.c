@@ -23,9 +23,9 @@ static const int64_t patience_ns = 20000000000;
 enum { MIB = 1 << 20 };
 
 /* A simulated clock that only throttled drives in memory advance. A drive's wait for its next
- * completion returns at once and moves the clock to the time at which it is due, so that rates do
- * not depend on the machine. If `together` is set, the clock does not move until so many drives
- * wait at once. */
+ * completion returns at once and moves the clock to the time at which the completion is due, so
+ * that rates do not depend on the machine. If `together` is set, the clock moves only when that
+ * number of drives wait at once. */
 static struct {
     pthread_mutex_t mutex;
     int64_t now_ns; /* 0: the system's clock is used */
@@ -68,7 +68,7 @@ int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeou
     return moved ? -ETIMEDOUT : __real_core_bell_sleep(bell, seen, timeout_ns);
 }
 
-/* Starts at the clock's current time; false: back to the system's clock. */
+/* Starts the simulated clock at the current time, or returns to the system's clock. */
 static void simulate_clock(bool on, unsigned together)
 {
     pthread_mutex_lock(&simulated.mutex);
@@ -141,8 +141,8 @@ static void shares_follow_weights(void)
     check_uint(out[2], ==, 20);
 }
 
-/* Ranges are taken and given back at random: they never overlap, the free space adds up, and in the
- * end it is one range again. */
+/* Ranges are taken and given back at random. They never overlap, the free space is the remainder,
+ * and in the end the free space is one range again. */
 static void space_is_exact(void)
 {
     enum { UNITS = 512, HELD = 64 };
@@ -172,7 +172,7 @@ static void space_is_exact(void)
             check_true(!used[slot->offset - 4096 + i]);
             used[slot->offset - 4096 + i] = true;
         }
-        if (slot->bytes > 3) { /* gives a part of it back at once */
+        if (slot->bytes > 3) { /* gives a part of the range back at once */
             slot->bytes -= 2;
             aio_space_split(space, (struct aio_range){slot->offset + slot->bytes, 2});
             memset(used + (slot->offset - 4096 + slot->bytes), 0, 2);
@@ -235,8 +235,8 @@ static void close_striped(struct striped *s)
     }
 }
 
-/* Three paths of different speed, measured at open: extents are spread in proportion, and all three
- * drives work on one request at once, so that a long transfer has their combined speed. */
+/* Three paths have different speeds, measured at open. Extents are spread in proportion, and all
+ * three drives work on one request at once, so that a long transfer has their combined speed. */
 static void unequal_paths_add_up(void)
 {
     const uint64_t rates[3] = {80 * MIB, 40 * MIB, 20 * MIB};
@@ -273,8 +273,8 @@ static void unequal_paths_add_up(void)
     close_striped(&s);
 }
 
-/* Extents of many sizes are allocated until the store is full, to the last unit, which gives a
- * message; after freeing them the same works again. */
+/* Extents of many sizes are allocated until the store is full to the last unit; then allocation
+ * gives a message. After freeing, the same allocations succeed again. */
 static void full_to_the_last_unit(void)
 {
     const uint64_t rates[3] = {0};
@@ -302,8 +302,8 @@ static void full_to_the_last_unit(void)
     close_striped(&s);
 }
 
-/* On files in two directories, on every back end: extents of odd sizes are read back, in whole and
- * in parts, with blocks smaller and larger than the range of a checksum. */
+/* There are files in two directories, on every back end. Extents of odd sizes are read back, in
+ * whole and in parts, with blocks smaller and larger than the range of a checksum. */
 static void files_of_two_directories(void)
 {
     static const uint32_t blocks[] = {128 << 10, 1 << 20, 4 << 20};
@@ -351,9 +351,9 @@ static void files_of_two_directories(void)
     rig_free(out);
 }
 
-/* Data that the caller has hashed while it was in the cache is verified like any other; a wrong
- * hash is detected. Data that was never written cannot be read. Parts must begin and end at borders
- * of sums. */
+/* Data that the caller has hashed while it was in the cache is verified like any other data; a
+ * wrong hash is detected. Data that was never written cannot be read. Parts must begin and end at
+ * borders of sums. */
 static void sums_by_the_caller(void)
 {
     const uint64_t rates[3] = {0};
@@ -396,8 +396,8 @@ static void sums_by_the_caller(void)
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
 }
 
-/* An extent with a checksum for each page is read and written by pages; another page's error is not
- * found, its own is. */
+/* An extent with a checksum for each page is read and written by pages. An error in a page is found
+ * by reading that page, not by reading another one. */
 static void an_extent_by_pages(void)
 {
     enum { PAGE = 4096 };
@@ -436,7 +436,7 @@ static void an_extent_by_pages(void)
 }
 
 /* A range of another file is read as an extent and verified with the given sums. Its space is never
- * allocated to others. A part that no sum covers exactly is refused. */
+ * allocated to other extents. A part whose borders are not those of sums is refused. */
 static void an_extent_elsewhere(void)
 {
     const uint64_t rates[3] = {0};
@@ -538,9 +538,9 @@ static double off(double measured, double throttle)
     return fabs(measured / throttle - 1);
 }
 
-/* A path is measured, with checksums if requested and if a block has the size that one covers. A
- * throttled path has its throttle's speed. Measuring takes about the given time, however many bytes
- * may be in flight. */
+/* A path is measured, with checksums if requested and if the blocks have the size of a checksum's
+ * range. A throttled path has the throttle's speed. Measuring takes about the given time, however
+ * many bytes may be in flight. */
 static void paths_are_measured(void)
 {
     struct aio_rates rates = {0};

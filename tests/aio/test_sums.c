@@ -57,7 +57,7 @@ static void renew(struct guarded *g)
     check_int(aio_store_queue(g->store, &(struct aio_queue_options){0}, &g->queue), ==, 0);
 }
 
-/* Makes the next operation, or the next `count`, go wrong. */
+/* Makes the next operation, or the next `count` operations, go wrong. */
 static void arm(struct guarded *g, enum aio_fault_kind kind, uint32_t argument, uint64_t times)
 {
     g->fault.rules[0] = (struct aio_fault_rule){
@@ -80,7 +80,7 @@ static int guarded_read(struct guarded *g, unsigned extent)
     return rc == 0 ? core_fence_wait(fence, patience_ns) : rc;
 }
 
-/* Chooses a bit: the first ones, the last ones, those around the middle, or any. */
+/* Chooses a bit: one of the first, of the last, around the middle, or any. */
 static uint32_t pick_bit(uint64_t i, uint32_t random)
 {
     const uint32_t bits = EXTENT_BYTES * 8;
@@ -89,7 +89,7 @@ static uint32_t pick_bit(uint64_t i, uint32_t random)
     return choice[i % 4];
 }
 
-/* A fault of a write is on the medium: it is found by reading, and it stays. */
+/* A fault of a write is on the medium: reading finds it, and it remains. */
 static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
 {
     unsigned extent = (unsigned)(i % EXTENTS);
@@ -122,8 +122,8 @@ static void bad_read(struct guarded *g, enum aio_fault_kind kind, uint64_t i, ui
     check_memory(g->in, g->out, EXTENT_BYTES);
 }
 
-/* Bits flipped, blocks torn, lost and misdirected, in writes and in reads: at least ten thousand
- * seeded cases. All are detected; faults of reads are repaired. */
+/* Bits are flipped, and blocks torn, lost and misdirected, in writes and in reads, in at least ten
+ * thousand seeded cases. All faults are detected, and faults of reads are repaired. */
 static void every_silent_fault_is_seen(void)
 {
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_CORRUPT, AIO_FAULT_TORN, AIO_FAULT_LOST,
@@ -153,8 +153,8 @@ static void every_silent_fault_is_seen(void)
     close_guarded(&g);
 }
 
-/* A corruption in two consecutive reads is an error with both sums; never a wrong byte. A sector
- * that stays unreadable is an error that names it. */
+/* A corruption in two consecutive reads is an error with both sums, and never a wrong byte. A
+ * sector that stays unreadable is an error that names the sector. */
 static void lasting_read_faults_end(void)
 {
     struct guarded g;

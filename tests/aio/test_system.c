@@ -1,5 +1,5 @@
-/* test_system.c: things that the machine forbids or lacks: io_uring under a seccomp filter, kernels
- * that refuse flags, limits on locked memory, file systems that are really full. */
+/* test_system.c: functions that the machine forbids or lacks: io_uring under a seccomp filter,
+ * kernels that refuse flags, limits on locked memory, file systems that are really full. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -70,7 +70,7 @@ static int run_forbidden(void *argument)
     return 0;
 }
 
-/* If io_uring is forbidden (EPERM) or missing (ENOSYS), or libaio, too, the next back end works,
+/* If io_uring, or also libaio, is forbidden (EPERM) or missing (ENOSYS), the next back end works,
  * and the reason is reported. */
 static void io_uring_forbidden(void)
 {
@@ -93,8 +93,8 @@ static void io_uring_forbidden(void)
     check_int(aio_probe_threads(reason, sizeof reason), ==, 0);
 }
 
-/* An older kernel may refuse any of these sets of flags: the ring is set up with the others and
- * works. */
+/* An older kernel may refuse any of these sets of flags. The ring is set up with the remaining
+ * flags and works. */
 static void refused_flags_are_dropped(void)
 {
     char reason[AIO_REASON_BYTES];
@@ -167,7 +167,7 @@ static void registered_memory(void)
     rig_free(memory);
 }
 
-/* The memory that the back end was asked to register. */
+/* The memory whose registration the back end was asked for. */
 static struct iovec seen_slabs[8];
 static unsigned seen_count;
 
@@ -182,7 +182,7 @@ static int see_slabs(void *state, const struct iovec *slabs, unsigned count)
 }
 
 /* The parts that are not whole huge pages are registered separately, because one small page makes
- * the kernel treat its whole slab as small pages; and no slab is too large for the kernel. */
+ * the kernel treat its whole slab as small pages. No slab is too large for the kernel. */
 static void ragged_ends_stand_alone(void)
 {
     static const struct {
@@ -273,8 +273,9 @@ static void memlock_is_named(void)
     check_int(rc, ==, 0);
 }
 
-/* A file system that cannot reserve space (ext2 has no fallocate) can be measured and hold a store,
- * whose file is written in full first. A store that does not fit is refused at once. */
+/* A file system that cannot reserve space, such as ext2 without fallocate, can be measured and can
+ * contain a store, whose file is first written in full. A store that is too large is refused at
+ * once. */
 static void without_reservation(void)
 {
     const char *mount = test_mount_image("unreserved", "ext2", 64);
@@ -313,7 +314,7 @@ static void without_reservation(void)
     check_contains(test_heard(), "cannot reserve space, so the store's 0.02 GB are written first");
 }
 
-/* A folder that cannot be written is refused with a clear message, by measuring and by a store. */
+/* Measuring and a store refuse a folder that cannot be written, with a clear message. */
 static void read_only(void)
 {
     const char *mounted = test_mount_memory("read-only", "size=8m");
@@ -342,9 +343,9 @@ static void read_only(void)
     check_contains(said[1], "store is on a read-only file system");
 }
 
-/* On a file system of 64 MiB: a store that is too large is refused at once and leaves nothing; one
- * that fits works; a file that grows until the drive is full gives the error "full" on every back
- * end. */
+/* On a file system of 64 MiB, a store that is too large is refused at once and leaves nothing, and
+ * a store of suitable size works. A file that grows until the drive is full gives the error "full"
+ * on every back end. */
 static void a_really_full_drive(void)
 {
     const char *mount = test_mount_image("mount", "ext4", 64);
@@ -429,8 +430,8 @@ static void signals_are_harmless(void)
     }
 }
 
-/* With polled completions the bytes are right, also after the drive was idle; or the drive has no
- * poll queues, and the error says so. */
+/* With polled completions the bytes are right, also after the drive was idle. If the drive has no
+ * poll queues, the error says so. */
 static void completions_are_polled(void)
 {
     struct rig rig;

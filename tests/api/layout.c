@@ -1,6 +1,6 @@
-/* layout.c: the table LAYOUT_NAME of all recorded fields and enumerators. Compiled once with the
- * recorded headers and once with today's; with these it does not compile if something was renamed
- * or removed. */
+/* layout.c: the table LAYOUT_NAME of all recorded fields and enumerators. It is compiled with the
+ * recorded headers and with today's headers. If something was renamed or removed, it does not
+ * compile with today's headers. */
 #include "tests/api/layout.h"
 
 #include <tide/blocks.h>

@@ -10,7 +10,7 @@ struct layout_row {
     size_t bytes;     /* size of a field; 0: an enumerator */
 };
 
-/* Both have the same names in the same order and end with a NULL. */
+/* Both tables have the same names in the same order and end with a NULL. */
 extern const struct layout_row layout_recorded[];
 extern const struct layout_row layout_current[];
 

@@ -27,7 +27,7 @@ static void need(int holds, const char *what)
 }
 #define NEED(condition) need(condition, #condition)
 
-/* The application's own collective. */
+/* Runs the application's collective. */
 static void sum_ranks(MPI_Comm comm)
 {
     int one = (int)tide_world_rank() + 1;
@@ -44,7 +44,7 @@ static void *sum_meanwhile(void *comm)
     return NULL;
 }
 
-/* The loss of the last step, of ranks that are the processes of a world, or threads. */
+/* Returns the loss of the last step. The ranks are the processes of a world, or threads. */
 static double train(struct tide_world *world)
 {
     int32_t ids[RANKS * ROWS * LENGTH];

@@ -87,7 +87,8 @@ static void wrong_options(void)
     tide_blocks_destroy(NULL);
 }
 
-/* Blocks come back as they were put, synchronously and by token, in a buffer and pinned. */
+/* Blocks come back as they were put, both synchronously and by token, both in a buffer and
+ * pinned. */
 static void round_trip(void)
 {
     static unsigned char from[300 * KIB];
@@ -196,7 +197,7 @@ static void registered_memory(void)
     tide_pinned_free(pinned);
 }
 
-/* A copy in memory of the device, which is the host's on the CPU. */
+/* A block has a copy in the memory of the device, which is the host's memory on the CPU. */
 static void on_the_device(void)
 {
     struct tide_block_io io = {.struct_bytes = sizeof io, .place = TIDE_DEVICE};
@@ -239,7 +240,7 @@ static int open_elsewhere(void *argument)
                : 1;
 }
 
-/* Two processes, and two stores of one process, on one directory: the second one is refused. */
+/* Two processes, and two stores of one process, use one directory: the second one is refused. */
 static void one_store_at_a_time(void)
 {
     reset();
@@ -325,7 +326,7 @@ static int create_and_keep(void *argument)
     return tide_blocks_create(NULL, &options, &blocks);
 }
 
-/* A killed parent whose child lives: the next store may use the directory at once. */
+/* A parent is killed while its child lives: the next store may use the directory at once. */
 static void a_killed_parent(void)
 {
     struct test_orphan orphan;
@@ -360,7 +361,8 @@ static int put_and_get_until_killed(void *argument)
     return 1;
 }
 
-/* Whenever a process is killed, the next one can use the directory at once, and finds nothing in it. */
+/* Whenever a process is killed, the next one can use the directory at once, and finds no files in
+ * it. */
 static void killed_anywhere(void)
 {
     static unsigned char bytes[300 * KIB];
@@ -378,7 +380,7 @@ static void killed_anywhere(void)
         if (child == 0) {
             _exit(put_and_get_until_killed(said));
         }
-        if (i % 3 != 0) { /* else it may be killed while it creates the store */
+        if (i % 3 != 0) { /* otherwise it may be killed while it creates the store */
             check_int(read(said[0], &byte, 1), ==, 1);
             check_int(byte, ==, 'y');
         }
@@ -408,7 +410,7 @@ static void killed_anywhere(void)
     }
     close(said[0]);
     close(said[1]);
-    (void)rmdir(store.directory); /* a killed process may have made it */
+    (void)rmdir(store.directory); /* a killed process may have created it */
     check_true(!exists(store.directory));
 }
 
@@ -448,7 +450,7 @@ static void example(void)
     check_contains(text, "/proc/none");
 }
 
-/* Valgrind: the example program reads no memory that was not written, and frees all of it. */
+/* Valgrind proves that the example program reads no uninitialised memory and frees all memory. */
 static void valgrind(void)
 {
     char words[600];

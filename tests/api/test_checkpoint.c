@@ -64,7 +64,7 @@ static void save(struct tide_engine *engine)
     }
 }
 
-/* A run with a checkpoint after each of `steps` steps, ended as if by a power cut. */
+/* Makes a run with a checkpoint after each of `steps` steps; the run ends as in a power cut. */
 static void train(unsigned steps)
 {
     struct tide_engine *engine = world_engine(&world.options);
@@ -135,7 +135,7 @@ static void spelled_otherwise(void)
     tide_engine_destroy(engine);
 }
 
-/* If there is nothing to resume, the run begins with the model and reports that. */
+/* If there is nothing to resume, the run begins with the model and reports that it does. */
 static void begins_with_the_model(void)
 {
     struct tide_resumed resumed;
@@ -147,8 +147,8 @@ static void begins_with_the_model(void)
     tide_engine_destroy(engine);
 }
 
-/* The newest checkpoint that verifies is used. If none does, that is an error: a run must not
- * silently begin with the model. */
+/* The newest checkpoint that verifies is used. If no checkpoint verifies, an error is returned: a
+ * run must not silently begin with the model. */
 static void damaged_ones_are_passed_over(void)
 {
     struct tide_resumed resumed;
@@ -161,7 +161,7 @@ static void damaged_ones_are_passed_over(void)
     tide_engine_destroy(engine);
     saving.replace = 0;
     damage(2, "manifest.json", 40);
-    check_int(truncate(path_of(1), 0), ==, -1); /* a folder: has no effect */
+    check_int(truncate(path_of(1), 0), ==, -1); /* a folder cannot be truncated */
     engine = resume(&resumed);
     check_uint(resumed.step, ==, 1);
     check_uint(resumed.passed_over, ==, 2);
@@ -174,8 +174,8 @@ static void damaged_ones_are_passed_over(void)
     check_contains(tide_last_error(), "sums.safetensors does not match its checksum");
 }
 
-/* A different optimizer has other states, and different frozen tensors make another model. Neither
- * checkpoint is skipped. */
+/* A different optimizer has other states, and different frozen tensors make another model. Such a
+ * checkpoint is refused, not skipped. */
 static void other_runs_are_refused(void)
 {
     static const char *const frozen[] = {"*embed_tokens*"};
@@ -197,7 +197,8 @@ static void other_runs_are_refused(void)
     check_contains(tide_last_error(), "trained in the checkpoint and frozen now");
 }
 
-/* A folder has one writer at a time, and checkpoints of different runs are not mixed in it. */
+/* One process at a time writes to a folder, and checkpoints of different runs are not mixed in
+ * it. */
 static void one_run_a_folder(void)
 {
     begin();

@@ -1,5 +1,6 @@
-/* test_engine.c: an engine as an application uses it: what it refuses without harm, what ends it,
- * what it reports about itself, and that several can exist at the same time. */
+/* test_engine.c: an engine as an application uses it. Tests which calls it refuses without harm,
+ * what ends it, what it reports about itself, and that several engines can exist at the same
+ * time. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
-/* The bytes of a store are those that the steps report; the drive reads some of a step's bytes
+/* The bytes of a store are those that the steps report. The drive reads some of a step's bytes
  * before the step begins. */
 static void drives_are_counted(void)
 {
@@ -116,8 +117,8 @@ static void refuse_batches(struct tide_engine *engine)
     refuse_batch(engine, &bad, -EINVAL, "struct tide_batch is 3");
 }
 
-/* Invalid batches, counts, rates and structs are refused; they train nothing, and the engine
- * continues as if they had not been passed. */
+/* Invalid batches, counts, rates and structs are refused and train nothing. The engine continues as
+ * if they had not been passed. */
 static void refusals_do_no_harm(void)
 {
     world_init(&world);
@@ -157,7 +158,7 @@ static void refusals_do_no_harm(void)
 /* ---- evaluation ---- */
 
 /* An evaluation changes nothing, gives the same result twice, and agrees with the loss of the next
- * step. Fewer and shorter rows give the same as their targets alone. */
+ * step. Fewer and shorter rows give the same loss as their targets alone. */
 static void evaluation_changes_nothing(void)
 {
     world_init(&world);
@@ -218,8 +219,9 @@ static void refuse_loss(void)
     refuse_options(&options, -ENOTSUP, "(--loss dpo) runs on the device \"cpu\" only");
 }
 
-/* Before the first update the policy is the reference. Then the chosen row gets likelier than the rejected one.
- * A micro-batch has whole pairs, and a pair counts if both of its rows have targets. */
+/* Before the first update the policy equals the reference. Later the chosen row becomes likelier
+ * than the rejected row. A micro-batch has whole pairs, and a pair counts if both of its rows have
+ * targets. */
 static void pairs(void)
 {
     int32_t labels[WORLD_ROWS * WORLD_LENGTH];
@@ -257,8 +259,9 @@ static void pairs(void)
     tide_engine_destroy(engine);
 }
 
-/* What both rows of a pair begin with counts once, and so does nothing after a last target. The engine takes pairs of
- * this length, and refuses longer ones and what pairs do not have. */
+/* Tokens with which both rows of a pair begin count once, and tokens after the last target do not
+ * count. The engine accepts pairs of this length, and refuses longer pairs and fields that pairs do
+ * not have. */
 static void long_pairs(void)
 {
     enum { PROMPT = 4 };
@@ -305,8 +308,8 @@ static void long_pairs(void)
     check_int(tide_pair_length(&world.batch, NULL), ==, -EINVAL);
 }
 
-/* The model continues rows that it has memorized. A row that is too long or has a token
- * outside the vocabulary is refused. */
+/* The model continues rows that it has memorized. A row that is too long or has a token outside the
+ * vocabulary is refused. */
 static void what_comes_next(void)
 {
     int32_t next = -1;
@@ -333,8 +336,8 @@ static void what_comes_next(void)
 
 enum { NAN16 = 0x7fc0 }; /* bf16 */
 
-/* A weight that is not a number ends a bf16 run with the name of the block. A run that may skip
- * steps skips them, reports that and does not change. */
+/* If a weight is not a number, a bf16 run ends, and the message names the block. A run that may
+ * skip steps skips them, reports the skip and does not change. */
 static void weights_that_are_no_numbers(void)
 {
     char folder[600];
@@ -368,8 +371,8 @@ static void weights_that_are_no_numbers(void)
     tide_engine_destroy(engine);
 }
 
-/* fp16: overflows use up the hysteresis, then halve the scale down to its minimum, where the run
- * ends. The weights are those that were loaded. */
+/* In fp16, overflows first use up the hysteresis and then halve the scale down to its minimum,
+ * where the run ends. The weights are those that were loaded. */
 static void fp16_overflows(void)
 {
     static const double scales[] = {8, 8, 4, 2};
@@ -403,7 +406,7 @@ static void fp16_overflows(void)
 
 /* ---- the contents of a plan ---- */
 
-/* Parts add up to tiers, the tape has as many lines as commands, timelines are JSON, and a plan
+/* Parts add up to tiers, the tape has one line for each command, timelines are JSON, and a plan
  * made with the rates that another plan wrote equals that plan. */
 static void plans_say_what_they_hold(void)
 {
@@ -478,7 +481,7 @@ static void plans_say_what_they_hold(void)
     tide_engine_destroy(engine);
 }
 
-/* The memory taken is that of all ranks, as in the plan. */
+/* The memory that is taken is that of all ranks, as in the plan. */
 static void memory_of_ranks(void)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
@@ -559,8 +562,8 @@ static void *train(void *argument)
     return NULL;
 }
 
-/* Two engines on two threads of one process, each with its own store, give the bits of a single
- * one. */
+/* Two engines on two threads of one process, each with a separate store, give the bits of a single
+ * engine. */
 static void two_at_once(void)
 {
     static struct side sides[2];
@@ -607,7 +610,7 @@ static int stop_at(void *user, const struct tide_progress *progress)
     return stop->stopped;
 }
 
-/* A request of the application to stop is obeyed in every phase, and nothing is left. */
+/* The engine obeys the application's request to stop in every phase, and leaves nothing. */
 static void stopping(void)
 {
     static const struct {

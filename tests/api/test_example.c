@@ -38,8 +38,8 @@ static double loss_of(const char *text, const char *step)
     return number_of(text, step, "loss ");
 }
 
-/* It trains with all states in the store: the loss falls, and the folder that it writes can be
- * trained again. */
+/* The example trains with all states in the store: the loss falls, and the folder that it writes
+ * can be trained again. */
 static void trains(void)
 {
     char words[2000];

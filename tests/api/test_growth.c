@@ -16,7 +16,7 @@
 
 enum { GUARD_BYTES = 64, GUARD = 0xA5 };
 
-/* Allocates a struct with struct_bytes set, all other bytes 0xA5, and a guard after it. */
+/* Allocates a struct with struct_bytes set and all other bytes 0xA5, followed by a guard. */
 static void *guard(size_t bytes)
 {
     unsigned char *at = malloc(bytes + GUARD_BYTES);
@@ -26,7 +26,7 @@ static void *guard(size_t bytes)
     return at;
 }
 
-/* Checks that nobody wrote after the struct or changed its size, and frees it. */
+/* Checks that the bytes after the struct and its size are unchanged, and frees it. */
 static void release(void *at, size_t bytes, const char *name)
 {
     const unsigned char *behind = (const unsigned char *)at + bytes;
@@ -48,7 +48,7 @@ static void release(void *at, size_t bytes, const char *name)
 #define CHECK_NEWS(at) (void)(at)
 #endif
 
-/* `call` fills a struct of this type, at `at`; then `right` must hold. */
+/* `call` fills the struct of this type that `at` points to; afterwards `right` must be true. */
 #define FILL(type, call, right)                                                                    \
     do {                                                                                           \
         struct type *at = guard(sizeof *at);                                                       \
@@ -128,7 +128,7 @@ static void fill_options(struct tide_engine_options *options)
     }
 }
 
-/* The init functions fill structs of any version up to their size, and never more. */
+/* The init functions fill structs of any version up to their size, and never beyond it. */
 static void init(void)
 {
     for (size_t bytes = sizeof(size_t); bytes <= sizeof(struct tide_engine_options); bytes += 8) {
@@ -146,7 +146,7 @@ static void init(void)
     check_int(tide_engine_options_init(NULL, sizeof *options), ==, -EINVAL);
 }
 
-/* All functions that describe the library, the machine and a model. */
+/* Calls all functions that describe the library, the machine and a model. */
 static void descriptions(void)
 {
     world_files_init(model, rates, ids);
@@ -159,7 +159,7 @@ static void descriptions(void)
          at->verified && at->layers == 2 && at->vocab == WORLD_VOCAB && at->paths == 0);
 }
 
-/* All functions that describe a plan. */
+/* Calls all functions that describe a plan. */
 static void plans(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -177,8 +177,8 @@ static void plans(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
-/* A run: elements of arrays are found at the program's distances, and structs are filled up to the
- * program's size. */
+/* In a run, elements of arrays are found at the program's distances, and structs are filled up to
+ * the program's size. */
 static void run(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -221,7 +221,8 @@ static void run(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
-/* A block store: options with arrays of the program's structs, and everything that describes it. */
+/* A block store has options with arrays of the program's structs; all functions that describe it
+ * are called. */
 static void blocks(void)
 {
     static char bytes[8192] = "block";
@@ -311,7 +312,7 @@ static void callbacks(void)
 /* ---- options that an older library does not know ---- */
 
 #ifdef GROWTH_NEWER_PROGRAM
-/* A library that does not know the option refuses it with the name of the struct; a newer one
+/* A library that does not know the option refuses it with the name of the struct; a newer library
  * accepts it. */
 static void expect_news(int rc, const char *name)
 {
@@ -347,7 +348,7 @@ static void news(void)
     struct tide_inspection found = {.struct_bytes = sizeof found};
     expect_news(tide_inspect(NULL, model, &inspecting, &found), "tide_inspect_options");
     const struct tide_doctor_options asking = {.struct_bytes = sizeof asking,
-                                               .store_count = 1, /* refused next: no stores */
+                                               .store_count = 1, /* the next refusal: no stores */
                                                .grown = 1};
     expect_news(tide_doctor(NULL, &asking), "tide_doctor_options");
 }

@@ -1,6 +1,6 @@
-/* test_host.c: the library does not change what belongs to the application around it:
- * floating-point modes of threads, signals, environment, output, a locale with a decimal comma; and
- * a second copy of the library works beside it. */
+/* test_host.c: the library does not change what belongs to the application: floating-point modes of
+ * threads, signals, environment, output, and a locale with a decimal comma. A second copy of the
+ * library works beside the first. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { STEPS = 3 };
 
 static struct world world;
 
-/* A run of STEPS steps; returns the loss of the last one, or the error. */
+/* Makes a run of STEPS steps; returns the loss of the last step, or the error. */
 static int train(struct tide_context *context, const struct world *of, double *loss)
 {
     struct tide_engine *engine = NULL;
@@ -93,7 +93,7 @@ static void *be_guest(void *argument)
     return NULL;
 }
 
-/* Threads with their own contexts train at the same time, each with different modes: all get the
+/* Threads with separate contexts train at the same time, each with different modes. All get the
  * bits of a thread with the default modes, and keep their modes. */
 static void modes(void)
 {
@@ -134,7 +134,7 @@ static void *end_engine(void *engine)
     return NULL;
 }
 
-/* Any thread may continue with an engine, as long as only one uses it at a time. */
+/* Any thread may continue with an engine, if only one thread at a time uses it. */
 static void thread_after_thread(void)
 {
     double alone = 0;
@@ -171,8 +171,8 @@ static uint64_t blocked_of(const char *thread)
     return blocked;
 }
 
-/* Handlers of the application never run on threads of the library; signals of faults are not
- * blocked there. */
+/* Handlers of the application never run on threads of the library. The library's threads do not
+ * block signals of faults. */
 static void signals(void)
 {
     static const int given[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM};
@@ -228,8 +228,8 @@ static void read_handlers(void (*out[32])(int))
     }
 }
 
-/* The first case, before anything else ran: environment, signal handlers, umask and working
- * directory stay; nothing is written to stdout or stderr. */
+/* This case runs first, before any other code: environment, signal handlers, umask and working
+ * directory stay the same, and nothing is written to stdout or stderr. */
 static void process(void)
 {
     void (*before[32])(int) = {0};
@@ -272,8 +272,8 @@ static void process(void)
 
 /* ---- a locale ---- */
 
-/* A locale whose decimal point is a comma, written in glibc's compiled format, so that no locale of
- * the machine is needed. Skips if the C library has another format. */
+/* Makes a locale whose decimal point is a comma, written in glibc's compiled format, so that no
+ * locale of the machine is needed. Skips the case if the C library has another format. */
 static void use_comma(void)
 {
     struct {
@@ -314,7 +314,8 @@ static void check_json(const char *path)
     core_json_destroy(doc);
 }
 
-/* With a decimal comma in the application's locale, files are read and written as without it. */
+/* If the application's locale has a decimal comma, files are read and written as in any other
+ * locale. */
 static void comma(void)
 {
     char rates[600];
@@ -360,8 +361,8 @@ static void comma(void)
 
 /* ---- two libraries ---- */
 
-/* Another build of the library in the same process, with its own symbols, as a plugin would load
- * it. */
+/* Another build of the library, with separate symbols, is loaded into the same process like a
+ * plugin. */
 static void two_libraries(void)
 {
     char path[1024];

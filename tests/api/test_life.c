@@ -1,5 +1,6 @@
-/* test_life.c: proves that objects of the API survive any allocation or thread that fails: the error is reported,
- * nothing leaks, and the next try works. Linked statically, because only such code can be made to fail. */
+/* test_life.c: proves that objects of the API survive any allocation or thread that fails: the
+ * error is reported, nothing leaks, and the next attempt succeeds. The test is linked statically,
+ * because only statically linked code can be made to fail. */
 #include <stdio.h>
 #include <tide/blocks.h>
 #include <tide/checkpoint.h>
@@ -9,7 +10,7 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* In the test's directory: made before allocations fail. */
+/* These files are in the test's directory and are made before allocations fail. */
 static struct {
     const char *blocks, *cache, *merged;
 } paths;
@@ -133,7 +134,7 @@ static int merge_life(void)
     return tide_adapter_merge(NULL, base, adapter, paths.merged, 1);
 }
 
-/* A folder that is merged again is whole after each failure. */
+/* A folder that is merged again after a failure is complete. */
 static void a_merge(void)
 {
     char weights[700];

@@ -1,5 +1,6 @@
-/* tide_adapter_merge and tide_inspect of PEFT folders: the merged weights are those of PEFT's merge_and_unload
- * (tests/oracle/merge.py), and an adapter that is damaged or of another base writes nothing. */
+/* Tests tide_adapter_merge and tide_inspect of PEFT folders. The merged weights are those of PEFT's
+ * merge_and_unload (tests/oracle/merge.py). An adapter that is damaged or belongs to another base
+ * writes nothing. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 static const struct row {
     const char *name;
-    bool bf16; /* else fp32 */
+    bool bf16; /* otherwise fp32 */
     uint64_t rank, adapted, saved, rslora, dora;
     double alpha;
 } rows[] = {
@@ -78,7 +79,7 @@ static float *floats_of(const struct model_safetensors *file, const struct model
     return out;
 }
 
-/* Compares all tensors: fp32 within 1e-6; of bf16 one element in 10,000 may be one step off. */
+/* Compares all tensors: fp32 within 1e-6; in bf16 one element of 10,000 may differ by one step. */
 static void check_weights(const struct row *row, const char *folder)
 {
     struct model_safetensors *found = NULL;
@@ -204,8 +205,9 @@ static void write_tensors(const char *folder, const char *header, const void *da
                fwrite(data, 1, bytes, out) == bytes && fclose(out) == 0);
 }
 
-/* Writes a copy of a fixture's adapter whose values have been rounded to `dtype`, in that type or (`widened`) as fp32 again.
- * `added`, if not NULL, is one more tensor with these values, in fp32. */
+/* Writes a copy of a fixture's adapter whose values have been rounded to `dtype`, in that type or,
+ * if `widened`, in fp32. `added`, if not NULL, is an additional tensor with these values in
+ * fp32. */
 static const char *copy_adapter(const char *name, const char *to, enum model_dtype dtype,
                                 bool widened, const struct model_tensor *added, const float *values)
 {
@@ -271,8 +273,8 @@ static char *merged_bytes(const char *base, const char *adapter, size_t *bytes)
     return data;
 }
 
-/* PEFT saves adapters in the type in which they were trained, often 16 bits: the merged model has the bytes that the same
- * values in fp32 give. */
+/* PEFT saves adapters in the type in which they were trained, often 16 bits. The merged model has
+ * the same bytes as with the same values in fp32. */
 static void adapters_of_16_bits(void)
 {
     static const enum model_dtype types[] = {MODEL_BF16, MODEL_F16};
@@ -295,7 +297,8 @@ static void adapters_of_16_bits(void)
     }
 }
 
-/* A tensor of modules_to_save takes the place of the base's, also where the base keeps it transposed, as GPT-2 does. */
+/* A tensor of modules_to_save replaces the base's tensor, also if the base has it transposed, as
+ * GPT-2 does. */
 static void transposed_tensors_are_replaced(void)
 {
     static const char replaced[] = "transformer.h.0.mlp.c_proj.weight";
@@ -314,7 +317,8 @@ static void transposed_tensors_are_replaced(void)
     float *values = malloc(added.bytes);
     check_true(values != NULL);
     for (size_t i = 0; i < elements; i++) {
-        values[i] = (float)(i % 255) * 0.5F; /* exact in 16 bits, and unlike its transpose */
+        /* exact in 16 bits, and different from its transpose */
+        values[i] = (float)(i % 255) * 0.5F;
     }
     model_safetensors_close(file);
     size_t bytes;
@@ -339,7 +343,7 @@ static float number_at(uint64_t at)
     return (float)((int)(at * UINT64_C(2654435761) >> 16 & 0xff) - 128) / 256;
 }
 
-/* A Llama of one layer, with every element of every block from number_at(). */
+/* Makes a Llama of one layer, with every element of every block from number_at(). */
 static const char *make_big_base(char out[600])
 {
     char config[400];
@@ -379,7 +383,7 @@ static const char *make_big_base(char out[600])
 
 enum { A_FLOATS = BIG_RANK * INNER, B_FLOATS = WIDE * BIG_RANK };
 
-/* An adapter of the layer's down_proj; `values` has A, then B. */
+/* Writes an adapter of the layer's down_proj; `values` has A, followed by B. */
 static const char *make_big_adapter(const float values[A_FLOATS + B_FLOATS])
 {
     static const char config[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1}";
@@ -405,7 +409,8 @@ static const char *make_big_adapter(const float values[A_FLOATS + B_FLOATS])
     return folder;
 }
 
-/* A tensor with more than a million elements is merged some rows at a time: each row gets its own part of B. */
+/* A tensor with more than a million elements is merged some rows at a time; each row uses its part
+ * of B. */
 static void large_tensors_are_merged_in_parts(void)
 {
     static float values[A_FLOATS + B_FLOATS];
@@ -451,8 +456,8 @@ static void large_tensors_are_merged_in_parts(void)
 
 /* ---- damaged adapters ---- */
 
-/* Returns a folder with this config and the tensors of the llama adapter, cut off after
- * `bytes_max`; 0: without. */
+/* Returns a folder with this config and the tensors of the llama adapter, cut off after `bytes_max`
+ * bytes; 0: without tensors. */
 static const char *folder_with(const char *config, size_t bytes_max)
 {
     static char folder[600];
@@ -531,8 +536,8 @@ static void damaged_ones_are_refused(void)
     }
 }
 
-/* A scale beyond the largest float: PEFT would write weights that are infinite or NaN. Nothing is
- * left behind. */
+/* With a scale beyond the largest float, PEFT would write weights that are infinite or NaN. The
+ * merge is refused and leaves nothing. */
 static void infinite_weights_are_refused(void)
 {
     char base[600];
@@ -548,7 +553,8 @@ static void infinite_weights_are_refused(void)
     check_int(access(test_path("never.partial"), F_OK), !=, 0);
 }
 
-/* PEFT trains a table that is also the head apart from it, which one table cannot express. */
+/* PEFT trains a table separately from the tied head. One table cannot represent both, so the merge
+ * is refused. */
 static void shared_tables_are_refused(void)
 {
     static const char header[] = "{\"base_model.model.transformer.wte.weight\":"
@@ -570,7 +576,7 @@ static void shared_tables_are_refused(void)
     check_int(access(test_path("never"), F_OK), !=, 0);
 }
 
-/* An adapter of another base, and folders that would be overwritten. */
+/* Refusals: an adapter of another base, and folders that would be overwritten. */
 static void others_are_refused(void)
 {
     char base[600];

@@ -78,7 +78,7 @@ static void refuse(int code, const char *part)
     reset();
 }
 
-/* Each is refused with the name of what is wrong, and nothing is left behind. */
+/* Each wrong option is refused with its name, and nothing is left behind. */
 static void wrong_options(void)
 {
     reset();

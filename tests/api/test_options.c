@@ -12,7 +12,7 @@
 
 static struct world world;
 
-/* Plan and engine refuse them in the same way. */
+/* Plan and engine refuse the options in the same way. */
 static void refuse(const struct tide_engine_options *options, int code, const char *word)
 {
     struct tide_plan *plan = NULL;
@@ -28,8 +28,8 @@ static void refuse(const struct tide_engine_options *options, int code, const ch
     check_true(!world_exists(world.store));
 }
 
-/* Sizes of structs: zero, absurd, an older program's, a newer program's with and without new fields
- * set. */
+/* Sizes of structs are zero, absurd, an older program's, and a newer program's with and without new
+ * fields set. */
 static void struct_sizes(void)
 {
     world_init(&world);
@@ -60,7 +60,7 @@ static void struct_sizes(void)
     tide_engine_destroy(NULL);
 }
 
-/* Every field with a range, below and above it. */
+/* Every field with a range is set to a value below and above the range. */
 static void numbers_out_of_range(void)
 {
     world_init(&world);
@@ -129,7 +129,7 @@ static void numbers_out_of_range(void)
     refuse(&bad, -EINVAL, "min_loss_scale");
 }
 
-/* Names and pointers. */
+/* Names and pointers are wrong. */
 static void names(void)
 {
     world_init(&world);
@@ -232,7 +232,7 @@ static void an_unwritable_directory(void)
     check_true(!world_exists(world.store));
 }
 
-/* A directory serves one run at a time; when that run is over, the next one can use it. */
+/* A directory serves one run at a time; when that run has ended, the next one can use it. */
 static void a_store_of_two(void)
 {
     world_init(&world);
@@ -319,7 +319,8 @@ static void budgets_that_do(void)
     }
 }
 
-/* An engine accepts what a plan accepts, however much memory the process has taken between the two. */
+/* An engine accepts what a plan accepts, however much memory the process has allocated after the
+ * plan. */
 static void plan_and_engine_agree(void)
 {
     enum { TAKEN_BYTES = 64 << 20 };
@@ -343,8 +344,8 @@ static void plan_and_engine_agree(void)
     free(taken);
 }
 
-/* The size of a plan does not grow with the micro-batches of a step: a command does a group of
- * them. */
+/* The size of a plan does not grow with the micro-batches of a step, because one command does a
+ * group of them. */
 static void many_micro_batches(void)
 {
     uint32_t commands[2] = {0, 0};
@@ -362,8 +363,8 @@ static void many_micro_batches(void)
     check_uint(commands[1], <=, 2 * commands[0]);
 }
 
-/* A drive with no space to spare is refused, even though no limit was given; memory used as a drive
- * has no limit. */
+/* A drive without spare space is refused, even though no limit was given. Memory that is used as a
+ * drive has no limit. */
 static void no_space_is_no_store(void)
 {
     const char *folder = test_mounts_begin() ? test_mount_memory("small", "size=1000m") : NULL;
@@ -443,8 +444,9 @@ static void mount_pair(const char *name, uint64_t bytes)
     }
 }
 
-/* Two paths on one file system share its free space, which counts once: in equal parts, or what the limit
- * of the other one leaves. Limits that exceed it together give one warning. */
+/* Two paths on one file system share its free space, which counts once. Without limits each gets
+ * half; with a limit on one path, the other gets the remainder. Limits whose sum exceeds the free
+ * space give one warning. */
 static void one_file_system_counts_once(void)
 {
     const uint64_t needed = planned_bytes();
@@ -453,13 +455,13 @@ static void one_file_system_counts_once(void)
     options.stores = pair;
     options.store_count = 2;
     options.io = "threads";
-    mount_pair("less", needed * 3 / 4); /* twice this space would do */
+    mount_pair("less", needed * 3 / 4); /* twice this space would suffice */
     check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
     mount_pair("more", needed * 3 / 2);
     expect_warnings(&options, 0);
-    pair[0].bytes = needed; /* leaves some for the other path */
+    pair[0].bytes = needed; /* leaves some space for the other path */
     expect_warnings(&options, 0);
-    pair[0].bytes = needed * 2; /* leaves nothing */
+    pair[0].bytes = needed * 2; /* leaves no space */
     check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
     check_contains(tide_last_error(), pair[1].directory);
     pair[0].bytes = pair[1].bytes = left_bytes / 2 + needed / 2;
@@ -468,8 +470,8 @@ static void one_file_system_counts_once(void)
     expect_warnings(&options, 1);
 }
 
-/* Functions of a plan without a plan or a path are refused; an engine has no other machine, and options of adapters need
- * adapters. */
+/* Functions of a plan refuse calls without a plan or a path. An engine cannot be made for another
+ * machine, and options of adapters need adapters. */
 static void what_has_no_meaning(void)
 {
     const char *patterns[] = {"*q_proj"};
@@ -502,8 +504,8 @@ static void what_has_no_meaning(void)
     refuse(&options, -EINVAL, "frozen (--freeze) has no use with adapters (--lora)");
 }
 
-/* A plan uses budgets that the machine does not have, as the user asked, and a warning has the
- * numbers. */
+/* A plan uses the budgets that the user gave although the machine does not have them, and a warning
+ * has the numbers. */
 static void budgets_beyond_the_machine(void)
 {
     world_init(&world);

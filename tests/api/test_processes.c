@@ -13,7 +13,8 @@
 
 static char self[4096];
 
-/* The first process creates an engine, which needs the second one; that ends without serving it. */
+/* The first process creates an engine, which needs the second process. The second one ends without
+ * serving the engine. */
 static int be_a_rank(void)
 {
     char model[4096];
@@ -51,8 +52,8 @@ static int run(const char *command, char *text, size_t bytes)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-/* A process that closes the world before it has served the engines of the first one ends all processes, at once and
- * not after a minute of silence. */
+/* If a process closes the world before it has served the engines of the first process, all
+ * processes end, at once and not after a minute of silence. */
 static void leaves_early(void)
 {
     static char text[16384];
@@ -107,14 +108,14 @@ static void tide_finalizes_mpi(void)
     run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "tide");
 }
 
-/* tide has a thread of its own, so it refuses an MPI that was initialised for one thread. */
+/* tide needs a separate thread, so it refuses an MPI that was initialised for one thread. */
 static void one_thread_is_refused(void)
 {
     test_mpi_begin();
     run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "funnel");
 }
 
-/* The same with MPICH. */
+/* The same cases run with MPICH. */
 static void mpich_applications(void)
 {
     test_mpich_begin();

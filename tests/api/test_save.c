@@ -1,5 +1,5 @@
-/* test_save.c: an engine saves the whole model: it loads again with equal weights, and existing
- * files are not touched unless that is requested. */
+/* test_save.c: an engine saves the whole model. The saved model loads again with equal weights, and
+ * existing files are not changed unless the application requests it. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void nothing_trained_nothing_changed(void)
 }
 
 /* After some steps, a new engine with the saved model computes the next loss of the old engine,
- * wherever either keeps its weights; and saving changes nothing. */
+ * wherever the engines keep weights. Saving changes nothing. */
 static void what_was_saved_goes_on(void)
 {
     static const uint32_t places[] = {TIDE_STORE, TIDE_HOST, TIDE_DEVICE};
@@ -92,8 +92,8 @@ static void what_was_saved_goes_on(void)
     }
 }
 
-/* A folder that is not empty is not touched. With `overwrite`, a model in it is replaced, and its
- * other files stay. */
+/* A folder that is not empty is not changed. With `overwrite`, a model in it is replaced, and its
+ * other files are kept. */
 static void what_is_there_stays(void)
 {
     char file[700];
@@ -134,8 +134,8 @@ static const char *partial_of(const char *name)
     return path;
 }
 
-/* Reserving reports beforehand what saving would report, and keeps the folder for this engine:
- * another engine is refused. The reservation ends with the engine. */
+/* A reservation reports in advance the errors that saving would report. It keeps the folder for this
+ * engine, and refuses another engine. It ends with the engine. */
 static void trying(void)
 {
     struct stat held;
@@ -156,7 +156,7 @@ static void trying(void)
     snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
     check_int(tide_engine_save_reserve(engine, below, 0), ==, 0);
     check_int(stat(partial_of(folder), &again), ==, 0);
-    check_true(held.st_ino == again.st_ino); /* it was not released in between */
+    check_true(held.st_ino == again.st_ino); /* the lock was not released in between */
     snprintf(below, sizeof below, "%s/missing/saved", test_directory());
     int tried = tide_engine_save_reserve(engine, below, 0);
     check_int(tried, ==, tide_engine_save(engine, below, 0));
@@ -189,7 +189,7 @@ static void claimed_before(void)
     check_int(tide_folder_claim(context, NULL), ==, -EINVAL);
     check_int(tide_folder_claim(context, ""), ==, -EINVAL);
     check_int(tide_folder_claim(context, folder), ==, 0);
-    check_int(tide_folder_claim(context, below), ==, 0); /* it already has it */
+    check_int(tide_folder_claim(context, below), ==, 0); /* the context already has the folder */
     check_int(tide_folder_claim(other, below), ==, -EBUSY);
     check_contains(tide_last_error(), "another run");
     tide_folder_unclaim(other);
@@ -224,7 +224,7 @@ static int stop_saving(void *user, const struct tide_progress *progress)
     return *armed && strcmp(progress->phase, "save") == 0 && progress->done >= 2;
 }
 
-/* If saving is stopped in the middle, nothing is left under the name, and the engine continues. */
+/* If saving is stopped in the middle, no file is left under the name, and the engine continues. */
 static void stopped_saving(void)
 {
     bool armed = true;

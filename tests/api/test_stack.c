@@ -1,6 +1,6 @@
-/* test_stack.c: how much of its stack a thread of the application needs for calls of libtide. Each
- * call is made by a thread whose stack was filled with a pattern; where the pattern remains, the
- * stack was not used. docs/api.md states the limit. */
+/* test_stack.c: measures how much of its stack a thread of the application needs for calls of
+ * libtide. Each call is made by a thread whose stack was filled with a pattern; where the pattern
+ * remains, the stack was not used. docs/api.md states the limit. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #include "tests/api/world.h"
 
-/* The thread's own part (thread-local storage, the C library's) is counted, too. */
+/* The stack that the thread itself uses (thread-local storage, the C library) is counted, too. */
 enum { STACK_BYTES = 4 << 20, STATED_BYTES = 128 << 10, PATTERN = 0xa5 };
 
 static struct world world;
@@ -36,7 +36,7 @@ static void *plan(void *unused)
     return unused;
 }
 
-/* Also measures the machine. */
+/* Measures the machine as well. */
 static void *plan_measured(void *unused)
 {
     struct tide_engine_options options = world.options;

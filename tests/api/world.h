@@ -1,5 +1,5 @@
-/* world.h: a model folder, a file of rates and a directory for a store: what an application of
- * libtide has before it begins. Uses nothing from inside the library. */
+/* world.h: a model folder, a file of rates and a directory for a store, which an application of
+ * libtide needs before it begins. Includes no header from inside the library. */
 #ifndef TESTS_API_WORLD_H
 #define TESTS_API_WORLD_H
 
@@ -24,7 +24,7 @@ void world_init(struct world *world);
 /* Creates an engine; fails the case if that fails. */
 struct tide_engine *world_engine(const struct tide_engine_options *options);
 
-/* Makes `steps` steps with the batch; returns the figures of the last one. */
+/* Takes `steps` steps with the batch; returns the figures of the last step. */
 struct tide_step world_steps(const struct world *world, struct tide_engine *engine, unsigned steps);
 
 /* Copies the model to `folder`, with `value` in the middle of the tensor whose name ends with

@@ -255,7 +255,8 @@ static void *populate(void *argument)
     return NULL;
 }
 
-/* Returns the yardstick: as many threads with equal parts, using only the mapping's advice. */
+/* Returns the seconds of the yardstick: the same number of threads touches equal parts, and uses
+ * only the mapping's advice. */
 static double touch_yardstick(enum core_pages pages)
 {
     int64_t begin_ns = core_clock_now_ns();

@@ -54,7 +54,7 @@ static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
     a->beta = 0.25;
 }
 
-/* Returns the gradients of the logits are stored in the type between products, which is one more
+/* The gradients of the logits are stored in the type between products, which is one more
  * rounding. */
 static struct rig_bound bound_of(enum kern_type type)
 {

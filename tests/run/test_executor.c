@@ -42,7 +42,7 @@ struct job {
     const struct plan_command *command;
 };
 
-/* Returns the tape of a queue's next command follows from the number of commands done. */
+/* The tape of a queue's next command follows from the number of commands done. */
 static uint32_t number_of(const struct bench *bench, const struct plan_command *command)
 {
     uint32_t done = bench->done[command->queue];

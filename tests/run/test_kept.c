@@ -642,8 +642,8 @@ static void a_file_that_was_just_finished_stays(void)
     case_model_free(&made);
 }
 
-/* A run finds another base half-written, which its writer ends before the run has locked it; another run has begun to
- * write it again: neither file is removed. */
+/* A run finds another base half-written, and the writer ends before the run has locked the file.
+ * Another run has begun to write the file again. Neither file is removed. */
 static void a_file_that_was_just_begun_stays(void)
 {
     struct case_model made;
@@ -675,8 +675,8 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* If the space of a file cannot be reserved, or a write to it fails, a log line says so, and no
- * file is left. */
+/* If the space of a file cannot be reserved, or a write to the file fails, a log line says so, and
+ * no file remains. */
 static void a_file_that_cannot_be_written_is_no_error(void)
 {
     struct case_model made;
@@ -721,9 +721,9 @@ static void check_not_kept(const struct model_kept_options *given, const char *w
     check_uint(test_heard_lines(""), ==, 1);
 }
 
-/* If the directory is not a directory, or the model's folder or a file of it is gone, one log line
- * says why the base is not kept, and the run makes the base as if there were no file. A run that
- * only reads does not report a missing directory. */
+/* If the directory is not a directory, or the model's folder or one of its files is gone, one log
+ * line says why the base is not kept, and the run makes the base as if there were no file. A run
+ * that only reads does not report a missing directory. */
 static void what_prevents_keeping_is_no_error(void)
 {
     struct case_model made;

@@ -59,18 +59,18 @@ static int engine_life(void)
     return rc;
 }
 
-/* Creating, loading, two steps, an evaluation, the end. */
+/* Creates an engine, loads the weights, takes two steps, evaluates, and ends. */
 static void engines(void)
 {
     begin("mem");
-    check_int(engine_life(), ==, 0); /* fills caches that stay */
+    check_int(engine_life(), ==, 0); /* fills caches that remain */
     const unsigned requests = test_fail_every(engine_life, TEST_STRIDE(3));
     test_note("%u requests", requests);
     check_int(requests, >=, 100);
     end();
 }
 
-/* The same for two ranks, each with a drive and a plan of its own. */
+/* Two ranks, each with its drive and plan, survive the same failures. */
 static void ranks(void)
 {
     begin("mem");
@@ -96,7 +96,7 @@ static int plan_life(void)
     return rc;
 }
 
-/* Shapes, candidates, tapes and the simulator. */
+/* The failures are in shapes, candidates, tapes and the simulator. */
 static void plans(void)
 {
     begin("mem");
@@ -136,8 +136,8 @@ static struct census take_census(void)
                            .threads = entries("/proc/self/task")};
 }
 
-/* A thousand steps with an evaluation now and then: no more memory, files, threads or bytes of the
- * store than after the first fifty. */
+/* A thousand steps with occasional evaluations use no more memory, files, threads or bytes of the
+ * store than the first fifty. */
 static void a_thousand_steps(void)
 {
     enum { STEPS = TEST_COUNT(1000, 120), SETTLED = 50 };

@@ -31,8 +31,8 @@ static void end(void)
 static struct store_shelf *shelf;
 static struct run_engine *saving;
 
-/* Saves one checkpoint that was announced and is written by updates, and one that is read out. Does
- * not destroy the engine. */
+/* Saves one announced checkpoint, which updates write, and one that is read out. Does not destroy
+ * the engine. */
 static int save_life(void)
 {
     const struct run_save_options save = {.shelf = shelf, .keep = 1};

@@ -60,7 +60,7 @@ static const char good[] =
     " \"command_seconds\": {\"value\": 3e-6, \"source\": \"s\"}\n"
     "}\n";
 
-/* Reads `good` with one change. */
+/* Reads the text `good` with one change. */
 static int read_changed(const char *from, const char *to, struct run_machine *out)
 {
     char text[4096];
@@ -126,8 +126,8 @@ static struct run_options options_of(uint32_t world, uint32_t local)
                                 .moments = CORE_UPDATE_F32};
 }
 
-/* Drives and memory are divided by the ranks of a node, a link only where all of them together reach less, and the
- * cards not at all. */
+/* The ranks of a node divide its drives and its memory. They divide a link only if it is too slow
+ * for the full speed of each. They do not divide the cards. */
 static void ranks_share_a_node(void)
 {
     struct run_machine machine;
@@ -143,7 +143,7 @@ static void ranks_share_a_node(void)
     check_double(alone.up_bytes, ==, 12e9);
     check_double(shared.up_bytes, ==, 6e9);
     check_double(shared.down_bytes, ==, 6e9);
-    check_double(alone.update_elements, ==, 2e11 / 26); /* DESIGN: 26 bytes per element */
+    check_double(alone.update_elements, ==, 2e11 / 26); /* 26 bytes per element (DESIGN) */
     check_double(shared.update_elements, ==, alone.update_elements / 4);
     check_double(shared.flops, ==, alone.flops);
     check_double(shared.card_update_elements, ==, alone.card_update_elements);
@@ -174,8 +174,8 @@ static void ranks_share_processors(void)
     check_true(shared.shared_cores);
 }
 
-/* A node receives 31 of 32 parts from the others while each of its ranks receives 511 of 512: the network is the
- * slower of the two here. */
+/* A node receives 31 of 32 parts from other nodes, while each of its ranks receives 511 of 512. The
+ * network is slower here than the link within the node. */
 static void nodes_share_their_network(void)
 {
     struct run_machine machine;

@@ -110,7 +110,7 @@ enum { FAMILIES = sizeof families / sizeof families[0] };
 
 static unsigned steps = STEPS;
 
-/* If not NULL, adapters of the models below. */
+/* NULL, or the settings of adapters for the models below */
 static const struct model_lora_options *adapters;
 
 /* Compares every `way_stride`-th way, from first_way on, with the plain trainer, for every `stride`-th
@@ -158,14 +158,14 @@ static void hold(const struct run_options *base, const char *what, size_t stride
     hold_ways(base, what, stride, 0, 1);
 }
 
-/* bf16 with the split master, clipping: updates are deferred. */
+/* bf16 with the split master and clipping: updates are deferred. */
 static void bf16_deferred(void)
 {
     const struct run_options options = case_options();
     hold(&options, "bf16 clipped", 1);
 }
 
-/* Without clipping updates may run inside backward, or not. */
+/* Without clipping, an update may run inside the backward pass or after it. */
 static void bf16_inside(void)
 {
     static const enum plan_timing timings[] = {PLAN_TIMING_AUTO, PLAN_TIMING_DEFERRED,
@@ -179,7 +179,7 @@ static void bf16_inside(void)
     }
 }
 
-/* Several micro-batches: sums in fp32, rounded once. */
+/* The gradients of several micro-batches are added in fp32 and rounded once. */
 static void micro_batches(void)
 {
     struct run_options options = case_options();
@@ -189,9 +189,9 @@ static void micro_batches(void)
     hold(&options, "three micro-batches, not clipped", 2);
 }
 
-/* With so many micro-batches that a command computes a group of them; the last group is smaller.
- * Half of the ways run in bf16, and half in fp32, where sums and stored gradients are the same.
- * Steps are long, so there are two, and under ASan half of the ways are left out. */
+/* There are so many micro-batches that a command computes a group of them, and the last group is
+ * smaller. Half of the ways run in bf16, half in fp32, where sums and stored gradients are the
+ * same. Steps take long, so a run has two, and half of the ways are left out under ASan. */
 static void groups(void)
 {
     if (TEST_RACES) {
@@ -214,7 +214,7 @@ static void fp32(void)
     hold(&options, "fp32", 1);
 }
 
-/* fp16 with a fixed scale that fits. */
+/* fp16 with a fixed scale that causes no overflow. */
 static void fp16(void)
 {
     struct run_options options = case_options();
@@ -224,7 +224,7 @@ static void fp16(void)
     hold(&options, "fp16", 1);
 }
 
-/* Large products in tiles. */
+/* Large products are computed in tiles. */
 static void tiled(void)
 {
     struct run_options options = case_options();
@@ -239,7 +239,7 @@ static const struct model_lora_options magnitudes = {
 static const struct model_lora_options both = {
     .rank = 4, .alpha = 8, .dora = true, .dropout = 0.2, .seed = 3};
 
-/* Adapters on a frozen base, which is in a data block for each layer. */
+/* Adapters on a frozen base; each layer has a data block with its part of the base. */
 static void lora(void)
 {
     struct run_options options = case_options();
@@ -257,8 +257,8 @@ static void lora(void)
     adapters = NULL;
 }
 
-/* Pairs of rows: the reference's half has neither adapters nor gradients, and only the policy's half is computed
- * again. */
+/* The batches are pairs of rows. The half of the reference has neither adapters nor gradients, and
+ * only the half of the policy is recomputed. */
 static void pairs(void)
 {
     struct run_options options = case_options();

@@ -1,6 +1,6 @@
-/* Proves that the optimizer of an application gives the bits that an update of each parameter alone gives,
- * wherever states are, in whatever order gradients come, with and without a norm that counts; and what it
- * refuses. */
+/* Proves that the optimizer of an application gives the same bits as a separate update of each
+ * parameter. This holds wherever states are, in any order of the gradients, and with or without a
+ * norm that affects the step. Proves also which calls are refused. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +13,11 @@
 #include "tests/reference/plain.h"
 #include "tests/run/optimizer_case.h"
 
-/* Settings that are made after a step was closed and replaced before the next one begins, so that
- * no update may use them. */
+/* Settings that are made after a step was closed and replaced before the next one begins. No update
+ * may use them. */
 static const struct adam_group wild = {.lr = 7, .eps = 1};
 
-/* Returns the sum of two gradients, as fp32. */
+/* Returns the sum of two gradients in fp32. */
 static float *twice(unsigned p, const void *gradient)
 {
     float *sum = malloc(forms[p].elements * sizeof *sum);
@@ -41,7 +41,7 @@ static double norm_of(const struct rules *rules, const struct arrays *arrays, un
     return (double)sqrtl(squares) / rules->loss_scale;
 }
 
-/* `norms` are the reported ones, so that the factor has the same bits. */
+/* `norms` holds the reported norms, so that the clipping factor has the same bits. */
 static void train_alone(const struct rules *rules, const double *norms, struct arrays *arrays)
 {
     struct alone alone[PARAMETERS];
@@ -108,7 +108,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
         }
         struct run_optimizer_result result;
         check_int(run_optimizer_step(optimizer, &token), ==, 0);
-        set_groups(optimizer, &wild, &wild); /* not for the step that is closed */
+        set_groups(optimizer, &wild, &wild); /* not for the closed step */
         check_int(run_optimizer_result(optimizer, &result), ==, 0);
         check_uint(result.step, ==, s + 1);
         check_true(!result.skipped);
@@ -118,7 +118,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
     run_optimizer_destroy(optimizer);
 }
 
-/* Every `stride`th way, under a sanitizer half or a third of these. */
+/* Tries every `stride`th way, under a sanitizer a half or a third of these. */
 static void all_ways(const struct rules *rules, size_t stride)
 {
     const size_t step = stride * (TEST_RACES ? 3 : TEST_COUNT(1, 2));
@@ -134,21 +134,21 @@ static void all_ways(const struct rules *rules, size_t stride)
     }
 }
 
-/* Updates begin under the backward pass. */
+/* Updates begin during the backward pass. */
 static void without_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0}, 1);
 }
 
-/* A norm is computed, and updates wait for it: in the first run it clips every step, in the second
- * one none. */
+/* A norm is computed, and updates wait for it. In the first run it clips every step, in the second
+ * run none. */
 static void with_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0}, 1);
     all_ways(&(struct rules){CORE_UPDATE_ADAM, CORE_UPDATE_BF16, 1e9, 1, true, false, 0}, 2);
 }
 
-/* A parameter without a gradient keeps its weights, states and count of steps. */
+/* A parameter without a gradient keeps its weights, states and step count. */
 static void parameters_stay_behind(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0, 1, false, false, 2}, 2);
@@ -161,11 +161,12 @@ static void gradients_are_summed(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5}, 2);
 }
 
-/* In the middle of a step the caller may wait for a parameter's weights of the last step and, if
- * the norm does not count, for the update of any block that has all its gradients. */
+/* In the middle of a step the caller may wait for a parameter's weights of the last step. If the
+ * norm does not affect the step, the caller may also wait for the update of any block that has all
+ * its gradients. */
 static void waits_in_the_middle(void)
 {
-    enum { ALONE = 2 }; /* it has a block of its own */
+    enum { ALONE = 2 }; /* this parameter has a block without others */
     for (unsigned w = 1; w < WAYS; w++) {
         struct arrays arrays;
         uint64_t tokens[PARAMETERS];
@@ -238,7 +239,8 @@ static void a_step_is_skipped(void)
     free_arrays(&straight);
 }
 
-/* Without `may_skip` a gradient that is not finite ends the optimizer, and the message names it. */
+/* Without `may_skip`, a gradient that is not finite makes the optimizer fail, and the message names
+ * the gradient. */
 static void a_bad_gradient_ends_it(void)
 {
     struct arrays arrays;
@@ -287,7 +289,7 @@ static void bad_calls_are_refused(void)
 
 /* ---- bad drives ---- */
 
-/* Steps until one fails. */
+/* Takes steps until one fails. */
 static int train_on(struct aio_fault *fault, const struct rules *rules, struct arrays *arrays)
 {
     static const struct way way = {
@@ -299,7 +301,7 @@ static int train_on(struct aio_fault *fault, const struct rules *rules, struct a
     for (unsigned s = 0; rc == 0 && s < STEPS; s++) {
         for (unsigned p = 0; rc == 0 && p < PARAMETERS; p++) {
             rc = run_optimizer_wait_weights(optimizer, p);
-            if (rc == 0) { /* else the update may still use the arrays */
+            if (rc == 0) { /* otherwise the update may still use the arrays */
                 make_gradient(arrays, p, s, 1);
             }
         }
@@ -314,8 +316,8 @@ static int train_on(struct aio_fault *fault, const struct rules *rules, struct a
     return core_err_first(&kept, 0);
 }
 
-/* Whatever a drive does, from whichever operation on, the weights are right or a call says what happened,
- * and nothing waits for ever. */
+/* Whatever a drive does wrong, and from whichever operation on, either the weights are right or a
+ * call reports an error, and no call waits for ever. */
 static void a_drive_fails(void)
 {
     static const struct {
@@ -446,7 +448,8 @@ static uint64_t elements_of(const struct sizes *of, unsigned p)
     return p == of->count ? of->last : of->least + p % of->turn * of->step;
 }
 
-/* Bytes of an element's states: master beside the weights, both moments of AdamW. */
+/* Returns the bytes of an element's states: the master beside the weights and both moments of
+ * AdamW. */
 static double state_bytes_of(const struct sizes *of)
 {
     const double moment = of->moments == CORE_UPDATE_Q8     ? 1 + 4.0 / CORE_UPDATE_Q8_BLOCK
@@ -455,8 +458,9 @@ static double state_bytes_of(const struct sizes *of)
     return (of->weights == CORE_UPDATE_BF16 ? 2 : 0) + 2 * moment;
 }
 
-/* The store's extents are at most 2 % larger than the states in them, for many small parameters and for large
- * ones. With 8-bit moments this holds for sizes that are multiples of 256, which share a scale. */
+/* For many small parameters and for large ones, the store's extents are at most 2 % larger than the
+ * states in them. With 8-bit moments this holds for sizes that are multiples of 256, because 256
+ * elements share a scale. */
 static void extents_are_hardly_larger_than_states(void)
 {
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -514,13 +518,14 @@ static void extents_are_hardly_larger_than_states(void)
 
 enum { RECORDED_STEPS = 3, TENSORS_MAX = 128 };
 
-/* A model's weights in flat arrays of its blocks, which the optimizer changes beside a trainer. */
+/* A model's weights in flat arrays of its blocks. The optimizer changes them while a trainer takes
+ * the same steps. */
 struct copied {
-    char *weights[32]; /* owned, by block */
+    char *weights[32]; /* owned; one array for each block */
     size_t count;
     struct run_optimizer_parameter parameters[TENSORS_MAX];
     unsigned blocks[TENSORS_MAX]; /* block of each parameter */
-    uint64_t firsts[TENSORS_MAX]; /* its first element there */
+    uint64_t firsts[TENSORS_MAX]; /* its first element in the block */
 };
 
 static uint32_t run_of(const struct block *block, uint64_t element)
@@ -557,7 +562,7 @@ static void copy_model(const struct model *model, const struct plain *trainer,
     }
 }
 
-/* The hash of all weights as case_run_engine computes it. */
+/* Returns the hash of all weights, computed as case_run_engine computes it. */
 static uint64_t hash_weights(const struct model *model, const struct copied *copied, size_t width,
                              uint64_t each)
 {
@@ -572,7 +577,7 @@ static uint64_t hash_weights(const struct model *model, const struct copied *cop
     return hash;
 }
 
-/* The trainer's masters in fp32 have bits of the model's files that its weights lack. */
+/* The trainer's masters in fp32 keep those bits of the model's files that its weights lack. */
 static void set_masters(struct run_optimizer *optimizer, const struct plain *trainer,
                         const struct copied *copied)
 {
@@ -583,7 +588,8 @@ static void set_masters(struct run_optimizer *optimizer, const struct plain *tra
     }
 }
 
-/* Trains a model, and gives the gradients of each step to an optimizer with the same weights. */
+/* Trains a model, and gives the gradients of each step to an optimizer that begins with the same
+ * weights. */
 static void record(const char *name, enum core_update_type type, enum plan_where states)
 {
     struct run_options run = case_options();
@@ -664,9 +670,10 @@ static void record(const char *name, enum core_update_type type, enum plan_where
     case_model_free(&made);
 }
 
-/* An optimizer that gets the gradients of an engine, tensor by tensor, has the engine's weights. The gradients are
- * those of the reference trainer; its losses, norms and weights are the engine's, as the test of variants proves. The
- * optimizer has other blocks, so the last bits of a norm in double may differ; the factor in fp32 does not. */
+/* An optimizer that gets the gradients of an engine tensor by tensor has the engine's weights. The
+ * gradients are those of the reference trainer; its losses, norms and weights are the engine's, as
+ * the test of variants proves. The optimizer has other blocks, so the last bits of a norm in double
+ * may differ, but those of the factor in fp32 do not. */
 static void an_engines_gradients(void)
 {
     record("llama tied", CORE_UPDATE_BF16, PLAN_WHERE_STORE);

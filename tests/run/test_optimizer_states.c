@@ -12,7 +12,8 @@
 
 /* ---- weights that the application wrote ---- */
 
-/* After a change the masters are the new weights, wherever states are, and moments go on. */
+/* After the application changed weights, the masters are the new weights, wherever states are, and
+ * moments continue. */
 static void weights_may_change(void)
 {
     static const struct way *const of[] = {&ways[0], &ways[1], &ways[ON_DEVICE]};
@@ -61,14 +62,14 @@ static void weights_may_change(void)
 
 /* ---- checkpoints ---- */
 
-/* The weights are then where the application has them, also on a device. */
+/* Afterwards the weights are where the application has them, also on a device. */
 static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
 {
     const int rc = run_optimizer_load(optimizer, &path, 1, step);
     return rc != 0 ? rc : run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL);
 }
 
-/* Makes all types alike; the second call restores them. */
+/* Makes all types alike; the second call restores the types. */
 static void swap_types(enum core_update_type type)
 {
     static enum core_update_type kept[PARAMETERS][2];
@@ -96,8 +97,9 @@ static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, con
     check_int(run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL), ==, 0);
 }
 
-/* Saved in one placement and loaded in another, a run goes on with the bits of one that was never interrupted,
- * with weights of one type and of several, also if its gradients then come in another order. */
+/* A run that is saved in one placement and loaded in another has the bits of a run that was never
+ * interrupted. This holds for weights of one type and of several types, also if gradients then come
+ * in another order. */
 static void checkpoints_go_on(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
@@ -158,7 +160,8 @@ static void checkpoints_go_on(void)
 
 /* ---- processes that share states ---- */
 
-/* Optimizers with the arrays of one; `meeting` belongs to the caller. */
+/* Creates the optimizers of `world` processes, which use the same arrays; `meeting` belongs to the
+ * caller. */
 static void begin_world(const struct rules *rules, const struct arrays *arrays, uint32_t world,
                         struct meeting *meeting, struct run_optimizer **out)
 {
@@ -186,7 +189,7 @@ static void end_world(uint32_t world, struct meeting *meeting, struct run_optimi
     free(meeting->sums);
 }
 
-/* Gradients follow from the weights of all; each optimizer reads its share of them. */
+/* Gradients follow from the weights of all processes; each optimizer reads its share of them. */
 static void world_steps(const struct rules *rules, const struct arrays *arrays, uint32_t world,
                         struct run_optimizer **optimizers, const unsigned steps[2], double *norms)
 {
@@ -224,7 +227,7 @@ static void world_steps(const struct rules *rules, const struct arrays *arrays, 
     }
 }
 
-/* The shares of all cover each parameter once. */
+/* The shares of all processes cover each parameter once. */
 static void check_shares(uint32_t world, struct run_optimizer **optimizers)
 {
     for (unsigned p = 0; p < PARAMETERS; p++) {
@@ -238,8 +241,9 @@ static void check_shares(uint32_t world, struct run_optimizer **optimizers)
     }
 }
 
-/* Saves what each process has, and begins again with `world` processes, which load it. Gradients of all
- * processes follow from weights of one array, so that no weights have to be sent. */
+/* Saves the states of each process, and begins again with `world` processes that load them.
+ * Gradients of all processes follow from the weights of one array, so that no weights have to be
+ * sent. */
 static void change_world(const struct rules *rules, struct arrays *arrays, uint32_t *world,
                          uint32_t next, struct meeting *meeting, struct run_optimizer **optimizers)
 {
@@ -260,7 +264,7 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
     free_arrays(arrays);
     make_arrays(arrays);
     begin_world(rules, arrays, next, meeting, optimizers);
-    if (*world > 1) { /* a share is not enough for another one */
+    if (*world > 1) { /* a process cannot continue from another one's share */
         const uint32_t last = next == *world ? 0 : next - 1;
         check_int(load_from(optimizers[last], directories[next == *world ? 1 : 0], &step), ==,
                   -EINVAL);
@@ -280,8 +284,9 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
     *world = next;
 }
 
-/* Processes with a share each have the bits of one, its norms too, with and without clipping, sums and parameters
- * without gradients, in all types. So they have after others loaded what they had saved. */
+/* Processes that each have a share have the same bits and norms as one process, with and without
+ * clipping, sums and parameters without gradients, in all types. The same holds after other
+ * processes loaded what these had saved. */
 static void states_are_shared(void)
 {
     static const uint32_t worlds[] = {2, 2, 3, 2, 1, 3};
@@ -392,8 +397,9 @@ static void set_states(struct run_optimizer *optimizer, unsigned p, const struct
     check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
 }
 
-/* States that are read as fp32 and written to another optimizer with another placement go on with the same bits:
- * also the weights, which follow the masters. A single one leaves the others alone. */
+/* States that are read as fp32 and written to another optimizer with another placement continue
+ * with the same bits, and so do the weights, which follow the masters. Writing the state of one
+ * parameter does not change the others. */
 static void states_are_carried(void)
 {
     static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};

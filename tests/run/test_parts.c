@@ -18,7 +18,7 @@
 
 /* ---- options ---- */
 
-/* Bytes per element of each stream, for every precision, optimizer and kind of moments. */
+/* The bytes per element of each stream, for every precision, optimizer and kind of moments. */
 static void formats(void)
 {
     static const struct {
@@ -66,7 +66,7 @@ static void formats(void)
 
 /* ---- inputs ---- */
 
-/* Inputs of the case's shape on a device of their own. */
+/* Inputs of the case's shape on a separate device. */
 struct desk {
     struct case_model made;
     struct run_options options;
@@ -134,7 +134,7 @@ static void short_rows_are_filled(void)
         const int32_t *got = array_of(&binding, MODEL_BASE_IDS);
         const int32_t *learnt = array_of(&binding, MODEL_BASE_LABELS);
         for (int i = 0; i < CASE_ROWS * CASE_LENGTH; i++) {
-            const bool masked_out = micro == 1 && i == 0; /* it would predict label 1 */
+            const bool masked_out = micro == 1 && i == 0; /* this token would predict label 1 */
             check_int(got[i], ==, i < 5 ? ids[i] : 0);
             check_int(learnt[i], ==, i < 4 && !masked_out ? ids[i + 1] : KERN_LABEL_IGNORED);
         }
@@ -145,8 +145,8 @@ static void short_rows_are_filled(void)
     desk_close(&desk);
 }
 
-/* A row of two documents: the last token of each predicts nothing, and padding is a document of its
- * own. */
+/* In a row of two documents, the last token of each predicts nothing, and the padding is a separate
+ * document. */
 static void packed_rows(void)
 {
     static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -166,7 +166,7 @@ static void packed_rows(void)
         check_int(array_of(&binding, MODEL_BASE_LABELS)[i], ==,
                   i < 7 && i != 2 ? ids[i + 1] : KERN_LABEL_IGNORED);
     }
-    /* The next step's batch may have no positions, and no rows at all. */
+    /* The next step's batch may lack positions, or have no rows. */
     targets = 0;
     check_int(run_inputs_put(&desk.inputs, 0, NULL, &targets), ==, 0);
     check_int(targets, ==, 0);
@@ -179,7 +179,8 @@ static void packed_rows(void)
     desk_close(&desk);
 }
 
-/* Losses of the micro-batches that a step has are added up: here of the first and the third one. */
+/* The losses of the micro-batches that a step has are added, here those of the first and the third
+ * one. */
 static void losses_are_added(void)
 {
     struct desk desk;
@@ -285,7 +286,7 @@ static void rates_in_a_file(void)
     check_contains(core_err_message(), "/nowhere/rates.json");
 }
 
-/* A file may lack the seconds of blocks: then the flops count. */
+/* If a file lacks the seconds of blocks, the flops are used instead. */
 static void rates_without_seconds(void)
 {
     static const char text[] = "{\"version\": 1, \"read_bytes_per_second\": 1e9,"
@@ -308,8 +309,8 @@ static void rates_without_seconds(void)
     check_double(read.backward_seconds[0], ==, 0);
 }
 
-/* Measured rates are positive and finite, for every precision, with and without a store, and the
- * model's blocks were timed. */
+/* Measured rates are positive and finite for every precision, with and without a store, and the
+ * seconds of the model's blocks are measured. */
 static void rates_are_measured(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_FP16, KERN_F32};
@@ -344,8 +345,9 @@ static void rates_are_measured(void)
     case_model_free(&made);
 }
 
-/* Ranks divide the drives, and the processors if there are more threads than processors; a straggler is slower in
- * everything that it does by itself. The rates that are saved stay those of one rank. */
+/* Ranks divide the drives, and divide the processors if there are more threads than processors. A
+ * straggler is slower in everything that it does alone. The saved rates remain those of one
+ * rank. */
 static void ranks_share_this_machine(void)
 {
     struct case_model made;
@@ -371,8 +373,8 @@ static void ranks_share_this_machine(void)
 
 /* ---- shapes and plans ---- */
 
-/* Shapes agree with the model's programs, and a plan with what the runtime takes is within the
- * budgets. */
+/* Shapes agree with the model's programs. A plan together with the memory that the runtime takes is
+ * within the budgets. */
 static void shapes_and_plans(void)
 {
     struct case_model made;
@@ -418,7 +420,7 @@ static void shapes_and_plans(void)
 /* ---- memory ---- */
 
 /* Buffers do not overlap, are inside the memory that was taken, and begin at pages. Operands are
- * found by role, slots from their beginning. */
+ * found by role, and slots from their beginning. */
 static void memory_by_buffer(void)
 {
     struct case_model made;
@@ -463,8 +465,8 @@ static void memory_by_buffer(void)
     case_model_free(&made);
 }
 
-/* Of two generations, commands read the current one; speculative commands write the other one,
- * until both are swapped. */
+/* Commands read the current one of two generations. Speculative commands write the other one, until
+ * both are swapped. */
 static void memory_of_two_generations(void)
 {
     struct case_model made;

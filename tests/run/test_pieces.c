@@ -56,13 +56,13 @@ static void batches_are_checked(void)
     starts[3] = 1; /* documents are in order */
     refuse_batch(&batch, "the document at index 3 of row 0");
     starts[3] = 2;
-    starts[5] = 2; /* and do not begin after their tokens */
+    starts[5] = 2; /* documents do not begin after their tokens */
     refuse_batch(&batch, "the document at index 1 of row 1");
     const struct model_batch longer = {.rows = 1, .length = 9, .ids = ids};
     refuse_batch(&longer, "rows of 9 tokens are longer than the 8 positions");
 }
 
-/* A token predicts the label of the next one in its row and document. */
+/* A token predicts the label of the next token in the same row and document. */
 static void labels_are_shifted(void)
 {
     static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -86,8 +86,8 @@ static void labels_are_shifted(void)
 
 /* ---- blocks and programs ---- */
 
-/* Trained parameters and padding cover a block's array, in agreement with the runs that updates are cut
- * into, also if others of its parameters are frozen. */
+/* Trained parameters and padding cover a block's array. They agree with the runs into which updates
+ * are cut, also if others of the block's parameters are frozen. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};
@@ -158,7 +158,7 @@ static void programs_and_bindings(void)
     model_binding_fini(&binding);
     model_program_destroy(program);
     model_program_destroy(NULL);
-    /* The dimensions that config.json gives, whatever the width of the case's model. */
+    /* The dimensions are those of config.json, whatever the width of the case's model. */
     const struct model_config *whole = &made.model->config;
     check_int(whole->hidden, ==, whole->heads * whole->head_dim);
     check_int(model_dim(whole, MODEL_DIM_HIDDEN), ==, whole->hidden);
@@ -171,13 +171,13 @@ static void programs_and_bindings(void)
     case_model_free(&made);
 }
 
-/* Qwen's windows: used only if the file says so, from a given layer on. */
+/* Qwen's windows are used only if the file says so, from a given layer on. */
 static void qwen_windows(void)
 {
     static const struct {
         const char *text;
         int64_t window;
-        bool second; /* layer 1 slides */
+        bool second; /* whether layer 1 has a window */
         int rc;
     } rows[] = {
         {"{\"use_sliding_window\": true, \"sliding_window\": 64, \"max_window_layers\": 1}", 64,
@@ -207,8 +207,8 @@ static void qwen_windows(void)
 
 /* ---- shards ---- */
 
-/* Stages shard states, then gradients, then weights. The spans of all ranks are the block, and the
- * maximum is the largest of them. */
+/* Stage 1 shards states, stage 2 also gradients, stage 3 also weights. The spans of all ranks cover
+ * the block, and the maximum is the largest span. */
 static void shards(void)
 {
     struct plan_block_shape block = {.elements = 5 * PLAN_CUT_ELEMENTS + 77};
@@ -247,8 +247,8 @@ static struct core_json *read_json(const char *path)
     return doc;
 }
 
-/* The timeline has the tapes that it was created for, each command once, and no others. The
- * simulated one has the same format. */
+/* The timeline contains the tapes for which it was created, each command once, and nothing else.
+ * The simulated timeline has the same format. */
 static void timelines(void)
 {
     struct case_model made;
@@ -260,7 +260,7 @@ static void timelines(void)
     case_model_make(&made, "gpt2");
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct plan_block_shape thirsty = {.forward_bytes = 8192, .backward_bytes = 4096};
-    check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* one place serves both */
+    check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* both use the same place */
     check_uint(plan_layout_of(prepared->plan)->places[0].weights, ==,
                plan_block_place(prepared->plan, 0)->weights);
     const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);
@@ -368,7 +368,7 @@ static void positions_and_manifests(void)
     case_model_free(&other);
 }
 
-/* Returns the loss of the third step; betas of 0: those of the options hold. */
+/* Returns the loss of the third step. If the betas are 0, those of the options apply. */
 static double third_loss(const struct case_model *made, double beta1, double beta2)
 {
     struct run_prepared *prepared = NULL;
@@ -392,7 +392,7 @@ static double third_loss(const struct case_model *made, double beta1, double bet
     return step.loss;
 }
 
-/* The options' betas hold until others are set. */
+/* The options' betas apply until others are set. */
 static void betas_are_set(void)
 {
     struct case_model made;

@@ -1,6 +1,6 @@
-/* Proves that memory and threads are placed by a machine's NUMA nodes, decided for machines that are only
- * described; and that a run has the same bits wherever they are, on a machine with two nodes whose processors are
- * this one's. */
+/* Proves that memory and threads are placed on a machine's NUMA nodes, for machines that are only
+ * described. Proves also that a run has the same bits wherever they are, on a described machine
+ * with two nodes that have this machine's processors. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -64,7 +64,8 @@ static struct run_place decide(const struct core_topo *topo, const struct run_pl
     return place;
 }
 
-/* Members of the team and turns of chunks are divided among the nodes as their threads are. */
+/* The members of the team and the turns of chunks are divided among the nodes in proportion to the
+ * nodes' threads. */
 static void check_shares(const struct run_place *place, unsigned threads)
 {
     unsigned turns[RUN_PLACE_NODES_MAX] = {0};
@@ -91,7 +92,8 @@ static void check_cpus(const struct core_cpus *cpus, const char *expected)
     check_string(text, expected);
 }
 
-/* One node: nothing is placed. Two sockets: one rank uses both, two ranks one each. */
+/* With one node, nothing is placed. With two sockets, one rank uses both, and two ranks use one
+ * each. */
 static void sockets(void)
 {
     static const char *const one[] = {"0-7"};
@@ -125,7 +127,8 @@ static void sockets(void)
     core_topo_destroy(topo);
 }
 
-/* A DGX-2: sixteen ranks, each on its half of the machine. A DGX H100 likewise with eight. */
+/* On a DGX-2, each of sixteen ranks runs in its half of the machine, and on a DGX H100 each of
+ * eight. */
 static void big_nodes(void)
 {
     static const char *const dgx2[] = {"0-23", "24-47"};
@@ -148,8 +151,8 @@ static void big_nodes(void)
     core_topo_destroy(topo);
 }
 
-/* Eight nodes, some beside cards, some beside drives; chunks go to all of them, and each drive's thread beside
- * its drive. A rank beside a card begins with the card's node. */
+/* There are eight nodes, some beside cards, some beside drives. Chunks go to all nodes, and each
+ * drive's thread runs beside its drive. A rank beside a card begins with the card's node. */
 static void many_nodes(void)
 {
     static const char *const drives[] = {"nvme2n1", NULL, "nvme0n1", "sdz"};
@@ -178,8 +181,8 @@ static void many_nodes(void)
     core_topo_destroy(topo);
 }
 
-/* A Grace-Hopper: the GPU's memory is a node without processors, which gets no threads; the only other one is
- * used whole. Unequal nodes get chunks as they have processors. */
+/* On a Grace-Hopper, the GPU's memory is a node without processors, which gets no threads; the only
+ * other node is used whole. Nodes with different numbers of processors get chunks in proportion. */
 static void odd_nodes(void)
 {
     static const char *const hopper[] = {"0-71", ""};
@@ -200,7 +203,7 @@ static void odd_nodes(void)
 
 /* ---- placement of a run ---- */
 
-/* This machine as one with two nodes; skips the case if there is one processor. */
+/* Describes this machine as one with two nodes; skips the case if there is one processor. */
 static const char *split_machine(const char *name, char text[2][16])
 {
     struct core_cpus allowed;
@@ -270,7 +273,8 @@ static void threads_are_bound(void)
     case_model_free(&made);
 }
 
-/* States in memory, on a drive, of two generations, and clipped: the same bits with two nodes as without. */
+/* States in memory, states on a drive, states of two generations and clipped steps have the same
+ * bits with two nodes as with one. */
 static void same_bits(void)
 {
     static const struct {
@@ -309,7 +313,7 @@ static void same_bits(void)
     case_model_free(&made);
 }
 
-/* Ranks that cannot be placed are a warning, and the run goes on. */
+/* If ranks cannot be placed, a warning says so, and the run continues. */
 static void too_many_ranks(void)
 {
     struct run_place place;

@@ -77,8 +77,8 @@ static void tied(void)
     logits_of("qwen3 tied");
 }
 
-/* Adapters drop nothing outside of training: a step that changes no weight, but has other random numbers, does
- * not change the logits. */
+/* Adapters drop nothing outside of training. A step that changes no weight, but draws other random
+ * numbers, does not change the logits. */
 static void without_dropout(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.5, .seed = 3};

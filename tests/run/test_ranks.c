@@ -40,7 +40,8 @@ static void check_near(const struct case_outcome *a, const struct case_outcome *
     }
 }
 
-/* All worlds and stages of one family and type; `lora`: with these adapters, or NULL. */
+/* Compares all worlds and stages of one family and type. `lora` holds the settings of adapters, or
+ * is NULL. */
 static void compare(const char *family, enum kern_type type, double bound,
                     const struct model_lora_options *lora)
 {
@@ -86,7 +87,7 @@ static void fp32(void)
     }
 }
 
-/* Each rank rounds its gradient before ranks add theirs. */
+/* Each rank rounds its gradient before the ranks' gradients are added. */
 static void bf16(void)
 {
     compare("llama tied", KERN_BF16, 2e-2, NULL);
@@ -95,8 +96,8 @@ static void bf16(void)
     }
 }
 
-/* Adapters: small shards beside large ones that are frozen. What is dropped depends on the micro-batch, not on
- * the rank that computes it. */
+/* With adapters, small shards are beside large frozen ones. Which elements are dropped depends on
+ * the micro-batch, not on the rank that computes it. */
 static void lora(void)
 {
     if (TEST_RACES) {
@@ -111,7 +112,7 @@ static void lora(void)
     }
 }
 
-/* A pair is computed by one rank; the loss is the mean over the pairs of all. */
+/* One rank computes a pair; the loss is the mean over the pairs of all ranks. */
 static void pairs(void)
 {
     if (TEST_RACES) {
@@ -170,9 +171,10 @@ static void check_counted(const struct case_outcome *outcome, const struct run_o
     check_uint(outcome->gather_bytes, ==, all ? gathered : gathered / STEPS * (STEPS - 1));
 }
 
-/* Bytes that ranks receive, relative to all 16-bit gradients: an all-reduce is a reduce-scatter and
- * a gather; stage 3 gathers weights twice and scatters once. Blocks that are still in a slot when
- * backward needs them are gathered once; in a model of three layers those are nearly all. */
+/* The bytes that ranks receive, relative to all 16-bit gradients. An all-reduce is a reduce-scatter
+ * and a gather; stage 3 gathers weights twice and scatters gradients once. Blocks that are still in
+ * a slot when the backward pass needs them are gathered once; in a model of three layers nearly all
+ * are. */
 static void traffic(void)
 {
     if (TEST_SLOW) {
@@ -186,7 +188,7 @@ static void traffic(void)
     for (unsigned b = 0; b < made.model->block_count; b++) {
         elements += made.model->blocks[b].elements;
     }
-    /* Each rank receives what the other three have. */
+    /* Each rank receives the parts of the other three. */
     const double all_reduce = 2.0 * (WORLD - 1) * (double)elements * 2 * STEPS;
     for (uint32_t stage = 0; stage <= 3; stage++) {
         for (uint32_t micros = 1; micros <= 2; micros++) {
@@ -205,8 +207,9 @@ static void traffic(void)
     case_model_free(&made);
 }
 
-/* Weights that are gathered in 8 bits: about the same losses as with exact ones, in half of the bytes; the same bits for
- * shards in memory and in the store, and again. fp32 weights are gathered as they are. */
+/* Weights that are gathered in 8 bits give about the same losses as exact weights, with half of the
+ * bytes. The bits are the same for shards in memory and in the store, and in a second run. fp32
+ * weights are gathered unchanged. */
 static void packed(void)
 {
     struct case_model made;
@@ -227,7 +230,8 @@ static void packed(void)
         check_uint(memory.gather_bytes, ==, memory.received_bytes - memory.summed_bytes);
         test_note("%.3f of the bytes", (double)memory.gather_bytes / gathered);
         check_double((double)memory.gather_bytes, >, 0.5 * gathered);
-        check_double((double)memory.gather_bytes, <, 0.7 * gathered); /* some are gathered again */
+        /* some weights are gathered again */
+        check_double((double)memory.gather_bytes, <, 0.7 * gathered);
         case_run_engine(&made, &options, STEPS, &other);
         case_check_equal(&memory, &other, "packed again");
         in_store(&options);
@@ -242,9 +246,9 @@ static void packed(void)
     case_model_free(&made);
 }
 
-/* Groups of two ranks that keep a copy of the weights: the same bits as without, for weights in memory and in the store,
- * exact, packed and stored in fewer bits, layer by layer and micro-batch by micro-batch. Bytes between nodes are those
- * of one gather. */
+/* Groups of two ranks that keep a copy of the weights have the same bits as ranks without groups.
+ * This holds for weights in memory and in the store, exact, packed and stored in fewer bits, layer
+ * by layer and micro-batch by micro-batch. The bytes between nodes are those of one gather. */
 static void grouped(void)
 {
     static const enum plan_order orders[] = {PLAN_ORDER_LAYER, PLAN_ORDER_MICRO};
@@ -278,8 +282,9 @@ static void grouped(void)
     case_model_free(&made);
 }
 
-/* Gradients that ranks reduce in 4 bits: about the same losses as with exact ones, in a quarter of the bytes; the same
- * bits for states in memory and in the store, and again. */
+/* Gradients that ranks reduce in 4 bits give about the same losses as exact gradients, with a
+ * quarter of the bytes. The bits are the same for states in memory and in the store, and in a
+ * second run. */
 static void coded(void)
 {
     struct case_model made;
@@ -297,7 +302,7 @@ static void coded(void)
         case_run_engine(&made, &options, STEPS, &memory);
         check_near(&exact, &memory, 5e-2, "codes");
         check_uint(memory.still_groups, ==,
-                   exact.still_groups); /* the largest of a group has a code */
+                   exact.still_groups); /* the largest element of a group has a code */
         check_true(exact.loss[STEPS - 1] != memory.loss[STEPS - 1]);
         const double part = (double)memory.summed_bytes / (double)exact.summed_bytes;
         test_note("stage %u: %.4f of the bytes", stage, part);

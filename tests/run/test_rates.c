@@ -1,5 +1,5 @@
-/* test_rates.c: a cached part of a machine's rates counts for its key alone, for some weeks, and
- * only if it is complete. A damaged cache costs nothing but a measurement. A machine is measured
+/* test_rates.c: a cached part of a machine's rates applies to its key alone, for some weeks, and
+ * only if it is complete. A damaged cache causes only another measurement. A machine is measured
  * once, until its rates are renewed or forgotten. Measuring stays within the budgets, also if the
  * run does not fit in them. */
 #include <dirent.h>
@@ -24,7 +24,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Counts files of the folder; `path` is the last one's. */
+/* Returns the number of files in the folder; writes the path of the last one to `path`. */
 static int files_in(const char *folder, const char *begin, char path[1024])
 {
     DIR *dir = opendir(folder);
@@ -118,9 +118,9 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
     return mixed_rates != NULL ? 0 : __real_nanosleep(time, left);
 }
 
-/* A slow drive may only be busy: after a pause it is measured again, with a warning, until two results in a row agree; the best of each
- * rate counts. One that never settles, or that is nearly stalled, is told and not taken as steady, so that it is not
- * cached. */
+/* A slow drive may only be busy. After a pause it is measured again, with a warning, until two
+ * results in a row agree; the best of each rate is used. A drive whose results never agree, or that
+ * is nearly stalled, is reported and not treated as steady, so its rates are not cached. */
 static void slow_drives_are_measured_again(void)
 {
     static const struct {
@@ -161,7 +161,7 @@ static void slow_drives_are_measured_again(void)
     case_model_free(&made);
 }
 
-/* A cached file of a drive; `last` ends it. */
+/* Writes a cached file of a drive that ends with the text `last`. */
 static void put_drive(const char *path, const char *key, const char *last)
 {
     char text[500];
@@ -246,7 +246,8 @@ static void machines_are_measured_once(void)
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
     check_double(rates.machine.update_elements, >, 0);
     check_double(rates.forward_seconds[1], >, 0);
-    check_int(files_in(folder, "", path), ==, 2); /* memory is not measured as a drive */
+    /* no drive is measured when the store is in memory */
+    check_int(files_in(folder, "", path), ==, 2);
     const double update = rates.machine.update_elements;
     const double layer = rates.forward_seconds[1];
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
@@ -297,7 +298,8 @@ static void drives_are_asked_once(void)
     check_double(rates.machine.read_bytes, >, 0);
     check_double(rates.machine.write_bytes, >, 0);
     check_double(rates.machine.mixed_bytes, >, 0);
-    if (files_in(folder, "drive-", path) == 1) { /* else it was busy: then nothing is cached */
+    /* otherwise the drive was busy, and nothing is cached */
+    if (files_in(folder, "drive-", path) == 1) {
         check_double(rates.machine.io_bytes, >, 0);
         const double reads = rates.machine.read_bytes;
         check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
@@ -333,8 +335,8 @@ static void measuring_takes_little(void)
     case_model_free(&made);
 }
 
-/* The most memory that a device was opened with; the number of devices; the number of the one that
- * fails, from 1. */
+/* The most memory with which a device was opened; the number of devices; the number of the device
+ * that fails, from 1. */
 static uint64_t device_bytes;
 static int device_count, device_fails;
 int __real_dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
@@ -364,8 +366,8 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
     return rc;
 }
 
-/* The update is measured outside of the processors' caches if the model does not fit into them: with budgets that do
- * not allow it, a warning says so. */
+/* The update is measured outside of the processors' caches if the model does not fit into these
+ * caches. If the budgets do not allow that, a warning says so. */
 static void updates_in_cache_are_told(void)
 {
     struct case_model made;
@@ -395,7 +397,7 @@ static void updates_in_cache_are_told(void)
     case_model_free(&made);
 }
 
-/* A layer that does not fit with all rows is measured with fewer, and the result is not cached.
+/* If a layer does not fit with all rows, fewer rows are measured, and the result is not cached.
  * Rates that were cached with larger budgets are used. */
 static void blocks_are_measured_in_budgets(void)
 {
@@ -417,7 +419,7 @@ static void blocks_are_measured_in_budgets(void)
     check_double(rates.recompute_seconds[MODEL_BLOCK_LAYER], >, 0);
     check_double(rates.backward_seconds[MODEL_BLOCK_LAYER], >, 0);
     check_int(files_in(folder, "blocks-", path), ==, 0);
-    options.budgets.device_is_host = false; /* a card's memory is its own */
+    options.budgets.device_is_host = false; /* a card has separate memory */
     options.budgets.device_bytes = (uint64_t)SMALL_MIB << 20;
     check_int(measure_rows(&made, &options, ROWS, LARGE_MIB, &rates), ==, 0);
     check_uint(device_bytes, <=, (uint64_t)SMALL_MIB << 20);
@@ -431,7 +433,7 @@ static void blocks_are_measured_in_budgets(void)
     case_model_free(&made);
 }
 
-/* A run that fits no machine is refused by the planner, and by nothing before it. */
+/* The planner refuses a run that fits no machine; nothing refuses the run earlier. */
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
@@ -450,11 +452,11 @@ static void what_cannot_fit_is_planned(void)
     device_count = 0;
     check_int(run_prepared_create(made.model, &options, NULL, &prepared), ==, -EFBIG);
     check_contains(core_err_message(), "cannot fit");
-    check_int(device_count, ==, 1); /* for copies; no block */
+    check_int(device_count, ==, 1); /* only copies are measured, no block */
     case_model_free(&made);
 }
 
-/* A device that cannot be opened ends measuring, at each block. */
+/* If a device cannot be opened, measuring ends, at whichever block. */
 static void blocks_that_cannot_be_measured(void)
 {
     struct case_model made;
@@ -474,7 +476,7 @@ static void blocks_that_cannot_be_measured(void)
     case_model_free(&made);
 }
 
-/* Each store has a weight, the same for all ranks: the measured rate of its drive. */
+/* Each store has a weight, the same on all ranks: the measured rate of its drive. */
 static void stores_are_weighed(void)
 {
     struct case_model made;

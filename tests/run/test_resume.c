@@ -64,7 +64,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* Interrupted after SAVED steps of `from`, resumed as `to`. */
+/* Interrupts a run with the settings `from` after SAVED steps, and resumes it with `to`. */
 static void interrupt(const struct case_model *made, const struct run_options *base,
                       const struct way *from, const struct way *to, const char *what)
 {
@@ -93,8 +93,8 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     store_shelf_close(shelf);
 }
 
-/* Both ends have the chunks of `base`, because hashes of a block depend on its chunks. Threads treat all
- * families alike. */
+/* Both runs have the chunks of `base`, because hashes of a block depend on its chunks. Threads
+ * treat all families alike, so one is enough under a thread sanitizer. */
 static void hold(const struct run_options *base, unsigned count, const char *what)
 {
     static const char *const families[] = {"llama", "gpt2", "qwen3 tied"};
@@ -119,7 +119,7 @@ static void bf16(void)
     hold(&options, 3, "bf16");
 }
 
-/* Saved while no update is pending. */
+/* The checkpoint is saved while no update is pending. */
 static void inside(void)
 {
     struct run_options options = case_options();
@@ -134,7 +134,8 @@ static void fp32(void)
     hold(&options, 1, "fp32");
 }
 
-/* A loss scale so high that steps are skipped and the scale moves: it continues where it was. */
+/* The loss scale is so high that steps are skipped and the scale changes; a resumed run continues
+ * with the saved scale. */
 static void fp16_scale_moves(void)
 {
     struct case_model made;
@@ -152,7 +153,7 @@ static void fp16_scale_moves(void)
     hold(&options, 1, "fp16");
 }
 
-/* Moments of two bytes, rounded at random by seed, step and place. */
+/* Moments have two bytes and are rounded at random, as seed, step and place determine. */
 static void narrow_moments(void)
 {
     struct run_options options = case_options();
@@ -160,8 +161,8 @@ static void narrow_moments(void)
     hold(&options, 1, "bf16 moments");
 }
 
-/* Saved while the next steps run: neither the run that saves nor the run that resumes from there
- * has other bits. */
+/* The checkpoint is saved while the next steps run. Neither the run that saves nor the run that
+ * resumes has other bits. */
 static void under_the_next_step(void)
 {
     static const char *const families[] = {"llama", "qwen3 tied"};
@@ -196,7 +197,7 @@ static void under_the_next_step(void)
     }
 }
 
-/* A write that fails under a step fails the checkpoint, and not the run. */
+/* If a write fails while a step runs, the checkpoint fails, and the run does not. */
 static void fails_alone(void)
 {
     struct case_model made;
@@ -270,7 +271,7 @@ static void ends_before_it_is_written(void)
     store_shelf_close(shelf);
 }
 
-/* Adapters drop the same elements as without an interruption, and pairs have the same reference. */
+/* Adapters drop the same elements as without an interruption, and pairs keep their reference. */
 static void dropout(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.3, .seed = 3};

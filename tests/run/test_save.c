@@ -1,7 +1,7 @@
-/* test_save.c: a checkpoint that is written while steps go on, with every timing of updates and on
+/* test_save.c: a checkpoint is written while steps continue, with every timing of updates and on
  * several ranks. The run that saves keeps its bits, waits for nothing and reads nothing out. A run
- * that resumes has the bits of the run that was never interrupted; with another number of ranks,
- * the states that were saved. */
+ * that resumes on the same number of ranks has the bits of the run that was never interrupted; on
+ * another number it has the saved states. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,14 +52,14 @@ static struct run_options options_of(int place, int timing)
     return options;
 }
 
-/* A way to save a checkpoint. */
+/* One way to save a checkpoint. */
 struct way {
     bool ahead;
     bool reads_out; /* states are read out, because no update can write them */
     uint64_t evaluated;
 };
 
-/* Saves after SAVED of STEPS steps of `from`; resumes as `to`. */
+/* Saves after SAVED of STEPS steps with the settings `from`; resumes with `to`. */
 static void hold(const struct case_model *made, const struct run_options *from,
                  const struct run_options *to, const struct way *way, const char *name)
 {
@@ -92,7 +92,7 @@ static void hold(const struct case_model *made, const struct run_options *from,
     store_shelf_close(shelf);
 }
 
-/* Saves with every timing of updates, and resumes from every placement in another one. */
+/* Saves with every timing of updates, and resumes from every placement in another placement. */
 static void every_timing(void)
 {
     static const char *const families[] = {"llama tied", "gpt2"};
@@ -114,8 +114,8 @@ static void every_timing(void)
     }
 }
 
-/* An evaluation between the step and its checkpoint does the pending update. A checkpoint that was
- * not announced is the same; it is read out if no update is pending. */
+/* An evaluation between a step and its checkpoint performs the pending update. A checkpoint that
+ * was not announced has the same content; its states are read out if no update is pending. */
 static void looked_at_or_unannounced(void)
 {
     struct case_model made;
@@ -134,7 +134,7 @@ static void looked_at_or_unannounced(void)
     case_model_free(&made);
 }
 
-/* Frozen blocks are copied. */
+/* Frozen blocks are copied to the checkpoint. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*embed*", "*layers.1.*"};
@@ -153,7 +153,7 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Moments of 8 bits and of bf16; fp16 with a scale that moves. */
+/* Moments of 8 bits and of bf16; fp16 with a loss scale that changes. */
 static void formats(void)
 {
     struct case_model made;
@@ -204,8 +204,8 @@ static void several_ranks(void)
     case_model_free(&made);
 }
 
-/* From one rank to two, two to four, four to one, with all stages: the states are those that were
- * saved, and losses continue, except for the order of sums. */
+/* Checkpoints of one rank are read by two, of two by four and of four by one, with all stages. The
+ * states are those that were saved, and the losses continue, except for the order of sums. */
 static void other_ranks(void)
 {
     static const uint32_t worlds[][2] = {{1, 2}, {2, 4}, {4, 1}};

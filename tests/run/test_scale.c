@@ -10,8 +10,8 @@
 
 enum { LINE_BYTES = 16384 };
 
-/* Reads the next "scale*count" of a line; 0 at its end. "end" means that the run ended, and
- * sets *scale to -1. */
+/* Reads the next "scale*count" of a line; returns 0 at its end. The word "end" means that the run
+ * ended, and sets *scale to -1. */
 static int next_run(char **at, double *scale)
 {
     while (**at == ' ') {
@@ -25,8 +25,8 @@ static int next_run(char **at, double *scale)
     return (int)strtol(*at, at, 10);
 }
 
-/* Takes all steps of one line of the table: `overflows` says which steps overflow, `scales` which loss scale each must
- * leave. */
+/* Takes all steps of one line of the table. `overflows` tells which steps overflow, and `scales`
+ * tells the loss scale after each step. */
 static void follow(const struct run_scale_options *options, const char *overflows, char *scales,
                    int line)
 {
@@ -81,7 +81,7 @@ static void as_deepspeed(void)
     check_int(lines, >=, 60);
 }
 
-/* A fixed scale does not change. */
+/* A fixed scale never changes. */
 static void fixed(void)
 {
     const struct run_scale_options options = {

@@ -11,7 +11,7 @@
 
 enum { STEPS = 3, KINDS = 3, PATTERNS = KINDS * KINDS * KINDS };
 
-/* A placement; zero fields are the planner's choice. */
+/* A placement; a field that is 0 is the planner's choice. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -19,7 +19,7 @@ struct way {
     enum plan_order order;
     uint32_t micro_batches;
     uint32_t state_slots;
-    uint64_t host_bytes; /* 0: plenty */
+    uint64_t host_bytes; /* 0: enough for everything */
 };
 
 static const struct way ways[] = {
@@ -86,10 +86,10 @@ static double limit_between(const struct case_model *made, const struct run_opti
     return outcome.norm[1] * 1.25;
 }
 
-/* The digits of a pattern. */
+/* What a step does: a digit of a pattern. */
 enum kind { DEFERS, GUESSES_RIGHT, GUESSES_WRONG };
 
-/* Returns the pattern's steps. Of the steps that do not guess, every other one is loud. */
+/* Returns the pattern's steps. Every other one of the steps that do not guess is loud. */
 static struct case_part part_of(unsigned pattern, uint64_t *guesses)
 {
     struct case_part part = {.end = STEPS};
@@ -123,7 +123,7 @@ static const struct case_outcome *deferred(const struct case_model *made,
     return &expected->outcomes[part->loud];
 }
 
-/* A pattern has the results of the same steps without guesses, and reports its guesses. */
+/* A pattern has the results of the same steps without guesses, and the run reports its guesses. */
 static void hold(const struct case_model *made, const struct run_options *options, unsigned pattern,
                  struct expected *expected, const char *what)
 {
@@ -149,7 +149,7 @@ static void hold(const struct case_model *made, const struct run_options *option
     }
 }
 
-/* All 27 patterns of three steps with every placement. */
+/* Tries all 27 patterns of three steps with every placement. */
 static void every_pattern(void)
 {
     struct case_model made;
@@ -166,7 +166,8 @@ static void every_pattern(void)
     case_model_free(&made);
 }
 
-/* Right, wrong, deferred; all wrong; all right; wrong, right, wrong; deferred, wrong, right. */
+/* The patterns are: right, wrong, deferred; all wrong; all right; wrong, right, wrong; deferred,
+ * wrong, right. */
 static const unsigned some[] = {7, 26, 13, 23, 15};
 
 static void every_family(void)
@@ -187,7 +188,8 @@ static void every_family(void)
 
 /* ---- overflow ---- */
 
-/* With this loss scale loud steps overflow, and quiet ones do not. Found by halving its logarithm. */
+/* Returns a loss scale with which loud steps overflow and quiet ones do not. Finds it by halving
+ * the range of its logarithm. */
 static double scale_between(const struct case_model *made, const struct run_options *options)
 {
     struct run_options probe = *options;
@@ -207,7 +209,7 @@ static double scale_between(const struct case_model *made, const struct run_opti
     test_fail(__FILE__, __LINE__, "no loss scale makes a loud step overflow");
 }
 
-/* fp16: an overflow keeps the old generation, and no update is repeated. */
+/* In fp16 an overflow keeps the old generation, and no update is repeated. */
 static void overflows(void)
 {
     static const int places[] = {0, 2, 5, 7};
@@ -221,7 +223,8 @@ static void overflows(void)
         options.may_skip = true;
         options.clip = p % 2 == 0 ? 0 : 1e6;
         options.budgets.host_bytes += options.budgets.host_bytes / 4;
-        scale = p == 0 ? scale_between(&made, &options) : scale; /* placements have the same bits */
+        /* all placements have the same bits */
+        scale = p == 0 ? scale_between(&made, &options) : scale;
         options.scale.fixed = scale;
         for (unsigned pattern = 0; pattern < PATTERNS; pattern += TEST_COUNT(2, 9)) {
             hold(&made, &options, pattern, &expected, ways[places[p]].name);
@@ -257,8 +260,8 @@ static void ranks(void)
 
 /* ---- the policy in a run ---- */
 
-/* With a limit far above the norms a run guesses from its second step on, with a limit just above
- * them from its third, and is right. */
+/* If the limit is far above the norms, a run guesses from its second step on; if it is just above
+ * them, from the third step on. All guesses are right. */
 static void a_calm_run_guesses(void)
 {
     const struct case_part part = {.end = CASE_STEPS_MAX};

@@ -1,11 +1,12 @@
-/* test_speculation_policy.c: the policy does not speculate at first. It does while norms are
- * neutral, less often after wrong guesses, and not while measured time speaks against it. */
+/* test_speculation_policy.c: the policy does not speculate at first. It speculates while norms are
+ * neutral, less often after wrong guesses, and not while the measured time is longer with
+ * speculation. */
 #include <math.h>
 
 #include "offload/run/speculation.h"
 #include "tests/harness/test.h"
 
-/* Seconds of the steps of an invented run. */
+/* The seconds of the steps of a simulated run. */
 struct pace {
     double deferred, ahead, wrong, again;
 };
@@ -47,8 +48,8 @@ static void neutral_runs_guess(void)
     check_double(tally.lost, ==, 0);
 }
 
-/* Norms far below the limit: the policy guesses after one step. Later it defers two steps to
- * measure them, so that the account of seconds has something to compare with. */
+/* Norms are far below the limit: the policy guesses after one step. Later it defers two steps to
+ * measure them, so that the seconds of guesses have a comparison. */
 static void far_norms_guess_at_once(void)
 {
     struct run_speculation guess;
@@ -68,8 +69,8 @@ static void far_norms_guess_at_once(void)
     }
 }
 
-/* Something happens between all steps, so that none can be measured: the policy tries twice and goes
- * on guessing. */
+/* Something happens between all steps, so that no step can be measured: the policy tries twice and
+ * continues to guess. */
 static void unsteady_runs_guess(void)
 {
     struct run_speculation guess;
@@ -97,8 +98,8 @@ static void clipped_runs_defer(void)
     check_int(tally.deferred, ==, 1000);
 }
 
-/* After n neutral norms comes one that is not, again and again: wrong guesses become rare, and
- * their cost is known and small. */
+/* After n neutral norms follows one that is not neutral, again and again. Wrong guesses become
+ * rare, and their number has a small known limit. */
 static void wrong_guesses_teach(void)
 {
     for (int n = 1; n < 12; n++) {
@@ -114,7 +115,7 @@ static void wrong_guesses_teach(void)
     }
 }
 
-/* After many right guesses one neutral norm is enough again. */
+/* After many right guesses the policy guesses again after one neutral norm. */
 static void trust_comes_back(void)
 {
     struct run_speculation guess;
@@ -136,7 +137,8 @@ static void trust_comes_back(void)
     check_int(guess.needed, ==, 1);
 }
 
-/* Right guesses that are slower than deferring stop, and are tried again after a pause. */
+/* Right guesses that are slower than deferring end, and the policy tries them again after a
+ * pause. */
 static void slow_guesses_pause(void)
 {
     const struct pace slow = {.deferred = 1, .ahead = 1.2, .wrong = 1.2, .again = 1.2};
@@ -152,7 +154,7 @@ static void slow_guesses_pause(void)
     check_int(tally.wrong, ==, 0);
 }
 
-/* A step counts only if the step before was of its kind. */
+/* A step is measured only if the step before it was of the same kind. */
 static void first_steps_are_not_measured(void)
 {
     struct run_speculation guess;

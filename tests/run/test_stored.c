@@ -1,6 +1,6 @@
-/* Frozen layers that are kept in fewer bits: a run has the bits of one whose weights are the expanded ones,
- * wherever they are kept, with any slots, order, number of ranks; it resumes; its
- * weights are those of the model's files. */
+/* Frozen layers are stored in fewer bits. A run has the bits of a run with the expanded weights,
+ * wherever the layers are kept, with any slots, order and number of ranks. The run can resume, and
+ * its weights are those of the model's files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void make(struct case_model *made, const char *family, const char *const 
 
 /* ---- the expanded weights, by the reference ---- */
 
-/* Overwrites a tensor of the model's file with what its stored form expands to. */
+/* Overwrites a tensor of the model's file with the expansion of its stored form. */
 static void expand_tensor(const struct case_model *made, int file, const struct model_param *param,
                           const struct model_part *part, enum kern_quant quant)
 {
@@ -78,7 +78,7 @@ static void expand_tensor(const struct case_model *made, int file, const struct 
     float *scales = malloc((size_t)(layout.scale_count + 1) * sizeof *scales);
     uint8_t *stored = calloc(1, layout.bytes);
     check_int(model_safetensors_read(shard, tensor, 0, raw, tensor->bytes), ==, 0);
-    for (int64_t i = 0; i < count; i++) { /* to the order in memory */
+    for (int64_t i = 0; i < count; i++) { /* converts to the order in memory */
         const int64_t at = i % param->cols * part->rows + i / param->cols;
         turned[i] = raw[param->transposed ? at : i];
     }
@@ -137,8 +137,8 @@ static void check_losses(const struct case_outcome *a, const struct case_outcome
     }
 }
 
-/* All ways have the same bits. The losses are those of a plain run with the expanded weights, and
- * the weights that the run returns are those of the model's files. Under a sanitizer only one way
+/* All ways have the same bits. The losses are those of a plain run with the expanded weights. The
+ * weights that the run returns are those of the model's files. Under a sanitizer only one way
  * runs. */
 static void run_made(struct case_model *made, const char *family, enum model_storage base,
                      enum kern_quant quant)
@@ -184,14 +184,14 @@ static void int8_has_the_bits_of_expanded_weights(void)
     run("llama tied", layers, 1, MODEL_STORAGE_INT8, KERN_QUANT_INT8);
 }
 
-/* Layers that are partly frozen: their data blocks are stored. */
+/* Layers are partly frozen, and their data blocks are stored in fewer bits. */
 static void parts_of_layers_too(void)
 {
     run("llama", parts, 4, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
 }
 
-/* Adapters beside layers whose weights are stored; their magnitudes begin with the norms of the expanded
- * weights. */
+/* Adapters are beside layers whose weights are stored in fewer bits. Their magnitudes begin with
+ * the norms of the expanded weights. */
 static void adapters_too(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
@@ -202,14 +202,14 @@ static void adapters_too(void)
     case_model_free(&made);
 }
 
-/* Tensors that the files have transposed. */
+/* The files contain some tensors transposed. */
 static void transposed_tensors_too(void)
 {
     run("gpt2", gpt2_layers, 1, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
 }
 
-/* Weights that are bf16 in the files and kept so have the bits of a plain fp32 run; other stored forms work
- * in fp32, too. */
+/* Weights that are bf16 in the files and stay bf16 have the bits of a plain fp32 run. The other
+ * stored forms work in fp32, too. */
 static void fp32_runs_keep_less(void)
 {
     struct case_model made;
@@ -227,7 +227,8 @@ static void fp32_runs_keep_less(void)
     case_model_free(&made);
 }
 
-/* Several ranks: whole on each of them, or each with its part of the stored bytes. */
+/* On several ranks, stored weights are either whole on each rank, or each rank has its part of the
+ * stored bytes. */
 static void ranks_have_the_same_bits(void)
 {
     struct case_model made;
@@ -319,7 +320,8 @@ static void run_sections(const struct sectioned *of)
     case_model_free(&made);
 }
 
-/* Adapters trained on pairs of rows, whose frozen head comes by tiles, too; with an evaluation. */
+/* Adapters are trained on pairs of rows; the frozen head is also computed in tiles, and an
+ * evaluation runs. */
 static void pairs_by_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -351,7 +353,8 @@ static void pairs_by_sections(void)
     case_model_free(&made);
 }
 
-/* If a layer's weights have no room in memory, a part of them is expanded at a time, with the same bits. */
+/* If memory has no room for a layer's expanded weights, a part of them is expanded at a time, with
+ * the same bits. */
 static void sections_have_the_same_bits(void)
 {
     for (size_t i = TEST_COUNT(0, 1); i < sizeof sectioned / sizeof sectioned[0];
@@ -362,7 +365,7 @@ static void sections_have_the_same_bits(void)
 
 /* ---- plans ---- */
 
-/* The drive and the slots have what is stored: 0.516 bytes a weight. */
+/* The drive and the slots have the stored form, which is 0.516 bytes a weight. */
 static void memory_is_that_of_stored_bytes(void)
 {
     struct case_model made;
@@ -402,7 +405,7 @@ static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
     return fits;
 }
 
-/* Layers have the same program, but a folder has quantised only some tensors of one of them. */
+/* Layers have the same program, but only some tensors of one layer are quantised in the folder. */
 static void layers_that_are_stored_otherwise_have_other_sections(void)
 {
     struct case_model made;
@@ -429,7 +432,8 @@ static void layers_that_are_stored_otherwise_have_other_sections(void)
     case_model_free(&made);
 }
 
-/* Slots for sections have the largest matrix: expanded once, stored twice. The checksums of pages count as memory. */
+/* Slots for sections have the size of the largest matrix: once for the expanded matrix, twice for
+ * the stored one. The checksums of pages count as memory. */
 static void sections_have_the_largest_matrix(void)
 {
     enum { SPARE_BYTES = 32 << 10 };
@@ -463,8 +467,8 @@ static void sections_have_the_largest_matrix(void)
 
 /* ---- checkpoints ---- */
 
-/* A run resumes with its bits, also without stored layers. Other frozen layers than those that it was trained
- * on are refused. */
+/* A run resumes with its bits, also without stored layers. Frozen layers that differ from those of
+ * the training are refused. */
 static void resumes_on_the_same_base(void)
 {
     struct case_model made;

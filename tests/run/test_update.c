@@ -1,6 +1,6 @@
-/* test_update.c: the update's lane over a plain list of blocks: each piece of an update has the terms of
- * its group, the block of a gradient that is not finite is found by its tile, and 100,000 blocks need no
- * quadratic step. */
+/* test_update.c: the update's lane on a plain list of blocks. Each piece of an update uses the
+ * terms of its group, a tile identifies the block of a gradient that is not finite, and 100,000
+ * blocks need no quadratic step. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 
 enum { GROUPS = 5 };
 
-/* A plan with its memory, and an update whose blocks have the sizes of the plan's. */
+/* A plan with its memory, and an update with blocks of the plan's sizes. */
 struct bench {
     struct case_model made;
     struct run_options options;
@@ -32,7 +32,7 @@ struct bench {
     struct run_update *update;
 };
 
-/* Blocks of arrays that are in the groups in turn. */
+/* Creates blocks of arrays that are assigned to the groups in turn. */
 static struct blocks *make_blocks(const struct plan_input *input)
 {
     static const uint64_t sizes[] = {256, 300, 1024, 2000, 40};
@@ -102,7 +102,7 @@ static void bench_close(struct bench *bench)
     case_model_free(&bench->made);
 }
 
-/* The expected result of check_piece, and the element that it has reached. */
+/* What check_piece expects, and the element up to which it has checked pieces. */
 struct expected {
     const struct bench *bench;
     const struct block *block;
@@ -142,7 +142,7 @@ static const struct plan_command *find(const struct bench *bench, enum plan_op o
     return NULL;
 }
 
-/* Every piece of every update has the terms of its group, those that were set last. */
+/* Every piece of every update has the latest terms of its group. */
 static void pieces_have_their_groups_terms(void)
 {
     struct bench bench;
@@ -205,7 +205,7 @@ static void bad_tiles_name_their_blocks(void)
     bench_close(&bench);
 }
 
-/* An update of 100,000 blocks, in 1,000 groups, of which each block keeps only its own. */
+/* An update of 100,000 blocks in 1,000 groups. Each block keeps only the terms of its group. */
 static void many_blocks(void)
 {
     enum { BLOCKS = 100000, MANY_GROUPS = 1000 };

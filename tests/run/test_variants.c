@@ -1,6 +1,6 @@
 /* test_variants.c: the master test with other options than the placement: optimizers, narrow
  * moments, fp32 gradients, frozen parameters, rows of every kind, and budgets from the smallest
- * possible to ample. What the plain trainer cannot do is compared with the engine that keeps
+ * possible to ample. Where the plain trainer lacks an option, the reference is an engine that keeps
  * everything in DEVICE. */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ enum { STEPS = 3 };
 
 /* ---- placements ---- */
 
-/* Options of a placement; 0: the planner chooses. */
+/* Options of a placement; the planner chooses those that are 0. */
 static struct run_options placed(const struct run_options *base, int placement)
 {
     struct run_options options = *base;
@@ -48,7 +48,8 @@ static struct run_options placed(const struct run_options *base, int placement)
 }
 enum { PLACEMENTS = 5 };
 
-/* Compares every placement; under a sanitizer every second or third, each call from another one on. */
+/* Compares every placement; under a sanitizer every second or third, and each call begins with
+ * another one. */
 static void hold(const struct case_model *made, const struct run_options *base, bool with_plain,
                  const char *what)
 {
@@ -88,7 +89,8 @@ static const struct {
              {"sgd", CORE_UPDATE_SGD}};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* Every optimizer, in every precision, compared with the plain trainer; under a sanitizer in one or two. */
+/* Compares every optimizer in every precision with the plain trainer; under a sanitizer in one or
+ * two precisions. */
 static void optimizers(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_F32, KERN_FP16};
@@ -109,7 +111,8 @@ static void optimizers(void)
     case_model_free(&made);
 }
 
-/* Moments of bf16 and of 8 bits, gradients stored in fp32, with one micro-batch and with three. */
+/* Moments of bf16 and of 8 bits, and gradients stored in fp32, with one micro-batch and with
+ * three. */
 static void narrow_moments(void)
 {
     static const enum core_update_type moments[] = {CORE_UPDATE_BF16, CORE_UPDATE_Q8};
@@ -155,8 +158,8 @@ static void fp32_gradients(void)
 
 /* ---- frozen parameters ---- */
 
-/* Frozen blocks and parts of blocks do not change, wherever they are kept; the rest is trained. Under TSan
- * every second case: test_frozen.c has the same threads. */
+/* Frozen blocks and frozen parts of blocks do not change, wherever they are kept; the others are
+ * trained. Under TSan every second case runs: test_frozen.c has the same threads. */
 static void frozen(void)
 {
     static const char *const embedding[] = {"model.embed_tokens.weight"};
@@ -190,7 +193,7 @@ static void frozen(void)
 
 /* ---- rows ---- */
 
-/* Rows shorter than the shape, packed rows, and a step with fewer micro-batches. */
+/* Rows are shorter than the shape or packed, and one step has fewer micro-batches. */
 static void rows(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3 tied"};
@@ -216,7 +219,7 @@ static void rows(void)
     }
 }
 
-/* Steps of one micro-batch on ranks that could have `micro_batches` each. */
+/* Results of steps of one micro-batch on ranks that have room for `micro_batches` each. */
 struct lone {
     double losses[STEPS];
     double norms[STEPS];
@@ -255,8 +258,8 @@ static void run_lone(const struct case_model *made, uint32_t world, uint32_t mic
     run_prepared_destroy(prepared);
 }
 
-/* What a step could have and has not is not computed, and changes no bit, also on a rank that has nothing: it computes
- * one micro-batch of padding. */
+/* Micro-batches that a step lacks are not computed, and change no bit. A rank that has none
+ * computes one micro-batch of padding. */
 static void missing_micro_batches(void)
 {
     struct case_model made;
@@ -306,8 +309,8 @@ static uint64_t least(const struct case_model *made, struct run_options *options
     return high;
 }
 
-/* From the smallest DEVICE, then the smallest HOST with it, in steps to ample: every plan keeps its
- * budgets and gives the plain trainer's bits. */
+/* Budgets grow in steps to ample ones, from the smallest DEVICE and the smallest HOST for it. Every
+ * plan keeps its budgets and gives the plain trainer's bits. */
 static void budgets(void)
 {
     static const char *const families[] = {"llama", "llama tied", "gpt2"};
@@ -343,8 +346,8 @@ static void budgets(void)
     }
 }
 
-/* Trains fifty times more parameters than fit (weights, states and gradients) in the DEVICE budget,
- * with the bits of the plain trainer. */
+/* Weights, states and gradients are fifty times as large as the DEVICE budget; the run has the bits
+ * of the plain trainer. */
 static void fifty_times_the_device(void)
 {
     enum { WHOLLY_BYTES = 2 + 2 + 4 + 4 + 2 };

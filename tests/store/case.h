@@ -1,5 +1,5 @@
-/* case.h: a small run of three blocks whose bytes follow from the step; writes it as a checkpoint
- * and compares a checkpoint with it. */
+/* case.h: a small run of three blocks whose bytes follow from the step. Writes the run as a
+ * checkpoint and compares a checkpoint with it. */
 #ifndef TESTS_STORE_CASE_H
 #define TESTS_STORE_CASE_H
 
@@ -7,17 +7,18 @@
 
 enum { CASE_BLOCKS = 3 };
 
-/* bf16 with a split master and moments of fp32 ("bf16"), fp16 ("fp16"), or of 8 bits ("8bit"). "mixed": as
- * "8bit", but block 0 has weights of fp32 and block 1 of fp16. */
+/* "bf16": bf16 with a split master and moments of fp32. "fp16": fp16. "8bit": moments of 8 bits.
+ * "mixed": as "8bit", but block 0 has weights of fp32 and block 1 of fp16. */
 void case_format(const char *name, struct plan_format *format, char dtype[8]);
 
-/* Blocks of 70000, 131072 and 128 elements (the last one frozen); if `small`, of a few hundred. */
+/* Blocks of 70000, 131072 and 128 elements, the last one frozen; with `small`, of a few hundred
+ * elements. */
 void case_shrink(bool small);
-/* Returns a list of blocks of one array each, all trained but the third. */
+/* Returns a list of blocks of one array each. All but the third are trained. */
 struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count);
 void case_set_format(const char *name);
 
-/* Called when the code under test is entered and left; NULL: not called. */
+/* Called when the code under test is entered and left; may be NULL. */
 extern void (*case_guard)(bool inside);
 
 /* Time limit for the I/O of one block of a checkpoint; 0: the default. */
@@ -28,10 +29,10 @@ int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep,
                const struct aio_backend *recipe);
 /* Writes all the bytes of a step. */
 int case_put(struct store_checkpoint_write *write, uint64_t step);
-/* Opens it and compares every byte. Returns 0 or the error of the refusal; a byte that differs
- * fails the case. */
+/* Opens a checkpoint and compares every byte. Returns 0 or the error of the refusal; a byte that
+ * differs fails the case. */
 int case_compare(const char *directory, uint64_t step);
-/* Returns the newest checkpoint that verifies, after comparing it; 0: none. */
+/* Compares the newest checkpoint that verifies, and returns its step; 0: there is none. */
 uint64_t case_newest(const char *directory);
 /* Opens a new shelf in an empty folder. */
 struct store_shelf *case_shelf(void);

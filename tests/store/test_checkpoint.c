@@ -1,6 +1,6 @@
-/* test_checkpoint.c: checkpoints read back exactly, in every format; any reader of safetensors can
- * read their files; a shelf keeps the right ones, belongs to one run, and removes what a dead run
- * has left. */
+/* test_checkpoint.c: checkpoints are read back exactly in every format, and any reader of
+ * safetensors can read their files. A shelf keeps the right checkpoints, belongs to one run, and
+ * removes the files of a dead run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void round_trip(void)
     case_set_format("bf16");
 }
 
-/* Any reader of safetensors finds each block's tensor, and checksums that it can verify itself. */
+/* Any reader of safetensors finds each block's tensor, and checksums that the reader can verify. */
 static void others_can_read_it(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -82,7 +82,8 @@ static void check_dtype(const char *folder, const char *file, const char *block,
     model_safetensors_close(opened);
 }
 
-/* Blocks with other types of weights have them in the files, and the manifest says so. */
+/* If blocks have weights of other types, the files contain these types, and the manifest names
+ * them. */
 static void types_of_blocks(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -115,7 +116,7 @@ static int stop_at_the_second(void *user, uint64_t done, uint64_t total)
     return done == 2;
 }
 
-/* A check of a checkpoint stops when it is asked to, and can be made again. */
+/* The check of a checkpoint stops on request, and can be made again. */
 static void stopped_check(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -201,7 +202,7 @@ static void cuts(void)
     blocks_destroy(blocks);
 }
 
-/* Names that the files use themselves are refused; others like them are not. */
+/* Names that the files use for other purposes are refused; similar names are not. */
 static void reserved_names(void)
 {
     static const struct {
@@ -232,8 +233,8 @@ static bool there(const struct store_shelf *shelf, uint64_t step)
            0;
 }
 
-/* The newest checkpoints stay; a checkpoint of the same step is replaced; only checkpoints are
- * changed. */
+/* The newest checkpoints stay; a checkpoint of the same step is replaced; nothing but checkpoints
+ * is changed. */
 static void rotation(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -305,8 +306,8 @@ static void in_shelf(const struct store_shelf *shelf, const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* The files of a checkpoint that rotation has removed are overwritten by the next one; they are
- * deleted with the shelf or by the next writer. */
+/* The next checkpoint overwrites the files of a checkpoint that rotation has removed. The shelf or
+ * the next writer deletes files that were not overwritten. */
 static void a_spare(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -324,7 +325,7 @@ static void a_spare(void)
     check_int(case_write(shelf, 3, 1, NULL), ==, 0);
     check_true(!reuses || inode_of(shelf, "checkpoint-3") == first);
     check_int(case_compare(directory, 3), ==, 0);
-    /* A checkpoint that is refused leaves the spare as it is. */
+    /* If a checkpoint is refused, the spare does not change. */
     in_shelf(shelf, "mkdir checkpoint-9 && echo mine > checkpoint-9/config.json && "
                     "ls -lR checkpoint-2.spare > ../spare");
     check_int(case_write(shelf, 9, 1, NULL), ==, -EEXIST);
@@ -344,8 +345,8 @@ static void a_spare(void)
     store_shelf_close(shelf);
 }
 
-/* A reader of a checkpoint that rotation removes can go on reading it, under another name or
- * through an open file; and files of another size are not reused. */
+/* A reader of a checkpoint that rotation removes can continue to read it, under another name or
+ * through an open file. Files of another size are not reused. */
 static void a_spare_in_use(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -380,8 +381,8 @@ static void a_spare_in_use(void)
     store_shelf_close(shelf);
 }
 
-/* A shelf has one writer; it removes what a dead one has left and gives a complete checkpoint its
- * name. */
+/* A shelf has one writer. It removes the files of a dead writer, and gives a complete checkpoint
+ * its name. */
 static void one_writer(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -404,7 +405,7 @@ static void one_writer(void)
         snprintf(path, sizeof path, "%s/checkpoint-%s", directory, left[i]);
         check_int(mkdir(path, 0700), ==, 0);
     }
-    /* The checkpoint replaces one of which a kill has left only a part. */
+    /* The checkpoint replaces an incomplete one that a killed writer has left. */
     snprintf(path, sizeof path,
              "cd '%s' && cp -r checkpoint-5 checkpoint-5.partial && "
              "rm checkpoint-5/manifest.json",
@@ -430,7 +431,7 @@ static void one_writer(void)
     store_shelf_close(NULL);
 }
 
-/* Rotation and the next run remove what tide has written, and no foreign file: neither in a
+/* Rotation and the next run remove files that tide has written, and no foreign file, neither in a
  * checkpoint's folder nor in a folder that only has a similar name. */
 static void files_of_others(void)
 {
@@ -460,11 +461,11 @@ static void files_of_others(void)
                    "checkpoint-1 is kept, because it has files that are not the checkpoint's"),
                ==, 1);
     check_int(store_shelf_list(directory, &steps, &count), ==, 0);
-    check_uint(count, ==, 3); /* 3 is listed like a damaged one */
+    check_uint(count, ==, 3); /* 3 is listed like a damaged checkpoint */
     check_uint(steps[0], ==, 3);
     check_uint(steps[1], ==, 4);
     free(steps);
-    /* Foreign files in a spare stay, too. */
+    /* Foreign files in a spare are kept, too. */
     check_int(case_write(shelf, 6, 2, NULL), ==, 0);
     in_shelf(shelf, "echo mine > checkpoint-4.spare/notes.txt");
     store_shelf_close(shelf);
@@ -479,9 +480,9 @@ static void files_of_others(void)
     test_listen_end();
 }
 
-/* An interrupted removal is continued, wherever it stopped. From its first moment the folder is no
- * checkpoint any more. Names in a damaged manifest are not trusted: only the files that every
- * checkpoint has are removed. */
+/* An interrupted removal is continued at whichever point it stopped. From the first moment of a
+ * removal, the folder is no checkpoint any more. Names in a damaged manifest are not trusted: only
+ * the files that every checkpoint has are removed. */
 static void half_removed(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -512,7 +513,7 @@ static void half_removed(void)
         check_true(access(path, F_OK) != 0);
     }
     check_int(case_compare(directory, 5), ==, 0);
-    /* A mark beside a manifest means nothing: the checkpoint was written later. */
+    /* A mark beside a manifest has no effect: the checkpoint was written later. */
     in_shelf(shelf, "cp checkpoint-5/manifest.json checkpoint-5/.tide-removed");
     store_shelf_close(shelf);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
@@ -520,7 +521,7 @@ static void half_removed(void)
     store_shelf_close(shelf);
 }
 
-/* A checkpoint with missing parts does not count. */
+/* A checkpoint with missing parts is not listed. */
 static void unfinished(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -547,7 +548,7 @@ static void unfinished(void)
     store_shelf_close(shelf);
 }
 
-/* Values that are known only at the end are in the manifest. */
+/* The manifest contains values that are known only at the end. */
 static void told_at_the_end(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -579,8 +580,9 @@ static void told_at_the_end(void)
     store_shelf_close(shelf);
 }
 
-/* Ranges are read ahead. A damaged range is an error for a caller that waits for it, not for one
- * that waits for ranges begun before it; after that the reader returns only this error. */
+/* Ranges are read ahead. A damaged range is an error for a caller that waits for this range, and
+ * not for a caller that waits for ranges begun earlier. After the error the reader returns only
+ * this error. */
 static void read_ahead(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -625,7 +627,7 @@ static int open_and_keep(void *argument)
     return store_shelf_open(argument, &shelf);
 }
 
-/* The lock of a killed run ends with it, even if a child of it lives. */
+/* The lock of a killed run ends with the run, even if a child of the run continues. */
 static void a_child_holds_no_lock(void)
 {
     char directory[600];

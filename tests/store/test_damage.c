@@ -1,6 +1,6 @@
-/* test_damage.c: a checkpoint with any byte changed, or with any file missing, truncated or from
- * another checkpoint, is refused, and the message names it; a manifest that was changed and sealed
- * again is at worst refused. */
+/* test_damage.c: a checkpoint with a changed byte, or with a file that is missing, truncated or
+ * from another checkpoint, is refused, and the message names the file. A manifest that was changed
+ * and sealed again causes no worse than a refusal. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void write_file(const char *path, const char *text, size_t bytes)
     check_int(fclose(file), ==, 0);
 }
 
-/* Checks that it is refused with a message that names the file. */
+/* Checks that the checkpoint is refused with a message that names the file. */
 static void check_refused(const struct store_shelf *shelf, const char *name, const char *what)
 {
     int rc = case_compare(store_shelf_directory(shelf), 4);
@@ -80,7 +80,7 @@ static void mutate(const char *path, const char *text, size_t bytes)
     free(copy);
 }
 
-/* Changes any bit of any file or its length, and replaces files by those of other steps. */
+/* Changes a bit of a file or the length of a file, or replaces a file by that of another step. */
 static void any_byte(void)
 {
     struct store_shelf *shelf = shelf_in_memory();
@@ -121,7 +121,7 @@ static void any_byte(void)
     store_shelf_close(shelf);
 }
 
-/* Parses a manifest whose text was changed and sealed again, as by an attacker. */
+/* Parses a manifest whose text was changed and then sealed again, as an attacker would do. */
 static int parse_changed(const char *text, size_t bytes)
 {
     char *sealed = NULL;
@@ -131,7 +131,7 @@ static int parse_changed(const char *text, size_t bytes)
     int rc = store_manifest_parse(sealed, sealed_bytes, "manifest.json", &manifest);
     if (rc != 0) {
         check_true(core_err_message()[0] != '\0');
-    } else { /* an accepted image can be laid out, or is refused there */
+    } else { /* an accepted image can be laid out, or the layout refuses it */
         struct store_image image;
         if (store_image_init(&image, &manifest.format, manifest.weight_dtype, manifest.blocks) ==
             0) {

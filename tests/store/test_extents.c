@@ -1,5 +1,5 @@
-/* test_extents.c: every chunk that a plan keeps in STORE has its own place there, on any back end
- * and on several paths; obstacles are reported, and created files are removed. */
+/* test_extents.c: every chunk that a plan keeps in STORE has a separate place there, on any back
+ * end and on several paths. Obstacles are reported, and created files are removed. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ struct spot {
     uint64_t bytes;
 };
 
-/* Everything that the plan keeps in STORE, computed independently. */
+/* Everything that the plan keeps in STORE; the test computes it independently. */
 static unsigned all_spots(struct spot spots[PLACES_MAX])
 {
     const struct plan_input *input = &prepared->input;
@@ -92,7 +92,8 @@ static void fill(unsigned char *memory, uint64_t bytes, unsigned seed)
     }
 }
 
-/* Writes every place, then reads all in another order: each has the data that was written to it. */
+/* Writes every place, then reads all places in another order: each has the data that was written to
+ * it. */
 static void there_and_back(struct store *store)
 {
     struct spot spots[PLACES_MAX];
@@ -136,7 +137,7 @@ static void there_and_back(struct store *store)
     check_uint(stats.read_bytes, >=, moved);
     test_listen_end();
     check_string(test_heard(), ""); /* nothing was read or written again, or late */
-    /* Places that no plan has. */
+    /* The plan does not have these places. */
     const struct store_place beyond[] = {{STORE_WEIGHTS, 0, 1000},
                                          {STORE_ACTS, 0, 2},
                                          {STORE_ACTS, prepared->input.block_count - 1, 0}};
@@ -172,8 +173,8 @@ static void every_back_end(void)
     plan_end();
 }
 
-/* A store striped over two paths, and one in memory that the caller owns. An existing directory and
- * the foreign files in it stay. */
+/* A store is striped over two paths, and another one is in memory that the caller owns. An existing
+ * directory and the foreign files in it are kept. */
 static void several_paths(void)
 {
     char directories[2][600];
@@ -219,8 +220,8 @@ static void several_paths(void)
 /* ---- limits ---- */
 
 /* Shares are proportional to speed as far as limits allow, never above a limit (but at least one
- * unit of 2 MiB), and always sufficient: whatever the speeds, a store takes everything that its
- * capacity promised the planner. */
+ * unit of 2 MiB), and always sufficient. Whatever the speeds are, a store has room for everything
+ * that its capacity promised the planner. */
 static void shares_fit(void)
 {
     enum { MIB = 1 << 20 };
@@ -252,8 +253,8 @@ static void shares_fit(void)
     check_uint(shares[1], ==, (100 + 32) * (uint64_t)MIB);
 }
 
-/* A fast drive with little space and a slow one with exactly the rest: a plan that counts on both
- * fits. */
+/* A fast drive with little space and a slow drive with exactly the remaining space are enough for a
+ * plan that uses both. */
 static void limits_of_several(void)
 {
     static const double weights[][2] = {{9, 1}, {1, 9}, {1, 1}};
@@ -291,7 +292,8 @@ static void limits_of_several(void)
 
 /* ---- refusals ---- */
 
-/* Less space than the plan needs, a directory in use, one that cannot be created. */
+/* Refusals: less space than the plan needs, a directory in use, and a directory that cannot be
+ * created. */
 static void refusals(void)
 {
     char directory[600];
@@ -321,7 +323,7 @@ static void refusals(void)
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOENT);
     check_contains(core_err_message(), "/nowhere/at/all");
     path.directory = directory;
-    path.weight = 0; /* measured only if there are several paths */
+    path.weight = 0; /* weights are needed only if there are several paths */
     store_options.backend = "abacus";
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -EINVAL);
     check_contains(core_err_message(), "abacus");
@@ -332,7 +334,7 @@ static void refusals(void)
 
 /* ---- a file system that is really full ---- */
 
-/* The result of a run on the file system, of whose 40 MB other files take `taken_mb`. */
+/* The result of a run on a file system of 40 MB. Other files occupy `taken_mb` of it. */
 static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome *out)
 {
     char command[1400];
@@ -370,7 +372,7 @@ static int die_with_three_ranks(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* Leaves the files of a killed run of three ranks; one process creates them, rank after rank. The
+/* Leaves the files of a killed run of three ranks. One process creates them, rank after rank. The
  * kernel releases the locks of the files shortly after the process has ended. */
 static void leave_behind(const char *directory, uint64_t run)
 {
@@ -384,7 +386,7 @@ static void leave_behind(const char *directory, uint64_t run)
 }
 
 /* If a dead run had more ranks than the next run, its surplus files are removed, and files in use
- * stay; store_look reports what is there at each point. */
+ * are kept. store_look reports the files at each point. */
 static void left_by_more_ranks(void)
 {
     char directory[512];
@@ -426,7 +428,7 @@ static void left_by_more_ranks(void)
     plan_end();
 }
 
-/* Foreign files beside a run's own folder stay, with a warning, and the run continues. */
+/* Foreign files beside a run's folder are kept, a warning names them, and the run continues. */
 static void left_by_somebody(void)
 {
     char directory[512];
@@ -454,8 +456,8 @@ static void left_by_somebody(void)
     plan_end();
 }
 
-/* If a drive has too little space, the store is refused with its directory, and nothing of it
- * stays; with enough space the same run works there. */
+/* If a drive has too little space, the store is refused with a message that names the directory,
+ * and nothing of the store is left. With enough space the same run succeeds there. */
 static void a_full_file_system(void)
 {
     char directory[700];

@@ -1,6 +1,6 @@
-/* test_faults.c: whatever fails while a checkpoint is written, either the old one is intact and
- * found or the new one is complete: failing system requests, failing I/O, faulty drives, and kill
- * -9. */
+/* test_faults.c: whatever fails while a checkpoint is written, either the old checkpoint is intact
+ * and found, or the new one is complete. The faults are failing system requests, failing I/O,
+ * faulty drives, and kill -9. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,8 @@ static struct store_shelf *shelf_in_memory(void)
 
 /* ---- the n-th system request fails ---- */
 
-static _Atomic int countdown; /* 1: the next one; 0: none. Relaxed: any request may be hit */
+/* 1: the next request; 0: no request. Relaxed: any request may fail */
+static _Atomic int countdown;
 static _Atomic int hits;
 static _Atomic bool inside;
 static int failure = EIO;
@@ -109,8 +110,8 @@ WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out
 WRAP(int, fcntl, -1, (int fd, int command, long argument), (fd, command, argument))
 WRAP(int, fcntl64, -1, (int fd, int command, long argument), (fd, command, argument))
 
-/* Whatever an attempt leaves under a checkpoint's name is complete, whether or not the attempt reported
- * success: the old one, and the new one, which is there after a success. */
+/* Whatever an attempt leaves under a checkpoint's name is complete, whether or not the attempt
+ * reported success. After a success the new checkpoint is there; otherwise the old one is. */
 static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
 {
     const char *directory = store_shelf_directory(shelf);
@@ -184,7 +185,7 @@ static void requests_fail(void)
     every_request(EIO, false);
 }
 
-/* Also when it overwrites the files of an older one. */
+/* The same requests fail while a checkpoint overwrites the files of an older one. */
 static void the_disk_is_full(void)
 {
     every_request(ENOSPC, true);
@@ -220,7 +221,7 @@ static struct aio_fault drive_of(uint64_t seed)
     return (struct aio_fault){.inner = &aio_threads, .seed = seed, .rules_count = 1};
 }
 
-/* From the n-th operation on all operations fail; or only the n-th, which is retried. */
+/* Either all operations from the n-th on fail, or only the n-th, which is retried. */
 static void operations_fail(void)
 {
     struct store_shelf *shelf = shelf_in_memory();
@@ -271,7 +272,7 @@ static void drives_stall(void)
     store_shelf_close(shelf);
 }
 
-/* Bytes that are lost, torn, misdirected or changed, when written or read back, are detected before
+/* Bytes that are lost, torn, misdirected or changed when written or read back are detected before
  * the checkpoint gets its name. */
 static void drives_lie(void)
 {
@@ -318,7 +319,7 @@ static void write_for_ever(const char *directory, uint64_t step)
     }
 }
 
-/* The next run removes what the killed one has left: only checkpoints stay. */
+/* The next run removes the files of the killed one; only checkpoints are kept. */
 static void check_nothing_left(const char *directory)
 {
     struct store_shelf *shelf = NULL;
@@ -345,8 +346,9 @@ static void wait_for_checkpoint(pid_t child, const char *directory, uint64_t ste
     }
 }
 
-/* Killed at any moment of any save: the newest checkpoint verifies, and so does every other that
- * has a name; the next run continues after it and removes the rest. */
+/* Runs are killed at any moment of any save. The newest checkpoint verifies, and so does every
+ * other one that has a name. The next run continues after the newest and removes the remaining
+ * files. */
 static void killed(void)
 {
     const int rounds = test_full() ? 200 : TEST_COUNT(50, TEST_RACES ? 12 : 20);
@@ -370,7 +372,8 @@ static void killed(void)
         }
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
         const struct timespec wait = {.tv_nsec = (long)((state >> 33) % 150000000)};
-        if (round % 4 == 0) { /* on a busy machine children without this could save nothing */
+        /* on a busy machine, children without this delay could save nothing */
+        if (round % 4 == 0) {
             wait_for_checkpoint(child, directory, newest + 1);
         }
         nanosleep(&wait, NULL);

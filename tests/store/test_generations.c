@@ -1,6 +1,6 @@
-/* test_generations.c: which of a chunk's two generations is read: that of the last write that is
- * done and was confirmed. After a write that failed, was discarded or is undecided, the earlier
- * data is read. */
+/* test_generations.c: tells which of a chunk's two generations is read. It is the generation of the
+ * last write that is done and was confirmed. After a write that failed, was discarded or is
+ * undecided, the earlier data is read. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -57,7 +57,8 @@ static void decisions_count(void)
             }
             check_true(store_chunk_current(&chunk) == (stands ? two : one));
             check_true(store_chunk_next(&chunk) == (stands ? one : two));
-            store_chunk_decide(&chunk, !stands); /* without effect: nothing waits any more */
+            /* without effect: no write waits for a decision any more */
+            store_chunk_decide(&chunk, !stands);
             check_true(store_chunk_current(&chunk) == (stands ? two : one));
         }
     }
@@ -76,7 +77,7 @@ static void one_extent_stays(void)
     check_true(store_chunk_current(&chunk) == one && store_chunk_next(&chunk) == one);
 }
 
-/* An extent borrowed from a checkpoint is read until a write of the chunk's own takes effect. That
+/* An extent borrowed from a checkpoint is read until a later write of the chunk takes effect. This
  * write goes to the first extent; after it the generations alternate as usual. */
 static void what_is_borrowed_goes(void)
 {
@@ -170,8 +171,7 @@ static int read_value(struct bench *bench, const struct store_place *place)
 static const struct store_place weights = {STORE_WEIGHTS, 1, 0};
 static const struct store_place states = {STORE_STATES, 2, 1};
 
-/* A decision applies to the number of writes ahead that it counts, also to those that come
- * later. */
+/* A decision applies to a given number of writes ahead, including writes that begin later. */
 static void a_store_decides(void)
 {
     struct bench bench;
@@ -195,8 +195,8 @@ static void a_store_decides(void)
     bench_end(&bench);
 }
 
-/* If every block of a write fails, ahead or not, the earlier data is read in full, and no reader
- * gets a wrong checksum. */
+/* If every block of a write fails, whether the write was ahead or not, the earlier data is read in
+ * full, and no reader gets a wrong checksum. */
 static void failed_writes_leave_the_old(void)
 {
     for (int ahead = 0; ahead < 2; ahead++) {

@@ -1,6 +1,7 @@
-/* test_many.c: a checkpoint of 30,000 small blocks with names as long as they may be (100,000 in the long form,
- * 4,000 under a sanitizer) is written, read and compared; no step takes time that is quadratic in the blocks. The limits of
- * names and blocks are errors with a message, before anything is written. */
+/* test_many.c: a checkpoint of 30,000 small blocks with names of the greatest length (100,000
+ * blocks in the long form, 4,000 under a sanitizer) is written, read and compared. No step takes
+ * time that is quadratic in the blocks. Names and blocks beyond the limits are errors with a
+ * message, before anything is written. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static uint32_t block_count(void)
     return test_full() ? MANY : TEST_COUNT(30000, 4000);
 }
 
-/* Names differ at their end, so that each comparison reads them whole. */
+/* Names differ at their end, so that each comparison reads whole names. */
 static void name_of(uint32_t block, char name[BLOCKS_NAME_BYTES_MAX + 1])
 {
     memset(name, 'n', BLOCKS_NAME_BYTES_MAX);
@@ -52,7 +53,7 @@ static struct blocks *make_blocks(uint32_t count)
     return blocks;
 }
 
-/* Prints the time since *start_ns, and the most memory that the process has had. */
+/* Prints the time since *start_ns, and the peak memory of the process. */
 static void note(const char *what, int64_t *start_ns)
 {
     struct rusage usage;
@@ -131,7 +132,7 @@ static void compare_all(struct store_shelf *shelf, const struct blocks *blocks, 
     free(weights);
 }
 
-/* The text lists all tensors, and another list of them is found. */
+/* The text lists all tensors. A list whose last tensor differs is refused. */
 static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
 {
     struct store_manifest manifest = describe(blocks);
@@ -168,7 +169,7 @@ static void many_blocks(void)
     blocks_destroy(blocks);
 }
 
-/* More names than the header of a safetensors file may hold. */
+/* The header of a safetensors file has no room for all these names. */
 static void long_header(void)
 {
     if (TEST_SLOW) {
@@ -183,7 +184,7 @@ static void long_header(void)
     blocks_destroy(blocks);
 }
 
-/* More tensors than the manifest may list. */
+/* The manifest has no room for all these tensors. */
 static void long_manifest(void)
 {
     struct blocks *blocks = NULL;
@@ -203,8 +204,8 @@ static void long_manifest(void)
     blocks_destroy(blocks);
 }
 
-/* Headers and padding are less than 1 % of the bytes if blocks are as small as an optimizer makes them, with all
- * types, and none is a multiple of a page. */
+/* Headers and padding are less than 1 % of the bytes if blocks are as small as an optimizer makes
+ * them. The blocks have all types, and no size is a multiple of a page. */
 static void padding_is_small(void)
 {
     enum { SHARED = 500, LEAST = 512 << 10 };

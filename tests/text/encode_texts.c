@@ -1,5 +1,6 @@
-/* encode_texts.c: for tests/oracle/tokenizer_check.py: reads texts from standard input, each
- * preceded by its length, and writes the ids of each and the text decoded from them. */
+/* encode_texts.c: a program for tests/oracle/tokenizer_check.py. Reads texts from standard input,
+ * each preceded by its length, and writes the ids of each text and the text decoded from the
+ * ids. */
 #include <stdio.h>
 #include <stdlib.h>
 

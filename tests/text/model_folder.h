@@ -1,4 +1,5 @@
-/* model_folder.h: model folders with the tokenizer of a fixture, and rows that are encoded with one. */
+/* model_folder.h: model folders with the tokenizer of a fixture, and rows encoded with such a
+ * tokenizer. */
 #ifndef TESTS_TEXT_MODEL_FOLDER_H
 #define TESTS_TEXT_MODEL_FOLDER_H
 

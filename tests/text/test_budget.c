@@ -1,4 +1,4 @@
-/* Rows of data use no more memory than is counted and allowed. The test sees all allocations of the
+/* Rows of data use no more memory than is charged and allowed. The test sees all allocations of the
  * process, including those of libraries, and compares them with the charges. */
 #include <errno.h>
 #include <malloc.h>
@@ -19,7 +19,7 @@ static _Atomic int64_t live; /* bytes of all blocks except those from before mai
 static _Atomic int64_t peak;
 
 #if TEST_SLOW
-#define SEES_BLOCKS 0 /* a sanitizer has malloc for itself */
+#define SEES_BLOCKS 0 /* a sanitizer has its malloc */
 #else
 #define SEES_BLOCKS 1
 #define SEEN        __attribute__((visibility("default"))) /* for libraries, too */
@@ -111,7 +111,7 @@ static struct text_feed_options options_for(const char *const *file, struct text
                                       .memory = memory};
 }
 
-/* Reads all batches into one hash; and the counts of all. */
+/* Reads all batches; computes one hash of them, and returns the counts of all. */
 static int read_all(const struct text_feed_options *options, uint64_t *sum,
                     struct text_counts *counts)
 {
@@ -136,7 +136,7 @@ static int read_all(const struct text_feed_options *options, uint64_t *sum,
 struct shape {
     const char *front, *text, *end;
     size_t count;
-    bool bad; /* no row can be made of it */
+    bool bad; /* no row can be made of this text */
 };
 
 static const struct shape shapes[] = {
@@ -160,7 +160,7 @@ static const struct shape shapes[] = {
     {"{\"text\": \"a b\", \"tools\": [0", ",{\"a\":{\"b\":1,\"c\":\"d\"}}", "]}", 100000, false},
 };
 
-/* The heap never has more bytes than are charged, for any kind of row, and all of it is freed. */
+/* The heap never has more bytes than are charged, for any kind of row, and all memory is freed. */
 static void counts_all(void)
 {
     if (!SEES_BLOCKS) {
@@ -194,8 +194,8 @@ static void counts_all(void)
     }
 }
 
-/* The limit of a row holds for rows of every shape, and with the limit that a first reading
- * reports, a second one reads the same. */
+/* A limit on rows holds for rows of every shape. A second reading with the limit that the first one
+ * reported gives the same rows. */
 static void keeps_the_limit(void)
 {
     if (TEST_RACES) {
@@ -237,8 +237,8 @@ static void keeps_the_limit(void)
     }
 }
 
-/* Which rows are refused depends only on the rows, not on threads or on rows before; each error has
- * line, size and flag. */
+/* Which rows are refused depends only on the rows, not on threads or on earlier rows. Each error
+ * names line, size and flag. */
 static void refuses_by_the_row(void)
 {
     enum { LIMIT = 4 << 20, ROWS = 60 };
@@ -283,8 +283,8 @@ static void refuses_by_the_row(void)
     check_contains(core_err_message(), "--data-memory");
 }
 
-/* A row that is longer than allowed is skipped without being kept, in lines, arrays and shuffled
- * files. */
+/* A row that is longer than allowed is skipped without being kept in memory, in lines, arrays and
+ * shuffled files. */
 static void passes_over(void)
 {
     if (TEST_RACES) {
@@ -321,7 +321,7 @@ static void passes_over(void)
     free(text);
 }
 
-/* Text that a template writes, and its tokens, count for the row. */
+/* The text that a template writes, and the tokens of the text, are charged to the row. */
 static void templates(void)
 {
     if (TEST_RACES) {
@@ -350,8 +350,8 @@ static void templates(void)
     }
 }
 
-/* Blocks are charged to the budget of the thread that allocated them until they are freed on any
- * thread; a full budget refuses and reports the size requested. */
+/* Blocks are charged to the budget of the thread that allocated them until any thread frees them. A
+ * full budget refuses an allocation and reports the requested size. */
 static void charges(void)
 {
     struct core_budget budget;
@@ -368,7 +368,7 @@ static void charges(void)
     check_true(core_charge_zeroed(SIZE_MAX, 2) == NULL && core_charge_alloc(SIZE_MAX) == NULL);
     core_charge_bind(NULL);
     check_uint(core_charge_refused(), ==, 0);
-    check_true(core_charge_grow(block, 2000) == NULL); /* it stays the budget's */
+    check_true(core_charge_grow(block, 2000) == NULL); /* the budget still owns the block */
     block = core_charge_grow(block, 500);
     check_true(block != NULL);
     check_uint(atomic_load(&budget.used_bytes), >=, 500);

@@ -1,5 +1,5 @@
-/* Micro-batches of rows of ids: their content and order, and that a run continues exactly at a
- * position. */
+/* Proves the content and order of micro-batches that are made from rows of ids, and that a run
+ * continues exactly at a position. */
 #include "tools/text/data/feed.h"
 
 #include <errno.h>
@@ -53,8 +53,9 @@ static void check_row(const struct text_batch *batch, int64_t row, const char *i
     check_string(got_labels, labels);
 }
 
-/* Rows come in order, padded to the longest of the batch; the first label of a document is never
- * predicted; rows that are too long are cut and counted; the last batch of an epoch may be short. */
+/* Rows come in order, padded to the longest row of the batch. The first label of a document is
+ * never predicted. Rows that are too long are cut and counted. The last batch of an epoch may be
+ * short. */
 static void in_order(void)
 {
     static const char text[] =
@@ -95,8 +96,8 @@ static void in_order(void)
     text_feed_close(feed);
 }
 
-/* Packing by best fit, with positions and starts of documents; a row that is too long is cut or
- * split. */
+/* Rows are packed by best fit, with positions and starts of documents. A row that is too long is
+ * cut or split. */
 static void packed(void)
 {
     static const char text[] = "{\"input_ids\":[1,2,3,4,5]}\n{\"input_ids\":[6,7]}\n"
@@ -131,7 +132,7 @@ static void packed(void)
     text_feed_close(feed);
 }
 
-/* Writes `count` rows; row i has 2 + i % 5 tokens, all of them i. */
+/* Writes `count` rows. Row i consists of 2 + i % 5 tokens with the id i. */
 static const char *write_rows(const char *name, int count, int padding)
 {
     const char *path = test_file(name, "", 0);
@@ -148,7 +149,7 @@ static const char *write_rows(const char *name, int count, int padding)
     return path;
 }
 
-/* Returns the batches of a feed from a position on, one hash for each. */
+/* Returns a hash for each batch of a feed from a position on. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -169,7 +170,7 @@ static size_t sums_of(const struct text_feed_options *options, const struct text
 }
 
 /* The same batches follow from the position after any batch, across epochs, in order and shuffled,
- * packed or not. */
+ * packed and unpacked. */
 static void resumes(void)
 {
     enum { MOST = 120 };
@@ -201,8 +202,8 @@ static void resumes(void)
     }
 }
 
-/* Every row comes once in an epoch, even if files have many windows; other seeds and epochs give
- * other orders; neighbours are separated. */
+/* Every row comes once in an epoch, even if files have many windows. Other seeds and epochs give
+ * other orders. Neighbouring rows are separated. */
 static void shuffles(void)
 {
     enum { ROWS = 30000 };
@@ -244,7 +245,8 @@ static void shuffles(void)
     free(first);
 }
 
-/* Ranks share the rows of a batch, have the same length, and know all targets. */
+/* Ranks share the rows of a batch, pad them to the same length, and know the number of all
+ * targets. */
 static void ranks_share(void)
 {
     const char *files[] = {write_rows("k.jsonl", 10, 0)};
@@ -267,7 +269,8 @@ static void ranks_share(void)
     }
 }
 
-/* Reads an epoch to its end: the batches and rows that came, and the counts of the last call. */
+/* Reads an epoch to its end. Returns its number of batches and rows, and the counts that the last
+ * call reports. */
 static struct text_counts read_epoch(const struct text_feed_options *options, uint64_t *batches,
                                      uint64_t *rows)
 {
@@ -285,7 +288,8 @@ static struct text_counts read_epoch(const struct text_feed_options *options, ui
     return batch.counts;
 }
 
-/* After an epoch the counts are those of all its rows, before packing; packing halves the rows. */
+/* After an epoch the counts are those of all its rows before packing; packing halves the number of
+ * rows. */
 static void counts_an_epoch(void)
 {
     const char *files[] = {write_rows("m.jsonl", 50, 0)};
@@ -303,7 +307,7 @@ static void counts_an_epoch(void)
     check_uint(counts.tokens, ==, 10 * (2 + 3 + 4 + 5 + 6));
 }
 
-/* Refuses wrong options, bad rows and positions of other data. */
+/* Wrong options, bad rows and positions of other data are refused. */
 static void refuses(void)
 {
     int code;
@@ -344,7 +348,7 @@ static void refuses(void)
         check_uint(batch.counts.documents, <=, 2);
     }
     check_int(code, ==, 0);
-    check_uint(batch.counts.rows, ==, 3); /* the counts of all stand at the end */
+    check_uint(batch.counts.rows, ==, 3); /* at the end the counts are those of all rows */
     check_uint(batch.counts.bad, ==, 1);
     text_feed_close(feed);
     options.files = other;
@@ -359,7 +363,7 @@ static void refuses(void)
     text_feed_close(feed);
 }
 
-/* A window of documents as rows: 1,000 documents if packed, otherwise one. */
+/* A window of documents as rows: it has 1,000 documents if rows are packed, otherwise one. */
 static void windows(void)
 {
     const char *files[] = {write_rows("v.jsonl", 1500, 0)};
@@ -376,7 +380,7 @@ static void windows(void)
         check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
         check_uint(text_reader_bad(reader), ==, 0);
         check_true(text_reader_encoder(reader) == NULL);
-        /* 200 of 6 (cut) and of 5; 200 of 3 with 200 of 2; 200 of 4. */
+        /* 200 documents of 6 tokens (cut) and of 5; 200 of 3 tokens with 200 of 2. */
         check_uint(text_pack_rows(pack), ==, packs == 1 ? 800 : 1);
         check_uint(text_pack_documents(pack, 0), ==, 1);
         const struct text_document first = text_pack_document(pack, 0, 0);
@@ -465,8 +469,8 @@ static uint64_t sum_window(const struct text_windows *windows)
     return sum;
 }
 
-/* The next window is filled while this one is used, row by row and only one window ahead; its
- * content does not depend on that, in this epoch and the next. */
+/* The next window is filled while this one is used, row by row, and never more than one window
+ * ahead. Its content does not depend on filling ahead, in this epoch and the next. */
 static void windows_ahead(void)
 {
     const char *files[] = {write_rows("u.jsonl", 2500, 0)};
@@ -484,8 +488,8 @@ static void windows_ahead(void)
         while (text_windows_ahead(ahead)) {
             more++;
         }
-        /* At the end of an epoch, the first window of the next is ready; after the last epoch there
-         * is none. */
+        /* At the end of an epoch the first window of the next epoch is ready; after the last epoch
+         * no window is. */
         const size_t least = step == 4 ? 0 : step == 7 ? 0 : rows[step % 4];
         check_uint(more, >=, least);
         check_uint(more, <=, 1001);
@@ -504,7 +508,7 @@ static void windows_ahead(void)
     text_windows_close(ahead);
 }
 
-/* An error in a row read ahead is returned when its window is requested. */
+/* An error in a row that was read ahead is returned when the row's window is requested. */
 static void wrong_ahead(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3]}\n";
@@ -520,7 +524,7 @@ static void wrong_ahead(void)
     text_windows_close(windows);
 }
 
-/* Input files are recognised by any name and by patterns; other files are not inputs. */
+/* Files are recognised as inputs under any name and by patterns; other files are no inputs. */
 static void files_that_are_read(void)
 {
     char pattern[700];
@@ -539,7 +543,7 @@ static void files_that_are_read(void)
     check_true(text_records_means("-", name) && !text_records_means("-", beside));
 }
 
-/* Labels after the first token are targets. */
+/* Each label after the first token is a target. */
 static void targets_of_samples(void)
 {
     struct text_sample sample = {0};

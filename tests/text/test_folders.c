@@ -1,5 +1,5 @@
 /* Files beside a tokenizer.json: special tokens as transformers collects them (folders.json,
- * written by tests/oracle/tokenizer_folders.py), chat templates by name, and errors in either. */
+ * written by tests/oracle/tokenizer_folders.py), chat templates by name, and errors in both. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static void check_ids(const struct text_tokenizer *tokenizer, const struct core_
     text_scratch_destroy(scratch);
 }
 
-/* Ids, the number of tokens and the named tokens equal those of transformers. */
+/* Ids, the number of tokens and the named tokens are those of transformers. */
 static void as_transformers(void)
 {
     char path[4096];
@@ -158,14 +158,14 @@ static void keep_talk(void *user, enum core_log_level level, const char *line)
     snprintf(talk + at, sizeof talk - at, "%s\n", line);
 }
 
-/* Contradictions that are not errors are reported: ids of added_tokens_decoder, and tokens around a
- * text if transformers 4 and 5 disagree. */
+/* Contradictions that are not errors are reported: ids of added_tokens_decoder, and the tokens
+ * around a text if transformers 4 and 5 use different ones. */
 static void warns(void)
 {
     static const struct {
         const char *family;
         const char *config;
-        const char *says; /* NULL: nothing */
+        const char *says; /* NULL: no report */
     } cases[] = {
         {"mistral", "{\"tokenizer_class\": \"LlamaTokenizerFast\", \"bos_token\": \"<s>\"}", NULL},
         {"llama2", "{\"tokenizer_class\": \"LlamaTokenizerFast\", \"bos_token\": \"<s>\"}",
@@ -206,8 +206,8 @@ static void warns(void)
     core_log_bind(before);
 }
 
-/* A token only in tokenizer_config.json may be beyond the embeddings: only rows that use it are
- * errors. */
+/* A token that is only in tokenizer_config.json may have an id beyond the embeddings; only rows
+ * with this token are errors. */
 static void beyond(void)
 {
     struct text_row row;
@@ -238,7 +238,8 @@ static void beyond(void)
     text_encoder_destroy(encoder);
 }
 
-/* Without tokenizer.json, the error tells what is there instead, and how to make one. */
+/* Without tokenizer.json, the error names the files that are there instead, and how to make a
+ * tokenizer.json. */
 static void no_tokenizer(void)
 {
     char folder[4096];
@@ -282,7 +283,8 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
     text_row_fini(&row);
 }
 
-/* Templates: a list in the configuration, files that replace it, and a list without a default. */
+/* Templates come from a list in the configuration, from files that replace this list, and from a
+ * list without a default. */
 static void templates(void)
 {
     const char *folder = model_folder_make("named", "gpt2");
@@ -326,7 +328,8 @@ static int folder_life(void)
     return code;
 }
 
-/* Whichever allocation fails, loading the folder is an error and everything is freed. */
+/* If an allocation fails, loading the folder is an error, and all memory is freed. This holds for
+ * every allocation. */
 static void out_of_memory(void)
 {
     life_folder = model_folder_make("life", "gpt2");
@@ -339,7 +342,8 @@ static void out_of_memory(void)
     check_int(test_fail_nth(folder_life), >=, 10);
 }
 
-/* Models with many kinds of input have many named tokens; their number is limited with an error. */
+/* Models with many kinds of input have many named tokens. Their number is limited, and more are an
+ * error. */
 static void many_names(void)
 {
     for (int count = 60; count <= 401; count += 341) {

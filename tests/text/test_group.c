@@ -1,5 +1,5 @@
-/* Rows that several threads encode give the same batches, places, counts and errors, in the same
- * order, as with one thread. */
+/* Rows that several threads encode give the same batches, places, counts and errors in the same
+ * order as with one thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static void check_batches(const struct text_batch *left, const struct text_batch
     check_true(memcmp(&left->counts, &right->counts, sizeof left->counts) == 0);
 }
 
-/* Compares two feeds to their end or error; `from` may be NULL. Returns the position in the
+/* Compares two feeds until their end or error; `from` may be NULL. Returns the position in the
  * middle. */
 static struct text_position compare(const struct text_feed_options *options,
                                     const struct text_position *from, int *code)
@@ -137,7 +137,7 @@ static void same_as_one(void)
     }
 }
 
-/* A row that is longer than a group. */
+/* A row may be longer than a group. */
 static void long_row(void)
 {
     int code = 0;
@@ -156,8 +156,8 @@ static void long_row(void)
     check_int(code, ==, 0);
 }
 
-/* Reading stops at the first bad row, whichever thread finds which first, and at a file that is cut
- * off. */
+/* Reading stops at the first bad row, no matter which thread finds a bad row first, and at a
+ * truncated file. */
 static void stops_at_the_first(void)
 {
     const char *folder = make_folder("qwen2");
@@ -217,7 +217,7 @@ static void shared_encoder(void)
     }
 }
 
-/* The number of threads is as requested, or that of processors. */
+/* The number of threads is the requested one, or that of the processors. */
 static void how_many(void)
 {
     check_uint(text_feed_threads(3), ==, 3);
@@ -241,7 +241,7 @@ static int life(void)
     return rc;
 }
 
-/* Whichever allocation or thread fails, reading returns an error and frees everything. */
+/* If any allocation or thread fails, reading returns an error and frees all memory. */
 static void out_of_memory(void)
 {
     const char *files[] = {make_rows("few.jsonl", 5, 0, false)};

@@ -1,5 +1,5 @@
-/* Chat templates compared with jinja2 (the fixture, written by tests/oracle/chat_templates.py), the
- * positions of errors, and limits. */
+/* Chat templates are compared with jinja2 (the fixture, written by tests/oracle/chat_templates.py);
+ * positions of errors and limits are tested, too. */
 #include "tools/text/jinja/jinja.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static int render(const char *source, const struct jinja_limits *limits,
     return code;
 }
 
-/* The result of one template for one input; NULL where this build lacks utf8proc. */
+/* The result of one template for one input; NULL in a build without utf8proc. */
 static void check_result(const char *name, const struct jinja_template *template,
                          struct jinja_run *run, const struct core_json_value *input,
                          const struct core_json_value *want, int64_t now)
@@ -66,7 +66,7 @@ static void check_result(const char *name, const struct jinja_template *template
 }
 
 /* Every template renders every conversation like jinja2, byte for byte, and refuses the same
- * ones. */
+ * conversations. */
 static void fixture(void)
 {
     char path[4096];
@@ -149,7 +149,7 @@ static void errors_have_lines(void)
     }
 }
 
-/* A template that would never end, or use all memory, ends with an error. */
+/* A template that would never end, or would use all memory, ends with an error. */
 static void bounds(void)
 {
     static const char *const sources[] = {
@@ -222,7 +222,7 @@ static int life(void)
     return code;
 }
 
-/* Kept values are rendered like new ones, completely and in part; one that is too large is
+/* Values that are kept are rendered like new ones, whole and in part. A value that is too large is
  * refused. */
 static void kept(void)
 {
@@ -258,7 +258,8 @@ static void kept(void)
     core_json_destroy(doc);
 }
 
-/* A time has no time zone, as in transformers; using one is not an error. */
+/* Times have no time zone, as in transformers; a template that asks for the zone is not an
+ * error. */
 static void times(void)
 {
     static const struct {
@@ -279,8 +280,8 @@ static void times(void)
     check_contains(out, "the time cannot be written in that format");
 }
 
-/* Everything whose time is proportional to its operands counts as much work: a thousand repetitions
- * over a hundred thousand bytes end at the limit of 200,000 steps. */
+/* Every operation whose time is proportional to its operands is charged the same work: a thousand
+ * repetitions over a hundred thousand bytes end at the limit of 200,000 steps. */
 static void counts_work(void)
 {
     static const char *const operations[] = {
@@ -360,12 +361,13 @@ static void counts_work(void)
     }
 }
 
-/* A loop over characters counts each of them, and each write is a step, so long work ends soon. */
+/* A loop over characters is charged a step for each character, and each write is a step, so long
+ * work ends soon. */
 static void counts_characters(void)
 {
     static const struct {
         const char *source;
-        uint64_t steps; /* too few */
+        uint64_t steps; /* too few steps */
     } rows[] = {
         {"{{ ('a '*50000)|title|length }}", 150000},
         {"{{ ('a '*50000).upper()|length }}", 150000},
@@ -390,7 +392,8 @@ static void counts_characters(void)
     }
 }
 
-/* strip() looks characters up: its work is the sum of both lengths, not their product. */
+/* strip() searches for characters. The work charged is the sum of both lengths, not their
+ * product. */
 static void strips_sets(void)
 {
     static const struct {
@@ -412,8 +415,8 @@ static void strips_sets(void)
     }
 }
 
-/* Searches give the results of Python, with long and self-overlapping parts, and end in ten million
- * bytes. */
+/* Searches give the results of Python, with long parts and parts that overlap themselves, and end
+ * on ten million bytes. */
 static void searches(void)
 {
     static const struct {
@@ -442,7 +445,7 @@ static void searches(void)
     check_contains(out, "the result does not fit into 64 bits");
 }
 
-/* Whichever allocation fails, rendering returns an error and frees everything. */
+/* If any allocation fails, rendering returns an error and frees all memory. */
 static void out_of_memory(void)
 {
     struct jinja_template *template = NULL;

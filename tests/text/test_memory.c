@@ -1,5 +1,5 @@
-/* Reading a file of any size needs the memory of a few batches, in order and shuffled; continuing
- * at a position reads only what is around it. */
+/* Reading a file of any size needs the memory of a few batches, in order and shuffled. Continuing
+ * at a position reads only the surroundings of the position. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 
-/* Memory allowed beyond that for a small file: the list of rows of a window and its buffers. A feed
- * that kept one number for each token would need five times as much. */
+/* Allowed memory beyond that of a small file: the list of rows of a window and its buffers. A feed
+ * that kept one number for each token would need five times this memory. */
 enum { SMALL_BYTES = 2 << 20, LARGE_BYTES = 40 << 20, SLACK_BYTES = 8 << 20, NUMBERS = 64 };
 
 enum mode { IN_ORDER, SHUFFLED, PACKED, MODES };
@@ -90,8 +90,8 @@ static struct text_feed_options options_for(const char *const *file, enum mode m
                                       .ahead = 1};
 }
 
-/* Returns a hash of the batches after the first `documents` documents of an epoch; *at is where
- * they begin, *bytes how much was read until then. */
+/* Returns a hash of the batches after the first `documents` documents of an epoch. *at is the
+ * position where they begin, *bytes the number of bytes that were read up to there. */
 static uint64_t read_on(const struct text_feed_options *options, uint64_t documents,
                         struct text_position *at, uint64_t *bytes)
 {
@@ -119,8 +119,8 @@ static uint64_t read_on(const struct text_feed_options *options, uint64_t docume
     return sum;
 }
 
-/* In each mode, a file of 40 MiB needs the memory of one of 2 MiB and a little more. From a
- * position in its last quarter, the same batches follow, and earlier parts are not read again. */
+/* In each mode, a file of 40 MiB needs little more memory than one of 2 MiB. From a position in its
+ * last quarter, the same batches follow, and earlier parts are not read again. */
 static void stays_bounded(void)
 {
     if (TEST_SLOW) {

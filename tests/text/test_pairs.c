@@ -1,5 +1,6 @@
-/* Rows that are pairs of answers: their ids and the beginning of their answers as in TRL (pairs.json, written
- * by tests/oracle/dpo_rows.py), errors, and batches in which the two rows of a pair are neighbours. */
+/* Rows that are pairs of answers. Tests their ids and the beginning of their answers against TRL
+ * (pairs.json, written by tests/oracle/dpo_rows.py), errors, and that the two rows of a pair are
+ * neighbours in a batch. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,8 @@ static struct text_feed_options options_for(const char *const *files, const char
                                       .epochs = 1};
 }
 
-/* Returns whether a row of a batch has these ids, with an answer that begins at `begin`, and
- * padding. */
+/* Returns whether a row of a batch has these ids followed by padding, with an answer that begins at
+ * `begin`. */
 static bool is_answer(const struct text_batch *batch, int64_t row,
                       const struct core_json_value *ids, int64_t begin)
 {
@@ -103,7 +104,7 @@ static void check_group(const struct core_json_value *group)
     text_feed_close(feed);
 }
 
-/* Ids, the beginning of both answers and dropped pairs equal those of TRL. */
+/* Ids, the beginnings of both answers and dropped pairs equal those of TRL. */
 static void as_trl(void)
 {
     char path[4096];
@@ -125,7 +126,8 @@ static void as_trl(void)
 #define QUESTION         TURN("user", "q")
 #define ANSWER(text)     TURN("assistant", text)
 
-/* Each error in a pair names the key; a row of another kind is no pair, and a pair is no other row. */
+/* The error of a wrong pair names the key. A row of another kind is no pair, and a pair is no row
+ * of another kind. */
 static void wrong_rows(void)
 {
     static const struct {
@@ -184,7 +186,8 @@ static void wrong_rows(void)
     }
 }
 
-/* A prompt that is in both answers ends with their common messages, in whatever order their members are. */
+/* A prompt that both answers contain ends with their common messages, in whatever order the
+ * messages have their members. */
 static void common_prompts(void)
 {
     static const struct {
@@ -208,7 +211,7 @@ static void common_prompts(void)
         {QUESTION ", " ANSWER("a") ", " QUESTION ", " ANSWER("b"),
          QUESTION ", " ANSWER("b") ", " QUESTION ", " ANSWER("c"), 1},
     };
-    /* The second messages differ from the first in one member each. */
+    /* In each case the second messages differ from the first in one member. */
     static const char *const differ[][2] = {
         {"\"x\": 1", "\"x\": 2"},        {"\"x\": true", "\"x\": false"},
         {"\"x\": [1]", "\"x\": [1, 2]"}, {"\"x\": {\"y\": 1}", "\"x\": {\"z\": 1}"},
@@ -235,7 +238,7 @@ static void common_prompts(void)
                      "a") "], \"rejected\": [%s, " ANSWER("b") "]}",
                  left, right);
         check_int(text_row_parse_pair(json, strlen(json), &row), ==, 0);
-        check_uint(row.prompt_messages, ==, 1); /* the system turn, which both have */
+        check_uint(row.prompt_messages, ==, 1); /* both have the system turn */
         check_uint(core_json_count(row.rejected_messages), ==, 3);
         text_row_fini(&row);
     }
@@ -257,8 +260,8 @@ static const char *write_pairs(const char *name, int count)
     return path;
 }
 
-/* Checks what every batch of pairs has: both rows of a pair begin with the same tokens, which are not
- * trained on, and padding has no labels. */
+/* Checks the properties of every batch of pairs: both rows of a pair begin with the same tokens,
+ * which are not trained on, and padding has no labels. */
 static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
 {
     const size_t length = (size_t)batch->length;
@@ -278,7 +281,7 @@ static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
     }
 }
 
-/* Returns the batches from a position on, one hash for each. */
+/* Returns a hash for each batch from a position on. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -299,7 +302,7 @@ static size_t sums_of(const struct text_feed_options *options, const struct text
     return count;
 }
 
-/* The same pairs follow from the position after any batch, in order and shuffled, and ranks have whole
+/* The same pairs follow from the position after any batch, in order and shuffled. Ranks have whole
  * pairs, which together are those of one rank. A position of other rows is refused. */
 static void resumes(void)
 {
@@ -358,8 +361,8 @@ static void resumes(void)
     check_contains(core_err_message(), "files and their sizes, --loss, --seq-len");
 }
 
-/* Long answers are cut, a pair counts once; pairs whose prompt fills the row are dropped; equal answers are
- * counted; what a model without an end token adds is nothing. */
+/* Long answers are cut, and the pair is counted once. Pairs whose prompt fills the row are dropped.
+ * Equal answers are counted. A model without an end token adds no token. */
 static void counts(void)
 {
     static const char rows[] =
@@ -388,7 +391,8 @@ static void counts(void)
     text_feed_close(feed);
 }
 
-/* A bad row names its line or is skipped; options that contradict pairs are refused. */
+/* A bad row is an error that names its line, or is skipped. Options that contradict pairs are
+ * refused. */
 static void refuses(void)
 {
     static const char rows[] = "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n"
@@ -469,7 +473,7 @@ static int life(void)
     return model_folder_encode(life_folder, rows, 2, text_row_parse_pair);
 }
 
-/* Whichever allocation fails, encoding returns an error and frees everything. */
+/* If any allocation fails, encoding returns an error and frees all memory. */
 static void out_of_memory(void)
 {
     life_folder = model_folder("life", "gpt2", config);

@@ -1,5 +1,5 @@
-/* Rows of files as JSON texts: lines, arrays, compressed data, patterns, pipes; and places in
- * them. */
+/* Rows of files as JSON texts, from lines, arrays, compressed data, patterns and pipes, and places
+ * in them. */
 #include "tools/text/data/records.h"
 
 #include <errno.h>
@@ -65,8 +65,8 @@ static void check_rows(const char *name, const char *text, const char *want)
     text_records_close(records);
 }
 
-/* Lines may have any line end; blank lines are skipped but counted; elements of an array have
- * numbers. */
+/* Lines may have any line end. Blank lines are skipped but counted. Elements of an array are
+ * numbered. */
 static void lines_and_arrays(void)
 {
     check_rows("a.jsonl", "{1}\n\n  \r\n{2}\r\n{3}",
@@ -89,7 +89,7 @@ static void check_refused(const char *text, const char *says)
     text_records_close(records);
 }
 
-/* Errors in arrays tell the place. */
+/* Errors in arrays name the place. */
 static void broken_arrays(void)
 {
     check_refused("[{} {}]", "row 2: expected a comma or the end of the array");
@@ -129,7 +129,7 @@ static void places(void)
     }
 }
 
-/* Checks the lines of the fixtures, in order from `from` on. */
+/* Checks that the lines of the fixtures follow in order from `from` on. */
 static void check_fixture(struct text_records *records, int from)
 {
     struct text_record record;
@@ -143,8 +143,8 @@ static void check_fixture(struct text_records *records, int from)
     check_int(text_records_next(records, &record), ==, 0);
 }
 
-/* Compressed data with several members or frames is read in order, from a place on, again, and
- * shuffled; broken or truncated data is an error. */
+/* Compressed data with several members or frames is read in order, from a place on, a second time,
+ * and shuffled. Broken or truncated data is an error. */
 static void packed_data(void)
 {
     static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
@@ -197,8 +197,9 @@ static const char *write_copies(const char *fixture, const char *name, size_t co
     return written;
 }
 
-/* A resumed run reads on at its place in compressed data that is larger than the buffer: forwards after a new start, and
- * backwards in an open file. Data that ends before the place is an error with the sizes. */
+/* A resumed run continues at its place in compressed data that is larger than the buffer, forwards
+ * after a new start and backwards in an open file. Data that ends before the place is an error that
+ * names both sizes. */
 static void places_in_packed_data(void)
 {
     enum { COPIES = 100, ROWS = 40 };
@@ -248,7 +249,7 @@ static void padded_gzip(void)
     check_true(file != NULL);
     const size_t count = fread(bytes, 1, 2000, file);
     fclose(file);
-    for (int again = 0; again < 2; again++) { /* with another member after them */
+    for (int again = 0; again < 2; again++) { /* the second time another member follows the zeros */
         memcpy(bytes + 10000, bytes, again == 0 ? 0 : count);
         int code = try_open(test_file("padded.gz", bytes, again == 0 ? 10240 : 10000 + count),
                             false, false, &records);
@@ -302,7 +303,7 @@ static void broken_packed_data(void)
     }
 }
 
-/* A pattern expands to files in the order of names; things that are not files are reported. */
+/* A pattern expands to files in the order of names; matches that are no files are reported. */
 static void patterns(void)
 {
     char got[500] = "";
@@ -347,7 +348,7 @@ static void special_files(void)
     check_contains(core_err_message(), "/socket is a socket or a device; expected");
 }
 
-/* If the system allows fewer open files than needed, the error says what to do. */
+/* If the system allows too few open files, the error says what to do. */
 static void too_many_files(void)
 {
     struct rlimit before;
@@ -363,8 +364,8 @@ static void too_many_files(void)
     check_contains(core_err_message(), "`ulimit -n` limits their number");
 }
 
-/* Of many files, few are open at a time, in order and shuffled; a file that changes meanwhile is
- * reported. */
+/* If there are many files, few are open at a time, in order and shuffled. A file that changes
+ * during reading is reported. */
 static void many_files(void)
 {
     enum { FILES = 60, OPEN = 40 };
@@ -411,8 +412,8 @@ static void many_files(void)
     check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
 }
 
-/* Standard input is copied once and read by several readers, each at its own position; errors of
- * copying. */
+/* Standard input is copied once, and several readers read the copy, each at its position. Errors of
+ * copying are reported. */
 static void kept_input(void)
 {
     int fd = -1;
@@ -469,7 +470,7 @@ static void kept_input(void)
     free(kept);
 }
 
-/* A pipe is read once, or copied if it is needed again or shuffled. */
+/* A pipe is read once without a copy, or is copied if it is shuffled or read again. */
 static void pipes(void)
 {
     for (int way = 0; way < 3; way++) {
@@ -495,7 +496,7 @@ static void pipes(void)
     }
 }
 
-/* A range is permuted, and an array shuffled, differently for each seed and epoch. */
+/* Each seed and epoch permutes a range, and shuffles an array, differently. */
 static void orders(void)
 {
     static const uint64_t counts[] = {1, 2, 3, 5, 64, 1000, 4097};
@@ -542,7 +543,7 @@ static int records_life(void)
     return code;
 }
 
-/* Whichever allocation fails, reading returns an error and frees everything. */
+/* If any allocation fails, reading returns an error and frees all memory. */
 static void out_of_memory(void)
 {
     static const char *const names[] = {"/text/fixtures/rows.jsonl.gz",

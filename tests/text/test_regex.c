@@ -1,5 +1,5 @@
-/* Expressions for PCRE2: character classes are those of the table of the tokenizer, whatever
- * Unicode version the library has, and constructs with another meaning there are refused. */
+/* Expressions for PCRE2. Character classes are those of the tokenizer's table, whatever Unicode
+ * version the library has. Constructs that PCRE2 interprets differently are refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 
 static struct token_unicode *unicode;
 
-/* Writes every `stride`-th character as UTF-8, and for each byte the character that begins there. */
+/* Writes every `stride`-th character as UTF-8, and notes for each byte the character that begins
+ * there. */
 static char *all_points(uint32_t stride, size_t *bytes)
 {
     char *text = malloc(0x110000 * 4 / stride + 8);
@@ -103,7 +104,7 @@ static bool no_other(uint32_t point)
     return !other(point);
 }
 
-/* Each expression finds exactly the characters that it should, of all characters. */
+/* Each expression finds exactly the characters for which `is` returns true. */
 static void classes(void)
 {
     static const struct {
@@ -166,8 +167,8 @@ static void classes(void)
     free(text);
 }
 
-/* Returns whether this build knows names of scripts; without PCRE2, expressions with any name are
- * passed on and refused later. */
+/* Returns whether this build knows names of scripts. Without PCRE2, expressions with any name are
+ * accepted at first and refused later. */
 static bool knows_scripts(void)
 {
     struct token_pcre *pcre = NULL;
@@ -177,7 +178,7 @@ static bool knows_scripts(void)
     return code == 0;
 }
 
-/* Tests what is left unchanged, and what is refused with its place. */
+/* Some constructs are left unchanged, others are refused with their place. */
 static void translates(void)
 {
     static const struct {

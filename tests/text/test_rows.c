@@ -1,4 +1,4 @@
-/* Rows of text: their content by keys, errors, how chats are written, and what is trained on. */
+/* Rows of text: their content by keys, errors, the format of chats, and the trained parts. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "tools/text/data/row.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* Shows the text of a row with trained parts in brackets and ^ for NUL; or the error. */
+/* Writes the text of a row with trained parts in brackets and ^ for NUL, or the error. */
 static void show(struct text_encoder *encoder, const char *json, enum text_train_on train_on,
                  char *out, size_t bytes)
 {
@@ -62,7 +62,7 @@ static const char qwen_config[] =
     "%}<|im_start|>"
     "assistant\\n{% endif %}\"}";
 
-/* The text of each kind of row, and what of it is trained on. */
+/* Each kind of row has the expected text and trained parts. */
 static void kinds(void)
 {
     static const struct {
@@ -176,8 +176,8 @@ static void wrong_rows(void)
     }
 }
 
-/* Messages for templates: no nulls, roles with their usual names, reasoning under the name that
- * templates use, tools parsed from text. */
+/* Messages for templates have no nulls, roles have their usual names, reasoning has the name that
+ * templates use, and tools are parsed from text. */
 static void plain_messages(void)
 {
     static const char json[] =
@@ -225,7 +225,7 @@ static void too_many_variables(void)
     jinja_run_destroy(run);
 }
 
-/* Every named format, with a system turn, two questions and what is trained on. */
+/* Every named format is rendered with a system turn and two questions, with its trained parts. */
 static void formats(void)
 {
     static const char json[] =
@@ -236,7 +236,7 @@ static void formats(void)
     static const struct {
         const char *name;
         const char *want;
-        const char *first; /* what is generated first */
+        const char *first; /* the first generated text */
     } cases[] = {
         {"chatml",
          "<|im_start|>system\nSys<|im_end|>\n<|im_start|>user\nQ1<|im_end|>\n<|im_start|>"
@@ -294,7 +294,8 @@ static void formats(void)
     jinja_run_destroy(run);
 }
 
-/* Places of templates and tokens in a model folder: lists by name, separate files, objects, ids. */
+/* Templates and tokens are found in every place of a model folder: lists by name, separate files,
+ * objects, ids. */
 static void folders(void)
 {
     struct text_chat *chat = NULL;
@@ -338,8 +339,8 @@ static void keep_talk(void *user, enum core_log_level level, const char *line)
     snprintf(talk + at, sizeof talk - at, "%s\n", line);
 }
 
-/* If a template writes a beginning differently from the whole, what both share decides what is
- * trained on, with a warning; a feed makes batches of text. */
+/* If a template renders a beginning differently from the whole, the trained parts follow from what
+ * both have in common, and a warning is printed. A feed makes batches of text. */
 static void ambiguous(void)
 {
     static const char config[] =
@@ -392,8 +393,8 @@ static void ambiguous(void)
     text_feed_close(feed);
 }
 
-/* In a long conversation, the same tokens are trained on whether the template marks what the
- * assistant wrote or beginnings of the conversation are rendered to find it. */
+/* In a long conversation, the same tokens are trained on in both cases: if the template marks the
+ * assistant's text, and if beginnings of the conversation are rendered to find this text. */
 static void long_chat(void)
 {
     static const char *const turns[] = {
@@ -431,7 +432,7 @@ static void long_chat(void)
     check_contains(got[0], "<u>turn 0<a>[turn 1<|im_end|>]<u>");
 }
 
-/* A run that keeps the conversation renders beginnings like one that does not. */
+/* A run that keeps the conversation renders beginnings like a run that does not. */
 static void beginnings(void)
 {
     static const char json[] =
@@ -474,7 +475,7 @@ static int life(void)
     return model_folder_encode(life_folder, rows, 4, text_row_parse);
 }
 
-/* Whichever allocation fails, encoding returns an error and frees everything. */
+/* If any allocation fails, encoding returns an error and frees all memory. */
 static void out_of_memory(void)
 {
     life_folder = model_folder("life", "gpt2", qwen_config);

@@ -1,4 +1,4 @@
-/* `tide tokenize` as users run it: what it shows, counts and writes, and its exit codes. */
+/* `tide tokenize` as users run it: its output, its figures, its files and its exit codes. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "core/base/file.h"
 #include "tests/harness/test.h"
 
-static char *said; /* by the last command, both streams; freed by the next */
+static char *said; /* The output of the last command on both streams; the next command frees it. */
 
 static int run(const char *arguments)
 {
@@ -63,7 +63,7 @@ static void make_files(void)
     free(tokenizer);
 }
 
-/* Shows N rows as tokens, with trained ones in brackets. */
+/* N rows are shown as tokens, with trained ones in brackets. */
 static void shows(void)
 {
     make_files();
@@ -77,8 +77,8 @@ static void shows(void)
     check_true(strstr(said, "2: ") == NULL);
 }
 
-/* Rows of ids are written, and reading them gives the same; without a model they are shown as
- * numbers. */
+/* Rows of ids are written, and the written file reads back as the same rows; without a model ids
+ * are shown as numbers. */
 static void writes(void)
 {
     make_files();
@@ -98,7 +98,7 @@ static void writes(void)
     check_contains(said, "/nonexistent/x cannot be written");
 }
 
-/* Figures: rows, tokens, cut and bad rows, and how full packed rows are. */
+/* The figures are rows, tokens, cut and bad rows, and the filled part of packed rows. */
 static void counts(void)
 {
     make_files();
@@ -114,7 +114,7 @@ static void counts(void)
     check_contains(said, "skipped: bad.jsonl:2: messages: is not a list of messages");
 }
 
-/* Both rows of a pair are shown, and counted as one pair. */
+/* Both rows of a pair are shown, but the pair is counted once. */
 static void pairs(void)
 {
     static const char rows[] = "{\"prompt\": \"ab\", \"chosen\": \"!\", \"rejected\": \"??\"}\n"
@@ -134,7 +134,7 @@ static void pairs(void)
     check_contains(said, "documents                     6  of ");
 }
 
-/* Wrong usage and bad rows exit with 2 and the place. */
+/* Wrong usage and bad rows exit with 2 and name the place. */
 static void refuses(void)
 {
     static const struct {
@@ -175,11 +175,12 @@ static void refuses(void)
         check_int(run(cases[i].arguments), ==, 2);
         check_contains(said, cases[i].says);
     }
-    check_int(run("--model model --data rows.jsonl"), ==, 0); /* which nothing was written into */
+    /* nothing was written into this file */
+    check_int(run("--model model --data rows.jsonl"), ==, 0);
 }
 
-/* Ids that the model does not have are refused here, before training; so is a model smaller than
- * its tokenizer. */
+/* Ids that the model does not have are refused here, before training. A model with fewer embeddings
+ * than its tokenizer has ids is refused, too. */
 static void beyond_the_model(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 70000]}\n";
@@ -198,7 +199,7 @@ static void beyond_the_model(void)
     check_contains(said, "model/config.json:1:");
 }
 
-/* --help fits on a screen and shows an example; standard input works like a file. */
+/* --help fits on a screen and shows an example. Standard input is accepted like a file. */
 static void helps(void)
 {
     make_files();
@@ -213,8 +214,8 @@ static void helps(void)
     check_contains(said, "2: ");
 }
 
-/* If the command fails, an existing output is unchanged and nothing is left beside it; an output in
- * the folder of the model is allowed if it overwrites nothing. */
+/* If the command fails, an existing output is unchanged and no other file is left beside it. The
+ * output may be in the folder of the model if it overwrites nothing. */
 static void keeps_what_was_there(void)
 {
     make_files();
@@ -241,8 +242,9 @@ static void keeps_what_was_there(void)
     check_contains(said, "would overwrite a file that --model model reads");
 }
 
-/* A link to a missing file stands for that file, through further links: where it would be an input, or lie
- * among the model's files, it is refused, and otherwise created. A circle of links cannot be written. */
+/* A link to a missing file counts as this file, also through further links. The output is refused
+ * if the file would be an input or one of the model's files; otherwise it is created. A circle of
+ * links cannot be written. */
 static void follows_links_to_nothing(void)
 {
     char far[4200];
@@ -274,7 +276,7 @@ static void follows_links_to_nothing(void)
     check_contains(said, "File name too long");
 }
 
-/* A full device is an error of its own kind. */
+/* A full device has a special error. */
 static void full_device(void)
 {
     make_files();
@@ -282,7 +284,8 @@ static void full_device(void)
     check_contains(said, "/dev/full cannot be written: No space left on device");
 }
 
-/* With --shuffle and without --seed, rows come in the order of tide finetune, whose seed is 42. */
+/* With --shuffle and without --seed, rows come in the order of tide finetune with its default seed
+ * 42. */
 static void shuffles_as_training(void)
 {
     char rows[4000] = "";
@@ -300,7 +303,7 @@ static void shuffles_as_training(void)
     free(second);
 }
 
-/* No byte of a row controls the terminal, in messages or as tokens. */
+/* No byte of a row controls the terminal, whether it is shown in messages or as tokens. */
 static void steers_no_terminal(void)
 {
     static const char role[] = "{\"messages\": [{\"role\": \"k\\u001b[2J\\u009b1m\\u202e\\nx\", "
@@ -321,8 +324,8 @@ static void steers_no_terminal(void)
     }
 }
 
-/* Errors name files in other encodings, with the command that converts them, and the line of a byte
- * that is not UTF-8. */
+/* If a file is in another encoding, the error names the command that converts it; otherwise it
+ * names the line of a byte that is not UTF-8. */
 static void names_encodings(void)
 {
     static const struct {
@@ -347,7 +350,7 @@ static void names_encodings(void)
     }
 }
 
-/* The time in templates is that of the run: SOURCE_DATE_EPOCH in UTC, whatever the time zone. */
+/* Templates get the time of SOURCE_DATE_EPOCH, as UTC, whatever the time zone. */
 static void keeps_the_time(void)
 {
     static const char config[] =
@@ -381,8 +384,8 @@ static unsigned files_like(const char *begin)
     return count;
 }
 
-/* Starts a command that has read one row for kept.jsonl and waits for more; the parent writes them to
- * *rows. With `ignores`, it ignores SIGHUP. */
+/* Starts a command that has read one row for kept.jsonl and waits for more rows. The parent writes
+ * rows to *rows. With `ignores`, the command ignores SIGHUP. */
 static pid_t start_waiting(bool ignores, int *rows)
 {
     static const char row[] = "{\"input_ids\": [1, 2, 3]}\n";
@@ -414,8 +417,8 @@ static pid_t start_waiting(bool ignores, int *rows)
     return child;
 }
 
-/* A signal ends the command as usual, and leaves nothing beside its output; an ignored signal stays
- * ignored. */
+/* A signal ends the command as usual, and no file is left beside its output. An ignored signal does
+ * not end it. */
 static void leaves_nothing_behind(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -440,7 +443,8 @@ static void leaves_nothing_behind(void)
     free(kept);
 }
 
-/* A folder that takes the output's name while rows are read stays, and nothing is left beside it. */
+/* If a folder takes the output's name while rows are read, the folder is kept, and no other file is
+ * left beside it. */
 static void name_is_taken(void)
 {
     int rows;
@@ -453,10 +457,10 @@ static void name_is_taken(void)
     check_int(waitpid(child, &status, 0), ==, child);
     check_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
     check_uint(files_like("kept.jsonl."), ==, 0);
-    check_int(rmdir(test_path("kept.jsonl")), ==, 0); /* it was empty */
+    check_int(rmdir(test_path("kept.jsonl")), ==, 0); /* the folder was empty */
 }
 
-/* The next run takes over what a killed one has left, but not what a running one writes. */
+/* The next run removes the file of a killed run, but not that of a run that is still writing. */
 static void takes_over(void)
 {
     int rows;

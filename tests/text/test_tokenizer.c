@@ -1,5 +1,5 @@
-/* test_tokenizer.c: tokenizers compared with the `tokenizers` package (the fixtures, written by
- * tests/oracle/tokenizer_check.py), and all errors in files. */
+/* test_tokenizer.c: tokenizers are compared with the `tokenizers` package (the fixtures, written by
+ * tests/oracle/tokenizer_check.py), and all errors in files are tested. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct subject {
     struct text_scratch *scratch;
 };
 
-/* Opens a family; false if this build lacks the library that it needs. */
+/* Opens a family; returns false if this build lacks the library that the family needs. */
 static bool open_family(const char *name, struct subject *out)
 {
     char path[4096];
@@ -118,8 +118,8 @@ static void fixtures(void)
     }
 }
 
-/* Tokens, without special ones, cover the text from its first to its last byte, in order; ids are
- * the same with and without spans. */
+/* Tokens that are not special cover the text from its first to its last byte, in order. Ids are the
+ * same with and without spans. */
 static void spans_cover_the_text(void)
 {
     static const char text[] = "Hello  wörld, it's 1234 的一是 \xF0\x9F\x98\x80!\n<|eot_id|> x";
@@ -149,7 +149,7 @@ static void spans_cover_the_text(void)
     }
 }
 
-/* Names, ids and special tokens; and what decoding drops. */
+/* Tests names, ids and special tokens, and which tokens decoding drops. */
 static void tokens_have_names(void)
 {
     struct subject subject;
@@ -182,8 +182,8 @@ static void tokens_have_names(void)
     close_family(&subject);
 }
 
-/* The decoder of SentencePiece files, Metaspace: spaces of the first token are dropped unless nothing was prepended. The
- * texts are those of the `tokenizers` package. */
+/* The decoder of SentencePiece files is Metaspace: it drops the spaces of the first token unless
+ * nothing was prepended. The texts are those of the `tokenizers` package. */
 static void metaspace(void)
 {
     static const struct {
@@ -222,7 +222,8 @@ static void metaspace(void)
     }
 }
 
-/* Ids missing in the vocabulary of the model may be those of added tokens; ids without a token decode to nothing. */
+/* Ids that are missing in the vocabulary of the model may be those of added tokens. Ids without a
+ * token decode to nothing. */
 static void holes(void)
 {
     static const char json[] =
@@ -255,8 +256,8 @@ static void put_instead(char *json, const char *old, const char *new)
     memcpy(at, new, strlen(new));
 }
 
-/* Empty prefix and suffix, as in the file of GPT-2, and an unknown token that is not in the
- * vocabulary and not needed. */
+/* Prefix and suffix are empty, as in the file of GPT-2, and the unknown token is neither in the
+ * vocabulary nor needed. */
 static void nothings(void)
 {
     char path[4096];
@@ -279,7 +280,7 @@ static void nothings(void)
     free(json);
 }
 
-/* Checks one of odd_pipelines.json: a file in two parts, with the vocabulary between them. */
+/* Checks one case of odd_pipelines.json: a file in two parts, with the vocabulary between them. */
 static void check_odd(const char *vocab, const struct core_json_value *odd, size_t index)
 {
     char name[60];
@@ -315,8 +316,8 @@ static void check_odd(const char *vocab, const struct core_json_value *odd, size
     free(json);
 }
 
-/* Unusual pipelines: expressions with another meaning in PCRE2, tokens that take the same white
- * space, Metaspace after steps that drop characters, dropped characters between others. */
+/* Unusual pipelines: expressions that PCRE2 interprets differently, tokens that take the same white
+ * space, Metaspace after steps that drop characters, and dropped characters between others. */
 static void odd_pipelines(void)
 {
     char path[4096];
@@ -344,7 +345,7 @@ static void bad_text(void)
     close_family(&subject);
 }
 
-/* A text so long that a quadratic merge or pattern would not end. */
+/* The text is so long that a quadratic merge or pattern would not end. */
 static void long_texts(void)
 {
     static const char *const units[] = {
@@ -372,7 +373,7 @@ static void long_texts(void)
     free(text);
 }
 
-/* Encodes the rows on a thread of the case `threads`. */
+/* Encodes the rows on one thread of the case threads(). */
 static void *encode_rows(void *argument)
 {
     const struct text_tokenizer *tokenizer = argument;
@@ -398,7 +399,7 @@ static void *encode_rows(void *argument)
     return (void *)(uintptr_t)sum;
 }
 
-/* Threads share a tokenizer, each with its scratch, and get the same ids. */
+/* Threads share a tokenizer, each with its scratch memory, and get the same ids. */
 static void threads(void)
 {
     struct subject subject;
@@ -513,8 +514,8 @@ cleanup:
     return rc;
 }
 
-/* Whichever allocation fails while loading, encoding or decoding, in any step, there is an error
- * and everything is freed. */
+/* If any allocation fails while a step loads, encodes or decodes, the step returns an error and
+ * frees all memory. */
 static void out_of_memory(void)
 {
 #define LIFE(normalizers, pre_tokenizers, decoders, fallback)                                      \
@@ -531,8 +532,8 @@ static void out_of_memory(void)
     "{\"SpecialToken\":{\"id\":\"<x>\"}},{\"Sequence\":{}},{\"SpecialToken\":{\"id\":\"<x>\"}}],"  \
     "\"special_tokens\":{\"<x>\":{\"ids\":[8]}}},"                                                 \
     "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" decoders "]}}"
-/* Normal forms are left out: creating one calls the library for each code point, which is too slow
- * here. */
+/* Normal forms are left out: creating one calls the library for each code point, which takes too
+ * long here. */
 #define LIFE_LOWER "{\"type\":\"Lowercase\"},"
 #define LIFE_META                                                                                  \
     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|[^\\\\s]\"},\"behavior\":\"Isolated\"},"  \

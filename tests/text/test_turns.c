@@ -1,6 +1,7 @@
-/* Finding what the assistant wrote without {% generation %}: for templates of known families, the
- * result equals that of the same template with {% generation %}, whatever the template omits of
- * earlier turns. If it cannot be found, nothing that others wrote is trained on. */
+/* Finds the assistant's text in templates without {% generation %}. For templates of known
+ * families, the result equals that of the same template with {% generation %}, whatever the
+ * template omits of earlier turns. If the text cannot be found, nothing that others wrote is
+ * trained on. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -147,9 +148,9 @@ static void fixture(void)
     core_json_destroy(doc);
 }
 
-/* A template that writes the length of the conversation at its beginning: no beginning equals that
- * of the whole, and a question is never taken for an answer. A beginning that is refused is an
- * error. */
+/* The template writes the length of the conversation at its beginning, so no beginning equals that
+ * of the whole. A question is never taken for an answer. If the template refuses a beginning,
+ * encoding is an error. */
 static void not_told(void)
 {
     static const char json[] =
