@@ -18,6 +18,7 @@
 
 #include "core/base/err.h"
 #include "core/coll/peers.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 #include "tests/harness/torchrun.h"
 
@@ -123,7 +124,7 @@ static struct child begin(struct start start)
             end_world(&start, ends[1]);
         }
         const struct outcome out = open_and_close(&start);
-        _exit(write(ends[1], &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
+        test_child_end(write(ends[1], &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
     }
     close(ends[1]);
     return child;

@@ -20,7 +20,22 @@
 
 #include "tests/harness/test.h"
 
+#ifdef TEST_COVERAGE
+#include <gcov.h>
+#endif
+
 enum { NOBODY = 65534 };
+
+#ifdef TEST_COVERAGE
+_Noreturn void __real__exit(int code);
+_Noreturn void __wrap__exit(int code);
+/* Code of tide that ends its process at once drops no counters. */
+_Noreturn void __wrap__exit(int code)
+{
+    __gcov_dump();
+    __real__exit(code);
+}
+#endif
 
 void test_child_end(int code)
 {
