@@ -260,7 +260,7 @@ struct kern_attention_arguments {
     float scale;
     const int32_t *starts; /* [rows * length]: position in the row of the first token of the token's
                               document, 0 <= starts[t] <= t, ascending; NULL: a row is a document */
-    const int32_t *gaps;   /* [rows][2], without `starts`; NULL: none; a card: -ENOTSUP */
+    const int32_t *gaps;   /* [rows][2], without `starts`; NULL: none */
     const void *q;
     int64_t q_stride;
     const void *k;
@@ -396,7 +396,7 @@ struct kern_loss {
  * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
  * the CPU.
  *
- * With `pairs` (DPO; not on cards): the tokens are those of 2 pairs rows of equal length: a row for each pair of the
+ * With `pairs` (DPO): the tokens are those of 2 pairs rows of equal length: a row for each pair of the
  * policy, and then the same rows of the reference, with the same labels. In the row of pair i, tokens from
  * gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and the chosen one. The reward of an
  * answer is beta (log p(labels) of the policy - log p(labels) of the reference), and the loss of a pair is

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/asm.cuh"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_gap.cuh"
 #include "kernels/cuda/launch.cuh"
 
 constexpr int KERN_LANES = 32;
@@ -192,16 +193,11 @@ __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
 }
 
-/* A query does not see keys at this distance or further. */
-__device__ inline int32_t kern_window(const kern_attention_arguments &a)
+/* The first key of the first tile of keys that the tile's queries see. With gaps it is the row's first one. */
+__device__ inline int32_t kern_first_keys(const kern_tile &tile, const kern_attention_arguments &a,
+                                          int32_t step)
 {
-    return a.window > 0 && a.window < INT32_MAX ? static_cast<int32_t>(a.window) : INT32_MAX;
-}
-
-/* The first key of the first tile of keys that the tile's queries see. */
-__device__ inline int32_t kern_first_keys(const kern_tile &tile, int64_t window, int32_t step)
-{
-    const int64_t oldest = window > 0 ? tile.begin - window + 1 : 0;
+    const int64_t oldest = a.window > 0 && a.gaps == nullptr ? tile.begin - a.window + 1 : 0;
     const int32_t first = oldest > tile.start ? static_cast<int32_t>(oldest) : tile.start;
     return tile.start + (first - tile.start) / step * step;
 }

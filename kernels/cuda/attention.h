@@ -58,8 +58,8 @@ int kern_cuda_attention_mma(const struct dev_launch *where,
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* With Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu): bf16, heads of 64 and 128.
- * Used only if its check below has passed. */
+/* With Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu): bf16, heads of 64 and 128,
+ * no gaps. Used only if its check below has passed. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);

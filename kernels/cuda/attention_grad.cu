@@ -69,7 +69,7 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
-                          int32_t first_key, int32_t first_query, int32_t stop)
+                          int32_t first_key, int32_t first_query, int32_t stop, kern_gap gap)
 {
     const int lane = threadIdx.x % KERN_LANES;
     const int32_t window = kern_window(a);
@@ -80,7 +80,8 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
         for (int i = 0; i < 4; i++) {
             const int column = n * 8 + lane % 4 * 2 + i % 2;
             const int32_t key = first_key + lane / 4 + i / 2 * 8;
-            const bool seen = kern_sees(first_query + column, key, stop, window);
+            const int32_t query = first_query + column;
+            const bool seen = query < stop && kern_sees_key(query, key, window, gap);
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -step.lse[column]));
             p[n][i] = seen ? chance : 0.0f;
             dp[n][i] = seen ? chance * (dp[n][i] - step.delta[column]) * a.scale : 0.0f;
@@ -100,6 +101,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
     k.first = v.first = tile.begin;
     kern_rows_copy<D, TILE, THREADS>(room.k, k, tile.end, a.head_dim);
     kern_rows_copy<D, TILE, THREADS>(room.v, v, tile.end, a.head_dim);
+    const kern_gap gap = kern_gap_of(a, row);
     kern_walk w = kern_walk_begin(a, tile, kv_head);
     step_copy(room.steps[0], j, row_token, w.head, w.query, tile.stop);
     kern_copy_batch();
@@ -121,12 +123,14 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        if (query + STEP > tile.begin + warp_row) { /* else no query sees the warp's keys */
+        const int32_t first_key = tile.begin + warp_row;
+        /* Else no query sees the warp's keys. */
+        if (query + STEP > first_key && !kern_gap_hides(gap, query, first_key, WARP_ROWS)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
             kern_scores<T, D, STEP>(p, room.k, warp_row, step.q, 0);
             kern_scores<T, D, STEP>(dp, room.v, warp_row, step.d_o, 0);
-            turn_keys<D>(p, dp, step, a, tile.begin + warp_row, query, tile.stop);
+            turn_keys<D>(p, dp, step, a, first_key, query, tile.stop, gap);
             kern_gather<T, D, STEP>(dv, p, step.d_o, 0);
             kern_gather<T, D, STEP>(dk, dp, step.q, 0);
         }
@@ -177,7 +181,7 @@ struct row_numbers {
 
 __device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                              const row_numbers &r, const kern_attention_arguments &a,
-                             int32_t first_query, int32_t first_key, int32_t stop)
+                             int32_t first_query, int32_t first_key, int32_t stop, kern_gap gap)
 {
     const int lane = threadIdx.x % KERN_LANES;
     const int32_t window = kern_window(a);
@@ -190,7 +194,8 @@ __device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
             const int32_t query = first_query + lane / 4 + i / 2 * 8;
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -r.lse[i / 2]));
             const float slope = chance * (dp[n][i] - r.delta[i / 2]) * a.scale;
-            dp[n][i] = kern_sees(query, key, stop, window) ? slope : 0.0f;
+            const bool seen = query < stop && kern_sees_key(query, key, window, gap);
+            dp[n][i] = seen ? slope : 0.0f;
         }
     }
 }
@@ -216,7 +221,8 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
     const int warp_row = threadIdx.x / KERN_LANES * WARP_ROWS;
     const int32_t first_row = tile.begin + warp_row;
-    int32_t key = kern_first_keys(tile, a.window, STEP);
+    const kern_gap gap = kern_gap_of(a, row);
+    int32_t key = kern_first_keys(tile, a, STEP);
     kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
     kern_rows d_o = kern_rows_of(j.g.d_o, j.g.d_o_stride, row_token, head * a.head_dim);
     q.first = d_o.first = tile.begin;
@@ -242,12 +248,13 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        if (key < first_row + WARP_ROWS) { /* else the warp sees none of these keys */
+        /* Else the warp sees none of these keys. */
+        if (key < first_row + WARP_ROWS && !kern_gap_hides(gap, first_row, key, STEP)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
             kern_scores<T, D, STEP>(p, room.q, warp_row, room.stages[stage].k, 0);
             kern_scores<T, D, STEP>(dp, room.d_o, warp_row, room.stages[stage].v, 0);
-            turn_queries(p, dp, r, a, first_row, key, tile.end);
+            turn_queries(p, dp, r, a, first_row, key, tile.end, gap);
             kern_gather<T, D, STEP>(dq, dp, room.stages[stage].k, 0);
         }
         __syncthreads();
@@ -332,9 +339,6 @@ extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
     const struct kern_attention_arguments *a = &g->forward;
     if (a->rows * a->length * a->heads == 0) {
         return 0;
-    }
-    if (a->gaps != NULL) {
-        return core_err_set(-ENOTSUP, "a card has no attention of pairs");
     }
     if (!kern_cuda_attention_grad_fits(g)) {
         float *delta = static_cast<float *>(where->scratch);

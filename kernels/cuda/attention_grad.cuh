@@ -38,7 +38,8 @@ __device__ inline kern_walk kern_walk_begin(const kern_attention_arguments &a,
 {
     const int32_t group = static_cast<int32_t>(a.heads / a.kv_heads);
     const int32_t head = static_cast<int32_t>(kv_head) * group;
-    const int64_t window_end = a.window > 0 ? tile.end - 1 + a.window : tile.stop;
+    const bool ends = a.window > 0 && a.gaps == nullptr; /* a gap brings keys closer */
+    const int64_t window_end = ends ? tile.end - 1 + a.window : tile.stop;
     const int32_t last = window_end < tile.stop ? static_cast<int32_t>(window_end) : tile.stop;
     return {head, head + group, tile.begin, tile.begin, last};
 }

@@ -362,7 +362,7 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
         kern_wg_tile_copy<D, TILE>(shared + queries_room<D>::d_o, &from.d_o, ring.tile.full(),
                                    head * D, tile.begin, row);
         ring.tile.next();
-        for (int32_t key = kern_first_keys(tile, a.window, KEYS); key < tile.end; key += KEYS) {
+        for (int32_t key = kern_first_keys(tile, a, KEYS); key < tile.end; key += KEYS) {
             const uint32_t at = shared + ring.step.stage * key_bytes<D>;
             ring.step.wait_empty();
             kern_barrier_announce(ring.step.full(), 2 * key_bytes<D>);
@@ -408,7 +408,7 @@ __device__ __forceinline__ void queries_tile(const kern_grad_job &j, const kern_
     float dq[D / 8][4];
     kern_clear(dq);
     ring.tile.wait_full();
-    for (int32_t key = kern_first_keys(tile, a.window, KEYS); key < tile.end; key += KEYS) {
+    for (int32_t key = kern_first_keys(tile, a, KEYS); key < tile.end; key += KEYS) {
         const uint32_t own = kern_uniform(shared + group_row() * KERN_WG_ROW_BYTES);
         const kern_wg_tile queries = kern_wg_tile_at<TILE>(own + queries_room<D>::q, 0);
         const kern_wg_tile slopes = kern_wg_tile_at<TILE>(own + queries_room<D>::d_o, 0);

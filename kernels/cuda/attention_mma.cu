@@ -12,6 +12,24 @@ constexpr int QUERIES = 128;
 constexpr int KEYS = 64;
 constexpr int THREADS = 256;
 
+/* As kern_scores_mask, for a row with a gap. */
+template <int N>
+__device__ void mask_gap(float (&scores)[N][4], int32_t first_row, int32_t first_key,
+                         int32_t window, kern_gap gap)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int32_t row = first_row + lane / 4 + i / 2 * 8;
+            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
+            const bool seen = kern_sees_key(row, key, window, gap);
+            scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
+        }
+    }
+}
+
 template <typename T, int D>
 __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &tile, int64_t row,
                             int64_t head, uint16_t *shared)
@@ -23,7 +41,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     kern_rows q = kern_rows_of(a.q, a.q_stride, row_token, head * a.head_dim);
     kern_rows k = kern_rows_of(a.k, a.k_stride, row_token, kv);
     kern_rows v = kern_rows_of(a.v, a.v_stride, row_token, kv);
-    int32_t key = kern_first_keys(tile, a.window, KEYS);
+    int32_t key = kern_first_keys(tile, a, KEYS);
     q.first = tile.begin;
     k.first = v.first = key;
     /* The memory of the second stage holds the queries until they are in registers. */
@@ -43,6 +61,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     kern_softmax_begin(s);
     const float scale_log2 = a.scale * KERN_LOG2_E;
     const int32_t window = kern_window(a);
+    const kern_gap gap = kern_gap_of(a, row);
     const int32_t first_row = tile.begin + warp_row;
     for (int stage = 0; key < tile.end; key += KEYS, stage ^= 1) {
         uint16_t *next = shared + 2 * (stage ^ 1) * TILE;
@@ -54,13 +73,16 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        if (key < first_row + KERN_WARP_ROWS) { /* else none of the warp's rows sees these keys */
+        /* Else none of the warp's rows sees these keys. */
+        if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};
             kern_scores_kept<T, D, KEYS>(scores, queries, keys, 0);
             const bool cut = key + KEYS - 1 > first_row ||
                              first_row + KERN_WARP_ROWS - 1 - key >= window;
-            if (cut) {
+            if (a.gaps != nullptr) {
+                mask_gap(scores, first_row, key, window, gap);
+            } else if (cut) {
                 kern_scores_mask(scores, first_row, key, window);
             }
             float shrink[2];
@@ -137,9 +159,6 @@ extern "C" int kern_cuda_attention(const struct dev_launch *where,
     struct kern_cuda *cuda = static_cast<struct kern_cuda *>(where->context);
     if (a->rows * a->length * a->heads == 0) {
         return 0;
-    }
-    if (a->gaps != NULL) {
-        return core_err_set(-ENOTSUP, "a card has no attention of pairs");
     }
     if (!kern_cuda_attention_fits(a)) {
         return kern_cuda_attention_plain(where, a);

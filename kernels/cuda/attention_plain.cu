@@ -4,6 +4,7 @@
  * together add up the weighted vectors. */
 #include "kernels/cuda/attention.h"
 
+#include "kernels/cuda/attention_gap.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -46,12 +47,19 @@ __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
     return p;
 }
 
-/* The first key that the query at `position` sees. */
+/* The first key that the query at `position` may see. */
 __device__ int64_t first_key(const kern_attention_arguments &a, int64_t token, int64_t position)
 {
     const int64_t start = a.starts != nullptr ? a.starts[token] : 0;
-    const int64_t in_window = a.window > 0 ? position - a.window + 1 : 0;
+    const bool windowed = a.window > 0 && a.gaps == nullptr;
+    const int64_t in_window = windowed ? position - a.window + 1 : 0;
     return in_window > start ? in_window : start;
+}
+
+__device__ bool sees(const kern_attention_arguments &a, int64_t query, int64_t key, kern_gap gap)
+{
+    return kern_sees_key(static_cast<int32_t>(query), static_cast<int32_t>(key), kern_window(a),
+                         gap);
 }
 
 template <typename T>
@@ -117,19 +125,23 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
     const int64_t row = p.row * a.length;
     vector_load<T>(q, a.q, p.token * a.q_stride + p.head * d, d);
     __syncwarp();
+    const kern_gap gap = kern_gap_of(a, p.row);
     const float none = -__uint_as_float(0x7f800000u);
     float top = none;
     float sum = 0.0f;
     float o[EACH] = {};
     for (int64_t first = first_key(a, p.token, p.position); first <= p.position; first += WARP) {
         const int64_t count = min(p.position + 1 - first, static_cast<int64_t>(WARP));
-        const float score = lane < count
-                                ? a.scale *
-                                      dot<T>(q, a.k, (row + first + lane) * a.k_stride + kv, d)
-                                : none;
+        const bool seen = lane < count && sees(a, p.position, first + lane, gap);
+        const float score = seen ? a.scale *
+                                       dot<T>(q, a.k, (row + first + lane) * a.k_stride + kv, d)
+                                 : none;
         const float new_top = fmaxf(top, kern_warp_max(score));
+        if (new_top == none) { /* all of these keys are hidden by the gap */
+            continue;
+        }
         const float shrink = expf(top - new_top);
-        const float weight = lane < count ? expf(score - new_top) : 0.0f;
+        const float weight = seen ? expf(score - new_top) : 0.0f;
         sum = sum * shrink + kern_warp_sum(weight);
         top = new_top;
 #pragma unroll
@@ -173,12 +185,13 @@ __global__ void __launch_bounds__(THREADS)
     vector_load<T>(q, a.q, p.token * a.q_stride + p.head * d, d);
     vector_load<T>(d_o, g.d_o, p.token * g.d_o_stride + p.head * d, d);
     __syncwarp();
+    const kern_gap gap = kern_gap_of(a, p.row);
     float dq[EACH] = {};
     for (int64_t first = first_key(a, p.token, p.position); first <= p.position; first += WARP) {
         const int64_t count = min(p.position + 1 - first, static_cast<int64_t>(WARP));
         const int64_t key = row + first + lane;
         float ds = 0.0f;
-        if (lane < count) {
+        if (lane < count && sees(a, p.position, first + lane, gap)) {
             float probability;
             ds = score_grad(g, delta, dot<T>(q, a.k, key * a.k_stride + kv, d),
                             dot<T>(d_o, a.v, key * a.v_stride + kv, d), at, &probability);
@@ -188,7 +201,7 @@ __global__ void __launch_bounds__(THREADS)
     vector_store<T>(dq, 1.0f, g.dq, p.token * g.dq_stride + p.head * d, d);
 }
 
-/* One past the last query that sees the key: the end of the document or of the window. */
+/* One past the last query that may see the key: the end of the document or of the window. */
 __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;
@@ -203,7 +216,8 @@ __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
         }
     }
     const int64_t stop = high;
-    return a.window > 0 && p.position + a.window < stop ? p.position + a.window : stop;
+    const bool windowed = a.window > 0 && a.gaps == nullptr; /* a gap brings keys closer */
+    return windowed && p.position + a.window < stop ? p.position + a.window : stop;
 }
 
 template <typename T>
@@ -226,6 +240,7 @@ __global__ void __launch_bounds__(THREADS)
     vector_load<T>(k, a.k, p.token * a.k_stride + p.head * d, d);
     vector_load<T>(v, a.v, p.token * a.v_stride + p.head * d, d);
     __syncwarp();
+    const kern_gap gap = kern_gap_of(a, p.row);
     float dk[EACH] = {};
     float dv[EACH] = {};
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
@@ -235,7 +250,7 @@ __global__ void __launch_bounds__(THREADS)
             const int64_t token = begin + lane;
             float ds = 0.0f;
             float probability = 0.0f;
-            if (lane < count) {
+            if (lane < count && sees(a, first + lane, p.position, gap)) {
                 ds = score_grad(g, delta, dot<T>(k, a.q, token * a.q_stride + head * d, d),
                                 dot<T>(v, g.d_o, token * g.d_o_stride + head * d, d),
                                 head * a.rows * a.length + token, &probability);

@@ -59,7 +59,7 @@ struct key_range {
 
 __device__ key_range keys_of(const kern_attention_arguments &a, const kern_tile &tile)
 {
-    const int32_t first = kern_first_keys(tile, a.window, KEYS);
+    const int32_t first = kern_first_keys(tile, a, KEYS);
     return {first, (tile.end - first + KEYS - 1) / KEYS};
 }
 
@@ -247,7 +247,7 @@ int launch(const struct dev_launch *where, const struct kern_attention_arguments
 
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a)
 {
-    return a->type == KERN_BF16 && (a->head_dim == 64 || a->head_dim == 128) &&
+    return a->type == KERN_BF16 && (a->head_dim == 64 || a->head_dim == 128) && a->gaps == NULL &&
            kern_cuda_attention_fits(a);
 }
 

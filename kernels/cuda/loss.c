@@ -4,11 +4,9 @@
  * two products follow.
  * By tile: first the statistics of all tiles of the vocabulary, then the gradients, for which a
  * tile's logits are computed a second time. Only one tile of logits exists at a time; the gradients
- * of the logits replace them.
+ * of the logits replace them. The gradients of pairs need the statistics of whole answers, so pairs
+ * go by tile, and only the policy's half of the tokens takes part in the second pass.
  * Host side; the kernels are in loss_rows.cu. */
-#include <errno.h>
-
-#include "core/base/err.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
@@ -33,6 +31,7 @@ static void *take(char **scratch, size_t bytes)
 /* Arrays over all tiles, and the scratch left for one tile. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
+    float *scales;                 /* [tokens / 2], of pairs; NULL: not pairs */
     float *dx_sum;                 /* [tokens][width] */
     float *logits;
     char *rest;
@@ -58,6 +57,7 @@ static struct arrays arrays_of(const struct kern_loss_arguments *a, void *scratc
     arrays.maxima = take(&at, floats_bytes(a->tokens));
     arrays.sums = take(&at, floats_bytes(a->tokens));
     arrays.picked = take(&at, floats_bytes(a->tokens));
+    arrays.scales = a->pairs > 0 ? take(&at, floats_bytes(a->tokens / 2)) : NULL;
     arrays.dx_sum = take(&at, floats_bytes(a->tokens * a->width));
     arrays.logits = take(&at, floats_bytes(a->tokens * tile_columns(a)));
     arrays.rest = at;
@@ -76,6 +76,7 @@ static struct kern_loss_rows rows_of(const struct kern_loss_arguments *a,
         .maxima = arrays->maxima,
         .sums = arrays->sums,
         .picked = arrays->picked,
+        .scales = arrays->scales,
         .grads = arrays->logits,
         .grads_stride = n * (int64_t)(sizeof(float) / kern_type_bytes(a->type)),
     };
@@ -185,7 +186,8 @@ static size_t tiles_bytes(const struct kern_loss_arguments *a)
     const int64_t n = tile_columns(a);
     const size_t dw = kern_cuda_product_sum_bytes(n, a->width);
     const size_t dx = kern_cuda_product_sum_bytes(a->tokens, a->width);
-    return 3 * floats_bytes(a->tokens) + floats_bytes(a->tokens * a->width) +
+    const size_t scales = a->pairs > 0 ? floats_bytes(a->tokens / 2) : 0;
+    return 3 * floats_bytes(a->tokens) + scales + floats_bytes(a->tokens * a->width) +
            floats_bytes(a->tokens * n) + (dw > dx ? dw : dx) + KERN_CUDA_WORKSPACE_BYTES;
 }
 
@@ -202,14 +204,17 @@ static int loss_by_tile(const struct dev_launch *where, const struct kern_loss_a
         }
     }
     const struct kern_loss_rows all = rows_of(a, &arrays, 0, a->vocab);
-    const int rc = kern_cuda_loss_sum(where, &all, a->loss);
+    const int rc = a->pairs > 0 ? kern_cuda_loss_sum_pairs(where, a, &all, arrays.scales)
+                                : kern_cuda_loss_sum(where, &all, a->loss);
     if (rc != 0 || a->dx == NULL) {
         return rc;
     }
+    struct kern_loss_arguments trained = *a;
+    trained.tokens = a->pairs > 0 ? a->tokens / 2 : a->tokens;
     for (int64_t begin = 0; begin < a->vocab; begin += step) {
         const int64_t n = begin + step < a->vocab ? step : a->vocab - begin;
-        const struct kern_loss_rows rows = rows_of(a, &arrays, begin, n);
-        const int grad_rc = grad_run(where, a, &arrays, &rows);
+        const struct kern_loss_rows rows = rows_of(&trained, &arrays, begin, n);
+        const int grad_rc = grad_run(where, &trained, &arrays, &rows);
         if (grad_rc != 0) {
             return grad_rc;
         }
@@ -253,7 +258,7 @@ static bool is_whole(const struct kern_loss_arguments *a)
 {
     const size_t own = tiles_bytes(a); /* the limit is never below what tiles take */
     const size_t limit = a->logits_bytes > own ? (size_t)a->logits_bytes : own;
-    return a->tile == 0 && whole_bytes(a) <= limit;
+    return a->tile == 0 && a->pairs == 0 && whole_bytes(a) <= limit;
 }
 
 /* Computes the statistics of tokens begin .. begin + rows->tokens - 1, and gradients if wanted. */
@@ -315,8 +320,5 @@ size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
 
 int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
-    if (a->pairs > 0) {
-        return core_err_set(-ENOTSUP, "a card cannot compute the loss of pairs");
-    }
     return is_whole(a) ? loss_whole(where, a) : loss_by_tile(where, a);
 }

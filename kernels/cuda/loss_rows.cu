@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(THREADS)
     const bool ignored = a.labels[t] == KERN_LABEL_IGNORED;
     const int64_t column = static_cast<int64_t>(a.labels[t]) - a.begin;
     const float top = a.maxima[t];
-    const float scale = *factor;
+    const float scale = a.scales != nullptr ? a.scales[t] : *factor;
     const float each = scale / a.sums[t];
     for (int64_t first = 0; first < a.n; first += THREADS * GROUP) {
         const int64_t i = first + threadIdx.x * GROUP;
@@ -111,6 +111,83 @@ __global__ void __launch_bounds__(SUMMERS)
     }
 }
 
+/* Sums of -log p of the labels of some tokens, and their count. */
+struct label_sums {
+    double sum;
+    int64_t count;
+};
+
+/* Of tokens [first, first + count); thread 0 of the block gets them. The threads are added by halves. */
+__device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
+                                 double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
+{
+    label_sums own = {0.0, 0};
+    for (int64_t t = first + threadIdx.x; t < first + count; t += SUMMERS) {
+        if (a.labels[t] != KERN_LABEL_IGNORED) {
+            own.sum += static_cast<double>(a.maxima[t]) - static_cast<double>(a.picked[t]) +
+                       log(static_cast<double>(a.sums[t]));
+            own.count++;
+        }
+    }
+    __syncthreads();
+    sums[threadIdx.x] = own.sum;
+    counts[threadIdx.x] = own.count;
+    for (unsigned half = SUMMERS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+            counts[threadIdx.x] += counts[threadIdx.x + half];
+        }
+    }
+    return {sums[0], counts[0]};
+}
+
+/* One block settles one pair after another. */
+__global__ void __launch_bounds__(SUMMERS)
+    sum_pairs(struct kern_loss_rows a, struct kern_loss_arguments given, float *scales)
+{
+    __shared__ double sums[SUMMERS];
+    __shared__ int64_t counts[SUMMERS];
+    __shared__ float factor;
+    const int64_t length = given.tokens / (2 * given.pairs);
+    const int64_t half = given.tokens / 2;
+    struct kern_loss loss = {};
+    for (int64_t pair = 0; pair < given.pairs; pair++) {
+        const int64_t begin = pair * length;
+        const int64_t chosen_count = given.gaps[2 * pair + 1];
+        double rewards[2];
+        bool valid = true;
+        for (int side = 0; side < 2; side++) {
+            const int64_t first = side == 0 ? begin : begin + chosen_count;
+            const int64_t count = side == 0 ? chosen_count : length - chosen_count;
+            const label_sums policy = sum_labels(a, first, count, sums, counts);
+            const label_sums base = sum_labels(a, half + first, count, sums, counts);
+            rewards[side] = given.beta * (base.sum - policy.sum);
+            valid = valid && policy.count > 0;
+        }
+        if (threadIdx.x == 0) {
+            const double margin = rewards[0] - rewards[1];
+            factor = valid ? static_cast<float>(given.beta / (1.0 + exp(margin)) *
+                                                static_cast<double>(*given.scale))
+                           : 0.0f;
+            if (valid) {
+                loss.sum += log1p(exp(-fabs(margin))) + fmax(-margin, 0.0);
+                loss.count++;
+                loss.chosen += rewards[0];
+                loss.rejected += rewards[1];
+                loss.right += rewards[0] > rewards[1];
+            }
+        }
+        __syncthreads();
+        for (int64_t t = threadIdx.x; t < length; t += SUMMERS) {
+            scales[begin + t] = t < chosen_count ? factor : -factor;
+        }
+    }
+    if (threadIdx.x == 0) {
+        *given.loss = loss;
+    }
+}
+
 } // namespace
 
 extern "C" int kern_cuda_loss_stats_rows(const struct dev_launch *where,
@@ -137,4 +214,12 @@ extern "C" int kern_cuda_loss_sum(const struct dev_launch *where, const struct k
 {
     const kern_grid grid = kern_grid_of(1, SUMMERS);
     return kern_cuda_launch(where, "loss", grid, sum_losses, *rows, loss);
+}
+
+extern "C" int kern_cuda_loss_sum_pairs(const struct dev_launch *where,
+                                        const struct kern_loss_arguments *a,
+                                        const struct kern_loss_rows *rows, float *scales)
+{
+    const kern_grid grid = kern_grid_of(1, SUMMERS);
+    return kern_cuda_launch(where, "loss", grid, sum_pairs, *rows, *a, scales);
 }

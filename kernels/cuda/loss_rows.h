@@ -19,17 +19,22 @@ struct kern_loss_rows {
     float *maxima; /* [tokens], over the tiles so far */
     float *sums;   /* [tokens], of exp(logit - maximum) */
     float *picked; /* [tokens], the label's logit, once its tile has been read */
-    void *grads;   /* gradients of the logits, in `type`; a row may begin where its logits begin */
+    const float *
+        scales; /* [tokens], of pairs: what a token's gradients are multiplied with; NULL: one number */
+    void *grads; /* gradients of the logits, in `type`; a row may begin where its logits begin */
     int64_t grads_stride;
 };
 
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* Computes the gradients of the logits. Call after the statistics of all tiles. */
+/* Computes the gradients of the logits of rows->tokens; `scale`: without rows->scales. Call after the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
 /* Call after the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
+/* The same for pairs: sets the losses, and `scales` of the policy's tokens. */
+int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
+                             const struct kern_loss_rows *rows, float *scales);
 
 #ifdef __cplusplus
 }
