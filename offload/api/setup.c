@@ -206,12 +206,6 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     if (rc != 0) {
         return rc;
     }
-    if (setup->options.pairs > 0 && !dev_is_cpu(setup->options.device)) {
-        return core_err_set(
-            -ENOTSUP,
-            "the loss of pairs (--loss dpo) runs on the device \"cpu\" only; found \"%s\"",
-            setup->options.device);
-    }
     rc = setup_open_model(setup, weights);
     return rc == 0 ? setup_fill_stores(setup, weights) : rc;
 }

@@ -168,8 +168,8 @@ static int check_loss(const struct tide_engine_options *given)
     }
     return given->modules_to_save_count > 0
                ? core_err_set(-ENOTSUP, "the loss of pairs (--loss dpo) cannot train whole modules "
-                                        "(--modules-to-save): its reference is the model without "
-                                        "adapters")
+                                        "(--modules-to-save): its reference would need their "
+                                        "original weights beside the trained ones; leave them out")
                : 0;
 }
 

@@ -28,8 +28,9 @@ static int check_reference(const struct tide_engine_options *given,
     if (lora->saved_count > 0) {
         return core_err_set(-ENOTSUP,
                             "%s has whole modules (modules_to_save), which the loss of pairs "
-                            "(--loss dpo) cannot train: "
-                            "its reference is the model without adapters",
+                            "(--loss dpo) cannot train: its reference would need their original "
+                            "weights beside the trained ones; merge the adapter into its base "
+                            "(tide export --merge) and train a new one",
                             given->adapter);
     }
     core_log(CORE_LOG_WARN,

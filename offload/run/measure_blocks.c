@@ -118,11 +118,11 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
 }
 
 /* Fills a GPU's memory, because a GPU computes faster with zeros: numbers of about 0.01 of both
- * signs, valid in bf16 and in fp32; then ids and labels of token 0. */
+ * signs, valid in bf16 and in fp32; then ids and labels of token 0, and positions, if there are any, of 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
-    const enum model_base ids[] = {MODEL_BASE_IDS, MODEL_BASE_LABELS};
+    const enum model_base ids[] = {MODEL_BASE_IDS, MODEL_BASE_LABELS, MODEL_BASE_POSITIONS};
     uint16_t *pattern = malloc(PATTERN_BYTES);
     uint32_t random = 1;
     if (pattern == NULL) {
@@ -140,8 +140,10 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
         rc = stage_copy(stage, DEV_COPY_WITHIN, memory + done, memory, part);
     }
     memset(pattern, 0, PATTERN_BYTES);
-    for (int i = 0; i < 2; i++) {
-        for (uint64_t at = 0; rc == 0 && at < tokens * sizeof(int32_t); at += PATTERN_BYTES) {
+    for (int i = 0; i < 3; i++) {
+        const bool there = stage->binding.base[ids[i]] != NULL;
+        for (uint64_t at = 0; rc == 0 && there && at < tokens * sizeof(int32_t);
+             at += PATTERN_BYTES) {
             const uint64_t left = tokens * sizeof(int32_t) - at;
             rc = stage_copy(stage, DEV_COPY_UP, (char *)stage->binding.base[ids[i]] + at, pattern,
                             left < PATTERN_BYTES ? left : PATTERN_BYTES);

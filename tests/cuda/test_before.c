@@ -45,8 +45,9 @@ static void unpinned_memory_is_told(void)
     case_model_free(&made);
 }
 
-static void a_card_is_measured(void)
+static void measure_card(bool pairs)
 {
+    const struct model_lora_options lora = {.rank = 2, .alpha = 4};
     struct case_model made;
     struct run_shapes *shapes = NULL;
     struct run_rates rates = {.machine = {0}};
@@ -55,6 +56,13 @@ static void a_card_is_measured(void)
     options.device = rig_machine();
     options.budgets.device_is_host = false;
     case_model_make(&made, "gpt2");
+    if (pairs) {
+        case_model_adapt(&made, &lora);
+        options.pairs = CASE_ROWS / 2;
+        options.row_length = CASE_LENGTH;
+        options.length = CASE_LENGTH + CASE_LENGTH / 2;
+        options.beta = 0.5;
+    }
     check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
     const double numbers[] = {rates.machine.up_bytes,
@@ -74,6 +82,13 @@ static void a_card_is_measured(void)
     check_int(fake_live(), ==, 0);
     run_shapes_destroy(shapes);
     case_model_free(&made);
+}
+
+/* All numbers are there, for rows and for pairs, whose gaps and positions lead kernels to other memory. */
+static void a_card_is_measured(void)
+{
+    measure_card(false);
+    measure_card(true);
 }
 
 /* Returns the number of events that a run of `steps` steps records, with everything on the card. */

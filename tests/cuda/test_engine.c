@@ -259,7 +259,7 @@ static void stored(void)
     case_model_free(&made);
 }
 
-/* Adapters beside a base in bf16, int8 and nf4: their states are on the card or in STORE with the same
+/* Adapters beside a base in bf16, int8 and nf4, and those that learn from pairs: their states are on the card or in STORE with the same
  * bits, and the losses are the CPU's up to roundings. The card expands the base. */
 static void adapters(void)
 {
@@ -268,6 +268,7 @@ static void adapters(void)
         const char *name;
         struct model_lora_options lora;
         enum model_storage base;
+        bool pairs;
     } cases[] = {
         {"nf4, DoRA", {.rank = 4, .alpha = 8, .dora = true, .seed = 3}, MODEL_STORAGE_NF4},
         {"bf16, dropout, a module saved",
@@ -276,6 +277,7 @@ static void adapters(void)
         {"int8, DoRA and dropout",
          {.rank = 3, .alpha = 6, .rslora = true, .dora = true, .dropout = 0.2, .seed = 3},
          MODEL_STORAGE_INT8},
+        {"pairs", {.rank = 4, .alpha = 8, .seed = 3}, MODEL_STORAGE_PLAIN, true},
     };
     card_or_skip();
     for (size_t c = 0; c < TEST_COUNT(sizeof cases / sizeof cases[0], 1); c++) {
@@ -286,6 +288,14 @@ static void adapters(void)
         base.base = cases[c].base;
         case_model_make(&made, "llama");
         case_model_adapt(&made, &cases[c].lora);
+        if (cases[c].pairs) {
+            base.pairs = CASE_ROWS / 2;
+            base.rows = 2 * base.pairs;
+            base.row_length = CASE_LENGTH;
+            base.length = 2 * CASE_LENGTH;
+            base.beta = 0.5;
+            made.rows = CASE_PAIRS;
+        }
         case_run_engine(&made, &base, STEPS, &cpu);
         for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += 4) { /* the card, STORE */
             struct case_outcome engine;

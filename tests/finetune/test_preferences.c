@@ -137,8 +137,6 @@ static void refused(void)
         {"--data %T/pairs.jsonl", "pairs.jsonl:1: the row has chosen and rejected, which need"},
         {"--loss dpo --data %T/pairs.jsonl --adapter %T/whole",
          "has whole modules (modules_to_save), which the loss of pairs (--loss dpo)"},
-        {"--loss dpo --data %T/pairs.jsonl --dev cuda",
-         "(--loss dpo) runs on the device \"cpu\" only"},
     };
     rig_train_begin();
     rig_make_pairs();
