@@ -35,6 +35,7 @@ struct run_executor {
     struct core_bell *bell; /* borrowed */
     uint32_t commands_max;
     int64_t stall_limit_ns;
+    int64_t spin_ns;
     bool stalled;
     _Atomic uint64_t *pulse; /* borrowed; NULL: no other thread reads it */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
@@ -62,6 +63,7 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
     executor->bell = options->bell;
     executor->commands_max = options->commands_max;
     executor->stall_limit_ns = options->stall_limit_ns;
+    executor->spin_ns = options->sleeps ? 0 : SPIN_NS;
     executor->pulse = options->pulse;
     executor->watch = options->watch;
     executor->watch_user = options->watch_user;
@@ -460,7 +462,7 @@ static int drive(struct run_executor *executor, const struct goal *goal)
         find_blockers(executor, blockers);
         const int64_t now_ns = core_clock_now_ns();
         const int64_t left_ns = moved_ns + limit_ns - ran_ns;
-        core_bell_spin_sleep(executor->bell, seen, SPIN_NS,
+        core_bell_spin_sleep(executor->bell, seen, executor->spin_ns,
                              limit_ns > 0 ? core_clock_beat_ns(left_ns) : -1);
         charge_wait(executor, blockers, core_clock_now_ns() - now_ns);
     }

@@ -30,6 +30,9 @@ struct run_executor_options {
     /* Returns -ETIMEDOUT, with a message that names a queue, if no command starts or ends for this
      * long; 0: no limit. */
     int64_t stall_limit_ns;
+    /* Waits sleep at once instead of spinning: an application's threads, or those of the update, need the
+     * processor, and the update has further commands in its queue. */
+    bool sleeps;
 
     /* borrowed: incremented whenever a command starts or ends; NULL: no thread reads it */
     _Atomic uint64_t *pulse;

@@ -260,6 +260,7 @@ static int make_executor(struct run_rank *rank)
         .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
     if (rank->application != NULL) { /* an application may compute for any length of time */
         options.commands_max = rank->application->commands_max;
+        options.sleeps = true;
     } else {
         options.stall_limit_ns = run_options_stall_ns(rank->options);
         make_device_lanes(rank, options.lanes);
