@@ -9,13 +9,18 @@
 #include "cpu_adam/fp_mode.h"
 #include "cpu_adam/pass.h"
 
-enum { STEP_GRAIN = 4096 }; /* elements; the shares of a team start at its multiples */
+enum {
+    STEP_GRAIN = 4096, /* elements; the shares of a team start at its multiples */
+    STEP_TURNS = 8     /* shares that a member takes if all are equally fast */
+};
 
 /* One call of adam_step() or adam_step_sums(), shared by the members of the team. */
 struct team_step {
     struct adam_pass pass;
     uint64_t begin;
     uint64_t end;
+    uint64_t turn;              /* elements of a share */
+    _Atomic uint64_t taken;     /* elements of all shares that members have taken; relaxed */
     double *sums;               /* borrowed, of tiles from `begin` on; NULL: none */
     _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
 };
@@ -35,23 +40,42 @@ static unsigned tiles_range(const struct team_step *step, uint64_t begin, uint64
     return nonfinite;
 }
 
-static void step_share(void *argument, unsigned index, unsigned count)
+static uint64_t grain_of(const struct team_step *step)
+{
+    return step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
+}
+
+/* Takes shares until there are none left: a member whose processor has other work takes fewer. */
+static void step_shares(void *argument, unsigned index, unsigned count)
 {
     struct team_step *step = argument;
-    const uint64_t grain = step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
-    const uint64_t base = step->begin / grain * grain;
-    uint64_t begin;
-    uint64_t end;
-    core_team_share(step->end - base, grain, index, count, &begin, &end);
-    begin = begin + base > step->begin ? begin + base : step->begin;
-    end += base;
-    if (begin < end) {
-        const uint64_t mode = adam_fp_begin();
-        const unsigned nonfinite = step->sums != NULL ? tiles_range(step, begin, end)
-                                                      : adam_pass_range(&step->pass, begin, end);
-        adam_fp_end(mode);
-        atomic_fetch_or_explicit(&step->nonfinite, nonfinite, memory_order_relaxed);
+    const uint64_t base = step->begin / grain_of(step) * grain_of(step);
+    const uint64_t mode = adam_fp_begin();
+    unsigned nonfinite = 0;
+    (void)index;
+    (void)count;
+    for (;;) {
+        const uint64_t at = base + atomic_fetch_add_explicit(&step->taken, step->turn,
+                                                             memory_order_relaxed);
+        if (at >= step->end) {
+            break;
+        }
+        const uint64_t begin = at > step->begin ? at : step->begin;
+        const uint64_t end = step->end - at < step->turn ? step->end : at + step->turn;
+        nonfinite |= step->sums != NULL ? tiles_range(step, begin, end)
+                                        : adam_pass_range(&step->pass, begin, end);
     }
+    adam_fp_end(mode);
+    atomic_fetch_or_explicit(&step->nonfinite, nonfinite, memory_order_relaxed);
+}
+
+/* Cuts the range into shares for `members` threads. */
+static void cut_shares(struct team_step *step, unsigned members)
+{
+    const uint64_t grain = grain_of(step);
+    const uint64_t count = step->end - step->begin / grain * grain;
+    const uint64_t turn = count / (members * (uint64_t)STEP_TURNS) / grain * grain;
+    step->turn = members == 1 ? count : turn > 0 ? turn : grain;
 }
 
 /* `step` has the range and the sums. */
@@ -72,9 +96,11 @@ static int run_step(struct adam *adam, const struct adam_arrays *arrays, double 
                                     .runs_count = adam->options.runs_count,
                                     .scalars = adam->scalars};
     if (adam->options.team == NULL || step->end - step->begin <= STEP_GRAIN) {
-        step_share(step, 0, 1);
+        cut_shares(step, 1);
+        step_shares(step, 0, 1);
     } else {
-        core_team_run(adam->options.team, step_share, step);
+        cut_shares(step, core_team_count(adam->options.team));
+        core_team_run(adam->options.team, step_shares, step);
     }
     return 0;
 }
