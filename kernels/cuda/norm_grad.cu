@@ -16,11 +16,12 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int BLOCKS = 264; /* two for each multiprocessor of an H100 or H200 */
+constexpr int BLOCKS_MAX = 264; /* two for each multiprocessor of an H100 or H200 */
 
 struct runs {
     float *dweight; /* [blocks][width]; NULL: not wanted */
     float *dbias;
+    int blocks;
 };
 
 __device__ int64_t row_at(const kern_norm_grad_arguments &a, int64_t row, int64_t stride)
@@ -262,20 +263,28 @@ constexpr int KEPT_MAX = 4;
 
 int64_t part_floats(const struct kern_norm_grad_arguments *a)
 {
-    const int64_t floats = BLOCKS * a->width;
+    const int64_t floats = BLOCKS_MAX * a->width;
     return kern_div_up(floats, 64) * 64;
+}
+
+/* Blocks for the rows, if a block takes `teams` of them at once; no rows take a block that writes zeros. */
+int blocks_of(const struct kern_norm_grad_arguments *a, int teams)
+{
+    const int64_t blocks = kern_div_up(a->tokens * a->heads, teams);
+    return blocks < 1 ? 1 : static_cast<int>(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX);
 }
 
 template <typename T, bool ANY, int TEAM, int KEPT>
 int launch(const struct dev_launch *where, const struct kern_norm_grad_arguments *a,
-           const struct runs &out, bool wide)
+           struct runs *out, bool wide)
 {
-    return kern_cuda_launch(where, "norm_grad", kern_grid_of(BLOCKS, THREADS),
-                            norm_grad_rows<T, ANY, TEAM, KEPT>, *a, out, wide);
+    out->blocks = blocks_of(a, THREADS / TEAM);
+    return kern_cuda_launch(where, "norm_grad", kern_grid_of(out->blocks, THREADS),
+                            norm_grad_rows<T, ANY, TEAM, KEPT>, *a, *out, wide);
 }
 
 int launch_rms_bf16(const struct dev_launch *where, const struct kern_norm_grad_arguments *a,
-                    const struct runs &out, bool wide)
+                    struct runs *out, bool wide)
 {
     if (a->width <= KERN_WARP / 4 * KERN_GROUP) {
         return launch<kern_bf16, false, KERN_WARP / 8, 2>(where, a, out, wide);
@@ -296,7 +305,7 @@ int launch_rms_bf16(const struct dev_launch *where, const struct kern_norm_grad_
 
 template <typename T>
 int launch_any(const struct dev_launch *where, const struct kern_norm_grad_arguments *a,
-               const struct runs &out, bool wide)
+               struct runs *out, bool wide)
 {
     if (a->width <= KERN_WARP * KERN_GROUP) {
         return launch<T, true, KERN_WARP, 1>(where, a, out, wide);
@@ -309,8 +318,9 @@ int launch_any(const struct dev_launch *where, const struct kern_norm_grad_argum
             return launch<T, true, THREADS, KEPT_MAX>(where, a, out, wide);
         }
     }
-    return kern_cuda_launch(where, "norm_grad", kern_grid_of(BLOCKS, THREADS),
-                            norm_grad_wide_rows<T>, *a, out);
+    out->blocks = blocks_of(a, 1);
+    return kern_cuda_launch(where, "norm_grad", kern_grid_of(out->blocks, THREADS),
+                            norm_grad_wide_rows<T>, *a, *out);
 }
 
 bool is_wide(const struct kern_norm_grad_arguments *a)
@@ -332,23 +342,24 @@ extern "C" int kern_cuda_norm_grad(const struct dev_launch *where,
                                    const struct kern_norm_grad_arguments *a)
 {
     float *scratch = static_cast<float *>(where->scratch);
-    const struct runs out = {kern_grad_wanted(a->dweight) ? scratch : nullptr,
-                             kern_grad_wanted(a->dbias) ? scratch + part_floats(a) : nullptr};
+    struct runs out = {kern_grad_wanted(a->dweight) ? scratch : nullptr,
+                       kern_grad_wanted(a->dbias) ? scratch + part_floats(a) : nullptr, 0};
     const bool wide = is_wide(a);
     int rc = kern_by_type("norm_grad", a->type, [&](auto type) {
         using T = decltype(type);
         const bool kept = a->width <= KEPT_MAX * THREADS * KERN_GROUP;
         const bool whole = wide && a->width % KERN_GROUP == 0;
         return kern_is_bf16<T> && whole && kept && a->kind != KERN_NORM_LAYER
-                   ? launch_rms_bf16(where, a, out, wide)
-                   : launch_any<T>(where, a, out, wide);
+                   ? launch_rms_bf16(where, a, &out, wide)
+                   : launch_any<T>(where, a, &out, wide);
     });
     if (rc == 0 && out.dweight != nullptr) {
-        rc = kern_cuda_columns_finish(where, "norm_grad", out.dweight, BLOCKS, a->width,
+        rc = kern_cuda_columns_finish(where, "norm_grad", out.dweight, out.blocks, a->width,
                                       &a->dweight);
     }
     if (rc == 0 && out.dbias != nullptr) {
-        rc = kern_cuda_columns_finish(where, "norm_grad", out.dbias, BLOCKS, a->width, &a->dbias);
+        rc = kern_cuda_columns_finish(where, "norm_grad", out.dbias, out.blocks, a->width,
+                                      &a->dbias);
     }
     return rc;
 }
