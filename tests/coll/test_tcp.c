@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/coll/coll.h"
 #include "core/coll/peers.h"
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
@@ -36,6 +37,7 @@ struct start {
     bool receives;
     int held;  /* ends the world, and its process when this can be read; 0: it does not */
     bool told; /* waits until rank 0 has ended the world */
+    bool sums;
 };
 
 enum { HELD_CODE = 5, TOLD_CODE = 6 };
@@ -112,6 +114,159 @@ static void end_world(struct start *start, int to)
     coll_peers_close(peers, start->held > 0 ? HELD_CODE : TOLD_CODE);
 }
 
+/* ---- calls of the system that fail, or do less than they were asked to ---- */
+
+enum call {
+    CALL_NONE,
+    CALL_SOCKET,
+    CALL_CONNECT,
+    CALL_ACCEPT,
+    CALL_SEND,
+    CALL_RECEIVE,
+    CALL_RANDOM
+};
+
+static struct faults {
+    enum call fails; /* its `nth` call, counted from 1, fails with `error` */
+    unsigned nth, calls;
+    int error;
+    size_t most; /* bytes that a call sends or receives; every third one is interrupted; 0: all */
+} faults;        /* of this process */
+
+static bool call_fails(enum call call)
+{
+    const bool counts = faults.fails == call;
+    faults.calls += counts;
+    errno = faults.error;
+    return counts && faults.calls == faults.nth;
+}
+
+/* Every third call is interrupted, or finds nothing to do. */
+static bool is_interrupted(void)
+{
+    static unsigned calls;
+    calls += faults.most > 0;
+    errno = calls % 2 == 0 ? EINTR : EAGAIN;
+    return calls % 3 == 2;
+}
+
+#define WRAPPED(type, name, ...)                                                                   \
+    type __real_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__)
+
+WRAPPED(int, socket, int domain, int type, int protocol)
+{
+    return call_fails(CALL_SOCKET) ? -1 : __real_socket(domain, type, protocol);
+}
+
+WRAPPED(int, connect, int fd, const struct sockaddr *address, socklen_t bytes)
+{
+    return call_fails(CALL_CONNECT) ? -1 : __real_connect(fd, address, bytes);
+}
+
+WRAPPED(int, accept4, int fd, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    return call_fails(CALL_ACCEPT) ? -1 : __real_accept4(fd, address, bytes, flags);
+}
+
+WRAPPED(ssize_t, getrandom, void *to, size_t bytes, unsigned flags)
+{
+    return call_fails(CALL_RANDOM) ? -1 : __real_getrandom(to, bytes, flags);
+}
+
+static size_t at_most(size_t bytes)
+{
+    return faults.most > 0 && bytes > faults.most ? faults.most : bytes;
+}
+
+WRAPPED(ssize_t, send, int fd, const void *from, size_t bytes, int flags)
+{
+    return call_fails(CALL_SEND) || is_interrupted() ? -1
+                                                     : __real_send(fd, from, at_most(bytes), flags);
+}
+
+WRAPPED(ssize_t, sendmsg, int fd, const struct msghdr *message, int flags)
+{
+    struct iovec parts[2];
+    struct msghdr less = *message;
+    if (call_fails(CALL_SEND) || is_interrupted()) {
+        return -1;
+    }
+    memcpy(parts, message->msg_iov, message->msg_iovlen * sizeof *parts);
+    less.msg_iov = parts;
+    for (size_t i = 0; i < less.msg_iovlen; i++) {
+        parts[i].iov_len = at_most(parts[i].iov_len);
+        if (parts[i].iov_len < message->msg_iov[i].iov_len) {
+            less.msg_iovlen = i + 1; /* what follows would come too early */
+        }
+    }
+    return __real_sendmsg(fd, &less, flags);
+}
+
+WRAPPED(ssize_t, recv, int fd, void *to, size_t bytes, int flags)
+{
+    return call_fails(CALL_RECEIVE) || is_interrupted()
+               ? -1
+               : __real_recv(fd, to, at_most(bytes), flags);
+}
+
+/* Sums of arrays that come with the heads, and of longer ones. */
+static int sums(struct coll_peers *peers)
+{
+    enum { COUNT = 5000, LIMIT_MS = 20000 };
+    static float array[COUNT];
+    const struct coll_options options = {.kind = "processes",
+                                         .rank = coll_peers_rank(peers),
+                                         .world = coll_peers_world(peers),
+                                         .peers = peers};
+    struct coll *coll = NULL;
+    int rc = coll_open(&options, &coll);
+    for (uint64_t count = 5; rc == 0 && count <= COUNT; count *= COUNT / 5) {
+        struct core_fence fence;
+        for (size_t i = 0; i < count; i++) {
+            array[i] = (float)(i + options.rank);
+        }
+        const struct coll_command command = {
+            .op = COLL_ALL_REDUCE, .from = array, .to = array, .count = count};
+        rc = coll_submit(coll, &command, &fence);
+        rc = rc == 0 ? core_fence_wait(fence, LIMIT_MS * INT64_C(1000000)) : rc;
+        for (size_t i = 0; rc == 0 && i < count; i++) {
+            const double sum = (double)options.world * (double)i +
+                               options.world * (options.world - 1) / 2.0;
+            rc = (double)array[i] == sum ? 0 : core_err_set(-EBADMSG, "element %zu is wrong", i);
+        }
+    }
+    const struct core_err kept = core_err_keep(rc);
+    coll_close(coll);
+    return core_err_first(&kept, 0);
+}
+
+/* What comes back of a process that computes sums. */
+struct life {
+    int rc;
+    unsigned calls;
+    char message[512];
+};
+
+enum { WORLD_ENDED = 7 };
+
+static void live(struct start *start, int to)
+{
+    struct life life = {.rc = 0};
+    struct coll_peers *peers = open_world(start, &life.rc);
+    if (life.rc == 0) {
+        life.rc = sums(peers);
+    }
+    if (life.rc != 0) {
+        snprintf(life.message, sizeof life.message, "%s", core_err_message());
+    }
+    life.calls = faults.calls;
+    check_int(write(to, &life, sizeof life), ==, (ssize_t)sizeof life);
+    coll_peers_close(peers, WORLD_ENDED);
+    test_child_end(0);
+}
+
 static struct child begin(struct start start)
 {
     int ends[2];
@@ -120,6 +275,9 @@ static struct child begin(struct start start)
     check_int(child.pid, >=, 0);
     if (child.pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (start.sums) {
+            live(&start, ends[1]);
+        }
         if (start.held > 0 || start.told) {
             end_world(&start, ends[1]);
         }
@@ -588,6 +746,74 @@ static void told_by_the_first(void)
     close(hold[1]);
 }
 
+/* Runs a world of two that computes sums, with faults in one of them, or in all. The processes end by themselves. */
+static struct life run_lives(struct faults with, int silence_ms, unsigned faulty, bool all)
+{
+    unsigned port;
+    struct child children[2];
+    struct life lives[2] = {{.rc = 1}, {.rc = 1}};
+    struct start start = {.world = 2,
+                          .at = place("127.0.0.1", &port),
+                          .run = 7,
+                          .silence_ms = silence_ms,
+                          .sums = true};
+    for (unsigned r = 0; r < 2; r++) {
+        start.rank = r;
+        faults = all || r == faulty ? with : (struct faults){CALL_NONE};
+        children[r] = begin(start);
+        faults = (struct faults){CALL_NONE};
+    }
+    for (unsigned r = 0; r < 2; r++) {
+        int status = 0;
+        check_int(read(children[r].from, &lives[r], sizeof lives[r]), ==, (ssize_t)sizeof lives[r]);
+        close(children[r].from);
+        check_int(waitpid(children[r].pid, &status, 0), ==, children[r].pid);
+        check_true(WIFEXITED(status) &&
+                   (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == WORLD_ENDED));
+        check_true((lives[r].rc == 0) == (lives[r].message[0] == '\0'));
+    }
+    return lives[faulty];
+}
+
+/* The n-th call of each kind fails, n = 1, 3, 5, ..., until a run meets no failure: the process reports an error, or does not
+ * mind, and both processes end. The limit is short, so a busy machine may end a run earlier, with another error. */
+static void failing_calls(void)
+{
+    static const struct {
+        enum call call;
+        int error;
+        unsigned rank;
+        bool minds;
+    } rows[] = {
+        {CALL_SOCKET, EMFILE, 0, true},         {CALL_SOCKET, EMFILE, 1, false},
+        {CALL_CONNECT, EHOSTUNREACH, 1, false}, {CALL_ACCEPT, ECONNABORTED, 0, false},
+        {CALL_RANDOM, ENOSYS, 0, true},         {CALL_SEND, ECONNRESET, 1, true},
+        {CALL_SEND, EHOSTUNREACH, 0, true},     {CALL_RECEIVE, ECONNRESET, 0, true},
+        {CALL_RECEIVE, EIO, 1, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        unsigned failed = 0;
+        struct life life = {.calls = 1};
+        for (unsigned n = 1; life.calls >= n - (n > 1 ? 2 : 0); n += 2) {
+            const struct faults with = {.fails = rows[i].call, .nth = n, .error = rows[i].error};
+            life = run_lives(with, SHORT_MS / 2, rows[i].rank, false);
+            failed += life.rc != 0;
+            check_uint(n, <, 300);
+        }
+        test_note("kind %d of rank %u: %u calls, %u runs failed", (int)rows[i].call, rows[i].rank,
+                  life.calls, failed);
+        check_true(failed > 0 || !rows[i].minds);
+    }
+}
+
+/* Calls that send and receive a few bytes at a time, and are interrupted. */
+static void few_bytes_at_a_time(void)
+{
+    const struct life life = run_lives((struct faults){.most = 97}, LONG_MS, 0, true);
+    check_string(life.message, "");
+    check_int(life.rc, ==, 0);
+}
+
 /* Half of a message is there before its receive, which is too small for it. */
 static void too_large_for_its_receive(void)
 {
@@ -646,5 +872,6 @@ TEST_MAIN({"addresses", addresses}, {"one_address_listens", one_address_listens}
           {"bad_addresses", bad_addresses}, {"strangers", strangers}, {"limits", limits},
           {"another_program", another_program}, {"builds", builds}, {"frames", frames},
           {"last_words", last_words}, {"silent_address", silent_address},
-          {"told_by_the_first", told_by_the_first},
+          {"told_by_the_first", told_by_the_first}, {"failing_calls", failing_calls},
+          {"few_bytes_at_a_time", few_bytes_at_a_time},
           {"too_large_for_its_receive", too_large_for_its_receive})
