@@ -10,14 +10,14 @@ extern const char *const gpu_bus[GPUS];
 extern const int drive_node[DRIVES];
 extern const char *const drive_bus[DRIVES];
 
-/* Writes its /proc and /sys below a new root of this name and returns the root. */
+/* Writes the /proc and /sys of the machine below a new root of this name and returns the root. */
 const char *dgx_files(const char *name);
 /* Adds a PCI device below such a root. */
 void dgx_put_pci(const char *root, const char *bus, const char *class, int node);
 /* Adds a file; its path is formatted. */
 void dgx_put(const char *root, const char *text, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns the XML file that lstopo would write on it. */
+/* Returns the XML file that lstopo would write on this machine. */
 const char *dgx_xml(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* Proves that a budget's limit is exact, also when threads compete for it, and that a refusal names
- * every number. */
+ * all numbers. */
 #include <errno.h>
 #include <sched.h>
 
@@ -8,7 +8,7 @@
 #include "core/base/team.h"
 #include "tests/harness/test.h"
 
-/* The limit is exact; a refusal has all numbers and charges nothing. */
+/* The limit is exact. A refusal has all numbers and charges nothing. */
 static void budget_is_hard(void)
 {
     struct core_budget budget;
@@ -55,7 +55,7 @@ static void contest_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Four threads that take and give back never exceed the limit, and nothing is lost. */
+/* Four threads take and give back bytes, never exceed the limit, and lose no byte. */
 static void budget_holds_under_threads(void)
 {
     struct contest contest = {0};

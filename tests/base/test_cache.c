@@ -39,7 +39,7 @@ static void paths(void)
     check_string(path, "");
 }
 
-/* Missing folders are created for the user alone; existing ones stay as they are. */
+/* Missing folders are created for the user alone; existing folders do not change. */
 static void folders(void)
 {
     char folder[CORE_CACHE_PATH_BYTES];
@@ -60,7 +60,7 @@ static void folders(void)
     check_int(core_cache_make_folder(folder), ==, -ENAMETOOLONG);
 }
 
-/* A failed write leaves nothing new, and what existed stays. */
+/* A failed write leaves no new file, and an existing file does not change. */
 static void whole_or_not(void)
 {
     char folder[512];
@@ -91,8 +91,8 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, -ENOENT);
 }
 
-/* Writing removes expired files of its kind, also incomplete ones of earlier runs, and nothing
- * else. */
+/* A write removes expired files of its kind, also incomplete files of earlier runs, and no other
+ * files. */
 static void old_files_go(void)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* Proves the heartbeat with which limits are measured: it counts time exactly while it is read
- * often, counts a bounded part of any longer gap, and never runs backwards. A wait with a limit
- * survives a stop of the process that is longer than the limit. */
+/* Proves the heartbeat with which limits are measured. It counts time exactly while it is read
+ * often, counts a bounded part of any longer gap, and never runs backwards. If the process is
+ * stopped for longer than the limit of a wait, the wait continues. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,7 +15,7 @@ static const int64_t second_ns = 1000000000;
 /* The heartbeat counts in units of about 1 ms. */
 static const int64_t unit_ns = 1 << 20;
 
-/* Readings one beat apart add up exactly to the time that has passed. */
+/* Readings that are one beat apart add up exactly to the time that has passed. */
 static void beats_add_up(void)
 {
     struct core_heartbeat heartbeat = {0};
@@ -28,7 +28,7 @@ static void beats_add_up(void)
     }
 }
 
-/* A gap counts as CORE_CLOCK_GAP_NS at most, however long it was, even if the bits of the reading
+/* A gap counts as at most CORE_CLOCK_GAP_NS, however long it was, even if the bits of the reading
  * have wrapped around. */
 static void gaps_are_bounded(void)
 {
@@ -43,7 +43,7 @@ static void gaps_are_bounded(void)
     }
 }
 
-/* A reading that is older than another thread's counts nothing and takes nothing back. */
+/* A reading that is older than another thread's counts nothing, and subtracts nothing. */
 static void late_readings_count_nothing(void)
 {
     struct core_heartbeat heartbeat = {0};
@@ -72,7 +72,7 @@ static void *read_often(void *argument)
     return NULL;
 }
 
-/* Threads that read at the same time each see time that never runs backwards. */
+/* Threads read at the same time, and each sees time that never runs backwards. */
 static void threads_never_see_it_run_backwards(void)
 {
     pthread_t threads[READERS];
@@ -87,7 +87,7 @@ static void threads_never_see_it_run_backwards(void)
     }
 }
 
-/* Nobody sleeps longer than a beat, or beyond its limit. */
+/* No thread sleeps longer than a beat, or beyond its limit. */
 static void sleeps_are_short(void)
 {
     check_int(core_clock_beat_ns(60 * second_ns), ==, CORE_CLOCK_BEAT_NS);
@@ -102,8 +102,8 @@ static void sleep_beats(int beats)
     }
 }
 
-/* Stops the process while the other thread waits. The line moves some beats after the stop; a wait
- * that counted the stop would have given up by then. */
+/* Stops the process while the other thread waits. The line moves some beats after the stop. A wait
+ * that counted the stop would have ended earlier. */
 static void *stop_then_reach(void *line)
 {
     sleep_beats(2);
@@ -113,7 +113,7 @@ static void *stop_then_reach(void *line)
     return NULL;
 }
 
-/* Stops itself for longer than the limit of its wait. */
+/* Stops the process for longer than the limit of its wait. */
 static int waits_and_stops(void *argument)
 {
     (void)argument;
@@ -126,7 +126,7 @@ static int waits_and_stops(void *argument)
     struct core_line never;
     core_line_init(&never, "never", NULL);
     const struct core_fence fence = {.line = &line, .value = 1};
-    /* the first wait survives the stop; the second one reaches its limit */
+    /* the first wait survives the stop; the second wait reaches its limit */
     int rc = core_fence_wait(fence, (TEST_STOP_MS - 500) * INT64_C(1000000));
     rc = rc != 0 ? 1 : core_fence_wait((struct core_fence){&never, 1}, 50000000);
     pthread_join(thread, NULL);

@@ -1,5 +1,5 @@
-/* Proves that every object of base ends cleanly if any one request to the system fails, and that
- * the harness that proves it can itself fail. */
+/* Proves that for each request to the system that can fail, every object of base ends with an error
+ * and frees everything. Proves also that the harness can fail. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -99,7 +99,8 @@ static int cfg_base64_life(void)
     return rc;
 }
 
-/* A document, one from a file, a configuration with every kind of note, and one in base64. */
+/* Makes a document, a document from a file, a configuration with every kind of note, and a
+ * configuration in base64. */
 static void documents_end_clean(void)
 {
     json_path = test_file("fail.json", "[1, {\"a\": 2}]", 13);
@@ -133,7 +134,7 @@ static void objects_end_clean(void)
     check_int(test_fail_nth(topo_life), >=, 1);
 }
 
-/* A region falls back from one kind of page to the next, and leaves no mapping if none is left. */
+/* A region uses the next kind of page when one fails, and leaves no mapping when all fail. */
 static void regions_end_clean(void)
 {
     check_int(test_fail_nth(region_life), >=, 2);
@@ -146,7 +147,7 @@ static void *do_nothing(void *argument)
     return argument;
 }
 
-/* Volatile, because the compiler would leave out a block that nobody reads. */
+/* Volatile: otherwise the compiler would remove a block that is never read. */
 static void *volatile kept;
 static void *volatile second;
 static pthread_t kept_thread;

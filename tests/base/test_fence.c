@@ -15,7 +15,8 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-/* Issued and reached are separate counts; a fence without a line is always reached. */
+/* The issued and the reached value of a line are separate; a fence without a line is always
+ * reached. */
 static void line_counts(void)
 {
     struct core_line line;
@@ -38,7 +39,7 @@ static void timeout_names_the_line(void)
     check_contains(core_err_message(), "store-read did not reach 5");
 }
 
-/* The first failure wins; values that were reached before it still count. */
+/* The first failure wins; values that were reached before the failure stay reached. */
 static void failure_carries_its_message(void)
 {
     struct core_line line;
@@ -126,7 +127,7 @@ struct turn {
     int value;
 };
 
-/* Waits for the other queue's job, then appends. */
+/* Waits for the other queue's job, then appends a number. */
 static int append_after(void *context, const void *arguments)
 {
     const struct turn *turn = arguments;
@@ -193,7 +194,7 @@ struct failure_note {
     char message[64];
 };
 
-/* Tries to submit another job, and notes the answer and the message that the failed one has left. */
+/* Tries to submit another job, and records the result and the message of the failed job. */
 static void note_failure(void *context, int rc)
 {
     struct failure_note *note = context;
@@ -225,7 +226,7 @@ static int wait_job(void *context, const void *arguments)
     return core_fence_wait((struct core_fence){context, 1}, -1);
 }
 
-/* Abandoning a queue drops the jobs that have not started; the running one ends by itself. */
+/* Abandoning a queue drops the jobs that have not started; the running job continues to its end. */
 static void abandoned_jobs_are_dropped(void)
 {
     struct core_line gate;
@@ -247,12 +248,12 @@ static void abandoned_jobs_are_dropped(void)
     check_true(at == &value);
 }
 
-/* A wait lasts as long as its line moves, and ends if the line stands still. */
+/* A wait lasts as long as its line moves, and ends if the line stops moving. */
 static void patience_begins_anew(void)
 {
     struct core_queue *queue = NULL;
     struct core_fence last = {0};
-    const unsigned pause_us = 60000; /* longer than the limit in total, far shorter each */
+    const unsigned pause_us = 60000; /* longer than the limit in total, but far shorter each */
     check_int(core_queue_create(&(struct core_queue_options){.name = "slow"}, &queue), ==, 0);
     for (int i = 0; i < 20; i++) {
         struct core_job job = job_of(pause_job, NULL, &pause_us, sizeof pause_us);
@@ -303,12 +304,12 @@ static void shared_bell(void)
     uint32_t seen = core_bell_look(&bell);
     check_int(core_bell_sleep(&bell, seen, 1000000), ==, -ETIMEDOUT);
     check_int(core_bell_spin_sleep(&bell, seen - 1, 1000, -1), ==, 0);
-    core_bell_ring(&bell); /* rung after the look: no sleep, whatever the limit */
+    core_bell_ring(&bell); /* rung after the check: no sleep, whatever the limit */
     check_int(core_bell_look(&bell), ==, seen + 1);
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
-/* Its limit for looking at the bell is ten seconds. */
+/* The limit of its wait for the bell is ten seconds. */
 static int wait_without_spinning(void)
 {
     struct core_bell bell;
@@ -370,8 +371,10 @@ static int wait_as_nobody_knows(void *argument)
     return 0;
 }
 
-/* A passive wait uses no processor time, and neither does one on the only processor of a process, unless the
- * environment says active. An unknown policy is reported, and threads wait as usual. In child processes and before the other cases, because the environment is read only once. */
+/* A passive wait uses no processor time. The same holds on the only processor of a process, unless
+ * the environment requests active waits. An unknown policy is reported, and threads wait as usual.
+ * The case runs in child processes and before the other cases, because the environment is read only
+ * once. */
 static void waits_may_be_passive(void)
 {
     check_int(test_child(wait_passively, NULL), ==, 0);
@@ -395,8 +398,8 @@ static void fail_part(void *argument, unsigned index, unsigned count)
     failers->wrong += rc >= 0 || strcmp(core_err_message(), rc == -1 ? "zero" : "other") != 0;
 }
 
-/* If two threads fail a line at the same time, one of them wins, with its code and its message.
- * The largest possible limit is accepted. */
+/* If two threads fail a line at the same time, one of them wins with its code and message. The
+ * largest possible limit is accepted. */
 static void failures_do_not_mix(void)
 {
     struct core_team *team = NULL;

@@ -1,5 +1,5 @@
-/* Proves which files of a folder are read, that writes are complete or an error, and when two paths
- * mean the same file. */
+/* Proves which files of a folder are read, that writes are complete or return an error, and when
+ * two paths mean the same file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "core/json/json.h"
 #include "tests/harness/test.h"
 
-/* Number of calls that still fail with `fault`. */
+/* The number of further calls that fail with `fault`. */
 static int faults_left;
 static int fault;
 static int calls;
@@ -128,8 +128,8 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
-/* Files open without the page cache where the file system can do that, never through a link, and a pipe without a writer
- * does not block; an error leaves the answer as it was. */
+/* Files open without the page cache where the file system supports that, and never through a link.
+ * A pipe without a writer does not block. After an error the result is unchanged. */
 static void direct_files(void)
 {
     const int folder = open(test_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -158,7 +158,7 @@ static void direct_files(void)
     close(folder);
 }
 
-/* Writes continue if the system took only a part, at the end or at an offset. A file that takes
+/* A write continues if the system took only a part, at the end or at an offset. A file that takes
  * nothing is an error without a message. */
 static void writes_are_whole(void)
 {
@@ -186,8 +186,8 @@ static void writes_are_whole(void)
     close(ends[1]);
 }
 
-/* Another spelling or a link means the same file or folder; devices and missing files are never the
- * same. */
+/* Another spelling of a path or a link means the same file or folder. Devices and missing files are
+ * never the same. */
 static void same_files(void)
 {
     char link_path[512];
@@ -208,8 +208,8 @@ static void same_files(void)
     check_int(unlink(link_path), ==, 0);
 }
 
-/* The sum of a file is that of its pieces at their offsets, however it is cut; moved or changed
- * bytes change the sum. */
+/* The sum of a file is that of its pieces at their offsets, wherever the file is cut. Moved or
+ * changed bytes change the sum. */
 static void sums(void)
 {
     enum { BYTES = 3 * CORE_FILE_SUM_BYTES + 100 };
@@ -236,7 +236,7 @@ static void sums(void)
     free(bytes);
 }
 
-/* Names of weights, and similar names that are not. */
+/* Names of weights are recognised, and similar names are not. */
 static void names_of_weights(void)
 {
     static const char *const good[] = {"model.safetensors", "model.safetensors.index.json",

@@ -1,4 +1,4 @@
-/* Proves the 16-bit conversions: all 65,536 patterns in both directions and every tie; and Philox
+/* Proves the 16-bit conversions (all 65,536 patterns in both directions, and every tie), and Philox
  * and XXH3 with published test vectors. */
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "core/base/rng.h"
 #include "tests/harness/test.h"
 
-/* A bf16 is an fp32 without its low half; converting it there and back gives the same bits (a NaN
+/* A bf16 is an fp32 without its low half; converting to fp32 and back gives the same bits (a NaN
  * gives a NaN). */
 static void bf16_round_trip(void)
 {
@@ -23,7 +23,7 @@ static void bf16_round_trip(void)
     }
 }
 
-/* Just below, at and just above the middle of each pair of neighbours. */
+/* Converts numbers just below, at and just above the middle of each pair of neighbours. */
 static void bf16_ties(void)
 {
     for (uint32_t pattern = 0; pattern < 0x7f80; pattern++) {
@@ -84,8 +84,8 @@ static void fp16_ties(void)
     check_uint(core_f32_to_fp16(1e-45f), ==, 0);
 }
 
-/* Converting an array equals converting its elements, also from odd addresses: every half, and
- * floats around every half. */
+/* Converting an array gives the same as converting its elements, also from odd addresses. The
+ * arrays have every half, and floats around every half. */
 static void arrays_are_their_elements(void)
 {
     enum { HALVES = 1 << 16, EACH = 4 };
@@ -121,7 +121,7 @@ static void arrays_are_their_elements(void)
     }
 }
 
-/* The known-answer vectors of the Random123 paper, for philox4x32 with 10 rounds. */
+/* Compares with the known-answer vectors of the Random123 paper, for philox4x32 with 10 rounds. */
 static void philox_vectors(void)
 {
     struct core_rng_words zero = core_rng_philox(0, 0, 0);

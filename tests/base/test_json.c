@@ -1,5 +1,5 @@
-/* Proves the document tree and the writer: values, order, positions of members, every refusal with
- * its message, and that written documents read back the same. */
+/* Proves the document tree and the writer: values, order, positions of members, the message of
+ * every refusal, and that written documents are read back unchanged. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static void values(void)
     core_json_destroy(NULL);
 }
 
-/* The typed lookups accept what fits and name the position of what does not. */
+/* The typed lookups accept suitable values and name the position of other values. */
 static void typed(void)
 {
     struct core_json *doc = parse("{\n \"i\": 5e8, \"f\": 1.5, \"b\": true,\n \"s\": \"x\", "
@@ -138,8 +138,8 @@ static void big_integers(void)
     check_contains(core_err_message(), "larger than the largest number");
 }
 
-/* The same key twice in one object is refused with both lines, even if one of them is escaped; the
- * same key in another object is accepted. */
+/* The same key twice in one object is refused with both lines, even if one of the two is escaped.
+ * The same key in another object is accepted. */
 static void duplicates(void)
 {
     struct core_json *doc = parse("{\"a\":{\"x\":1},\"b\":[{\"x\":1},{\"x\":2}],\"x\":3}");
@@ -151,8 +151,8 @@ static void duplicates(void)
                                      "keep one of the two");
 }
 
-/* Half of a surrogate pair is not text, neither in keys nor in values; a whole pair is text, and so
- * are characters that only look like an escape. */
+/* Half of a surrogate pair is refused in keys and in values. A whole pair is accepted, and so are
+ * characters that only resemble an escape. */
 static void halves(void)
 {
     static const struct {
@@ -291,7 +291,7 @@ static void writes(void)
     free(text);
 }
 
-/* Text that is already JSON is written unchanged, with a key and between other values. */
+/* A text that is already JSON is written unchanged, with a key and between other values. */
 static void write_verbatim(void)
 {
     struct core_json_write write;
@@ -305,8 +305,8 @@ static void write_verbatim(void)
     core_json_write_fini(&write);
 }
 
-/* Failures are kept and reported at the end: NaN where it is not allowed, a text that is too long,
- * a full disk. */
+/* Failures are stored and reported at the end: NaN where it is not allowed, a text that is too
+ * long, a full disk. */
 static void write_failures(void)
 {
     struct core_json_write write;

@@ -1,5 +1,5 @@
-/* Proves the token scanner: it accepts and refuses what RFC 8259 says, positions are right, numbers
- * are rounded correctly, escapes are decoded, and nothing outside the buffer is read. */
+/* Proves the token scanner. It accepts and refuses what RFC 8259 requires, positions are right,
+ * numbers are rounded correctly, escapes are decoded, and nothing outside the buffer is read. */
 #include <errno.h>
 #include <locale.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "core/json/scan.h"
 #include "tests/harness/test.h"
 
-/* Scans a copy that ends where the text ends, so that ASan detects a read past it. */
+/* Scans a copy that ends where the text ends, so that ASan detects a read beyond it. */
 static int scan_all(const char *text, size_t bytes, bool lenient, size_t *tokens)
 {
     char *copy = malloc(bytes > 0 ? bytes : 1);
@@ -73,8 +73,8 @@ static void accepts(void)
     }
 }
 
-/* Invalid JSON is refused with position and reason. Every prefix of it fails in an orderly way,
- * too. */
+/* Invalid JSON is refused with position and reason. Every shorter part of a valid text is
+ * refused, too. */
 static void refuses(void)
 {
     static const struct {
@@ -145,7 +145,7 @@ static void refuses(void)
     }
 }
 
-/* 512 levels are accepted, 513 are refused, and 100,000 do not exhaust the stack. */
+/* 512 levels are accepted, 513 are refused, and 100,000 levels do not exhaust the stack. */
 static void depth(void)
 {
     static char text[200001];
@@ -157,7 +157,7 @@ static void depth(void)
     check_int(scan_all(text, 200000, false, NULL), ==, -EINVAL);
 }
 
-/* Comments, trailing commas and a byte order mark become spaces; everything else keeps its
+/* Comments, trailing commas and a byte order mark become spaces; other characters keep their
  * position. */
 static void lenient(void)
 {
@@ -213,7 +213,7 @@ static struct core_json_token only_token(const char *text)
     return token;
 }
 
-/* Escapes are decoded to the bytes that they mean; comparing needs no copy. */
+/* Escapes are decoded to the bytes that they represent; comparing needs no copy. */
 static void strings(void)
 {
     static const struct {
@@ -251,7 +251,7 @@ static void strings(void)
     check_memory(out, "a\0b", 3);
 }
 
-/* Integers up to both limits of int64 are exact; the next ones are reals. */
+/* Integers up to both limits of int64 are exact; integers beyond the limits are reals. */
 static void integers(void)
 {
     struct core_json_token token = only_token("9223372036854775807");

@@ -1,5 +1,5 @@
-/* Proves the reading of limits on made-up machines: cgroup v1 and v2, nested limits, containers,
- * pools of huge pages, and messages about missing files. */
+/* Proves that limits are read correctly on invented machines: cgroup v1 and v2, nested limits,
+ * containers, pools of huge pages, and messages about missing files. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -39,8 +39,8 @@ static void machine_without_cgroup(void)
     check_uint(limits_of(root).usable_bytes, ==, 4096);
 }
 
-/* v2: of all limits up to the root, the lowest is the limit, and the one with the least left
- * determines the usable memory; page cache that can be dropped does not count as used. */
+/* In cgroup v2 the lowest of all limits up to the root is the limit. The group with the least free
+ * memory determines the usable memory. Page cache that can be dropped does not count as used. */
 static void cgroup_v2_is_nested(void)
 {
     const char *root = machine_root("v2");
@@ -60,8 +60,8 @@ static void cgroup_v2_is_nested(void)
     check_uint(limits.usable_bytes, ==, 10 * GIB - UINT64_C(10000000000));
 }
 
-/* v1 in a container: the path in /proc is outside the mount, and the root of the mount has the
- * limit. */
+/* In a container with cgroup v1, the path in /proc is outside the mount, and the root of the mount
+ * has the limit. */
 static void cgroup_v1_in_a_container(void)
 {
     const char *root = machine_root("v1");
@@ -82,7 +82,8 @@ static void cgroup_v1_in_a_container(void)
     check_uint(limits_of(root).usable_bytes, ==, 0);
 }
 
-/* A process that may not open another file gets that error, not "missing": it is no wrong input. */
+/* A process that may not open another file gets that error and not "missing", because its input is
+ * not wrong. */
 static void no_more_files(void)
 {
     struct rlimit before;
@@ -113,7 +114,8 @@ static void broken_files(void)
     check_true(!limits.memlock_ignored);
 }
 
-/* Memory that may be locked: the limit minus what is locked, or all of it with CAP_IPC_LOCK. */
+/* The memory that may be locked is the limit minus what is locked, or all memory with
+ * CAP_IPC_LOCK. */
 static void lockable(void)
 {
     struct core_mem_limits limits = {.memlock_bytes = 100, .locked_bytes = 30, .pinned_bytes = 60};
@@ -130,7 +132,7 @@ static void lockable(void)
     check_true(limits_of(root).memlock_ignored);
 }
 
-/* Pools of huge pages, in total and per node; reserved pages are not free. */
+/* Pools of huge pages have a total and a number per node; reserved pages are not free. */
 static void hugetlb_pools(void)
 {
     const char *root = machine_root("huge");
@@ -175,7 +177,7 @@ static void nodes_allowed(void)
     check_string(text, "2");
 }
 
-/* On this machine, whatever it is, the numbers agree with each other. */
+/* On the machine of the test, the numbers agree with each other. */
 static void live(void)
 {
     struct core_mem_limits limits = limits_of("");
@@ -184,7 +186,8 @@ static void live(void)
     test_note("usable %" PRIu64 " MiB, cgroup \"%s\"", limits.usable_bytes / MIB, limits.cgroup);
 }
 
-/* The small functions that read files of the kernel: newlines, cut text, numbers, choices, fields. */
+/* Tests the small functions that read files of the kernel: newlines, cut text, numbers, choices,
+ * fields. */
 static void kernel_files(void)
 {
     const char *root = machine_root("files");

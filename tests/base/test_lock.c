@@ -1,5 +1,6 @@
-/* test_lock.c: a lock on a directory or a file excludes everybody else, and ends with the process that took it, not with its
- * children; where the thread cannot have a table of its own, it is an ordinary lock. */
+/* test_lock.c: a lock on a directory or a file excludes all other processes. It ends with the
+ * process that took it, not with its children. Where the thread cannot have a separate table of
+ * descriptors, the lock is an ordinary lock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -44,7 +45,7 @@ static void excludes(bool shared_tables)
         core_lock_drop(lock);
     }
     close(fd);
-    check_int(core_lock_take(fd, NULL, &lock), <, 0); /* it is closed */
+    check_int(core_lock_take(fd, NULL, &lock), <, 0); /* the descriptor is closed */
     check_int(core_lock_take(other, NULL, &lock), ==, 0);
     close(other);
     core_lock_drop(lock);
@@ -62,7 +63,8 @@ static void one_holder_without_tables(void)
     excludes(true);
 }
 
-/* A child of the holder lives on, and the lock is free. Descriptors of the process are not kept open. */
+/* A child of the holder lives on, and the lock is free. Descriptors of the process are not kept
+ * open. */
 static void a_child_does_not_hold_it(void)
 {
     struct core_lock *lock = NULL;
@@ -90,7 +92,7 @@ static void a_child_does_not_hold_it(void)
     }
     close(kept[1]);
     check_int(read(said[0], &byte, 1), ==, 1);
-    check_int(read(kept[0], &byte, 1), ==, 0); /* nobody else has it open */
+    check_int(read(kept[0], &byte, 1), ==, 0); /* no other process has it open */
     check_int(core_lock_take(fd, NULL, &lock), ==, -EWOULDBLOCK);
     check_int(kill(parent, SIGKILL), ==, 0);
     check_int(waitpid(parent, NULL, 0), ==, parent);

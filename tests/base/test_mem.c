@@ -1,4 +1,4 @@
-/* Proves that a region has the exact size, that every refusal has the numbers, and that every
+/* Proves that a region has the exact size, that every refusal names the numbers, and that every
  * fallback works with one warning. */
 #include <errno.h>
 #include <linux/filter.h>
@@ -64,8 +64,8 @@ static void region_is_exact(void)
     core_team_destroy(team);
 }
 
-/* Members touch their own parts, which begin anywhere, are empty, or end beyond the region; together all
- * pages. */
+/* Members touch separate parts, which begin anywhere, are empty, or end beyond the region. Together
+ * the parts cover all pages. */
 static void parts_cover_the_region(void)
 {
     static const struct core_region_part parts[] = {{0, 0, 1},           {5000, 1, 3},
@@ -95,7 +95,7 @@ static void parts_cover_the_region(void)
     core_team_destroy(team);
 }
 
-/* A size beyond the machine or the address space is refused with the numbers. */
+/* A size beyond the memory of the machine or the address space is refused with the numbers. */
 static void region_refuses_with_numbers(void)
 {
     struct core_region region = {0};
@@ -135,7 +135,7 @@ static int read_first(void *argument)
     return *base;
 }
 
-/* A child of fork does not have the mapping, so it cannot copy or share pinned pages. */
+/* A child process does not have the mapping, so it can neither copy nor share pinned pages. */
 static void region_is_not_inherited(void)
 {
     struct core_region region = {0};
@@ -203,13 +203,14 @@ static void empty_pool_is_one_warning(void)
     core_region_free(&region);
 }
 
-/* An advice that madvise refuses from now on, as older kernels do or a machine without the memory. */
+/* Advice that madvise refuses from now on, as it does in older kernels or on a machine without the
+ * memory. */
 struct refused_advice {
     enum core_pages pages;
     unsigned advice;
     unsigned error;
     int wanted;       /* result of the allocation */
-    const char *says; /* in the warning or the error; NULL: neither */
+    const char *says; /* in the warning or the error; NULL: no text */
 };
 
 static int forbid_advice(unsigned advice, unsigned error)
@@ -258,8 +259,9 @@ static int alloc_without_advice(void *argument)
     return 0;
 }
 
-/* A kernel without MADV_POPULATE_WRITE (before 5.14) still gets every page touched; one without huge pages gives base
- * pages with one warning; and pages that the kernel cannot fill are an error with the numbers. */
+/* A kernel without MADV_POPULATE_WRITE (before 5.14) still gets every page touched. A kernel
+ * without huge pages gives base pages with one warning. Pages that the kernel cannot fill are an
+ * error with the numbers. */
 static void old_kernels_and_no_memory(void)
 {
     static const struct refused_advice rows[] = {
@@ -362,7 +364,8 @@ static void region_has_a_node(void)
     test_listen_end();
 }
 
-/* Asking the kernel for the node of a page and setting it directly, and their refusals. */
+/* Asks the kernel for the node of a page and sets the node directly, and tests the refusals of
+ * both. */
 static void nodes_of_pages(void)
 {
     struct core_region region = {0};
@@ -411,8 +414,8 @@ static int limited_memlock(void *argument)
     return rc == 0 ? 0 : 2;
 }
 
-/* With a memlock limit of 0 or 64 KiB, as a normal user: the limit is reported, and regions do not
- * depend on it. */
+/* With a memlock limit of 0 or 64 KiB, as for a normal user, the limit is reported, and regions do
+ * not depend on it. */
 static void small_memlock_still_works(void)
 {
     uint64_t limits[] = {0, 65536};

@@ -1,5 +1,6 @@
-/* test_nodes.c: proves what a region does on a machine with several NUMA nodes, whose kernel refuses a node or has
- * pages on another one, and what it says about memory that is not there. The system's answers are wrapped. */
+/* test_nodes.c: proves the behaviour of a region on a machine with several NUMA nodes, whose kernel
+ * refuses a node or has pages on another one, and the messages about memory that is not there. The
+ * system's answers are simulated. */
 #include <errno.h>
 #include <numaif.h>
 
@@ -12,7 +13,7 @@
 static struct {
     int prefer_error;              /* error that mbind returns; 0: it works */
     int look_error;                /* error that move_pages returns */
-    int page_node;                 /* that pages are on */
+    int page_node;                 /* the node of pages */
     unsigned long asked;           /* the nodes of the last mbind */
     struct core_mem_limits limits; /* usable_bytes 0: the machine's own */
 } system_says;
@@ -66,7 +67,8 @@ long __wrap_move_pages(int process, unsigned long count, void **pages, const int
     return errno != 0 ? -1 : 0;
 }
 
-/* The node of a region of 3 MiB that was asked for on `node`; the log says `line`, or nothing if it is NULL. */
+/* Returns the node of a region of 3 MiB that was requested on `node`. Checks that the log contains
+ * `line`, or is empty if `line` is NULL. */
 static void check_region(int node, int found, const char *line)
 {
     struct core_region region = {0};
@@ -85,8 +87,8 @@ static void check_region(int node, int found, const char *line)
     core_region_free(&region);
 }
 
-/* The node is requested by its number, and a region says where its pages are. Whatever the kernel refuses, the
- * memory is there, with one warning. */
+/* The node is requested by its number, and a region reports the node of its pages. Whatever the
+ * kernel refuses, the memory is allocated, with one warning. */
 static void nodes(void)
 {
     system_says.page_node = 0;
@@ -100,7 +102,7 @@ static void nodes(void)
     system_says.prefer_error = 0;
     system_says.page_node = 1;
     check_region(0, -1, "sampled pages are not on node 0, which was full");
-    system_says.look_error = ENOSYS; /* then the request is believed */
+    system_says.look_error = ENOSYS; /* then the request counts as fulfilled */
     check_region(0, 0, NULL);
     system_says.look_error = 0;
 }

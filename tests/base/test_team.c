@@ -22,7 +22,7 @@ static void count_part(void *argument, unsigned index, unsigned count)
     ran[index]++;
 }
 
-/* Every member runs every call once, in teams of 1 to 64, also if calls come after a sleep. */
+/* Every member runs every call once, in teams of 1 to 64, also if calls follow a sleep. */
 static void every_member_runs(void)
 {
     const unsigned sizes[] = {1, 2, 3, 64};
@@ -103,7 +103,7 @@ static void no_such_processor(void)
     check_int(test_heard_lines("left unpinned"), ==, 2);
 }
 
-/* Shares cover everything once, begin at multiples of the grain, and are as even as the grain
+/* Shares cover everything once, begin at multiples of the grain, and are as equal as the grain
  * allows. */
 static void shares_cover(void)
 {
@@ -147,7 +147,7 @@ static void cpu_lists(void)
     check_contains(core_err_message(), "1000");
 }
 
-/* The mask removes flags from what is reported, and names are parsed back. */
+/* The mask removes flags from the reported ones, and names are parsed back. */
 static void cpu_flags_are_masked(void)
 {
     char text[128];
@@ -195,7 +195,7 @@ static void log_binding_is_inherited(void)
     check_string(core_log_level_name(CORE_LOG_WARN), "warn");
 }
 
-/* A message that is too long is cut between characters; a prefix is put in front. */
+/* A message that is too long is cut between characters; a prefix is added in front. */
 static void messages(void)
 {
     char longer[3000];
@@ -223,8 +223,8 @@ static void messages(void)
     check_string(core_err_message(), "other");
 }
 
-/* The first error is kept, even if the cleanup reports another one; without a first error, that of the
- * cleanup is kept. */
+/* The first error is kept, even if the cleanup reports another one. Without a first error, the
+ * error of the cleanup is kept. */
 static void first_error(void)
 {
     struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));

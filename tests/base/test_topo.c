@@ -1,4 +1,4 @@
-/* Proves the description of made-up machines, from files, XML and strings, and the placement of
+/* Proves the description of invented machines, from files, XML and strings, and the placement of
  * ranks on them. */
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static int create_or_skip(enum core_topo_from from, const char *text, struct cor
     return rc;
 }
 
-/* hwloc describes the machine as its files do. */
+/* The XML of hwloc describes the machine as its files do. */
 static void dgx_from_xml(void)
 {
     struct core_topo *topo = NULL;
@@ -158,8 +158,8 @@ static void without_sysfs(void)
     core_topo_destroy(topo);
 }
 
-/* A device on node -1 or on a node that does not exist has no node. A drive that consists of drives
- * has their node if it is the same for all. An NVMe drive with several paths is found through its
+/* A device has no node if its node is -1 or does not exist. A drive that consists of drives has
+ * their node if all have the same node. An NVMe drive with several paths is found through its
  * controller. */
 static void odd_devices(void)
 {
@@ -190,7 +190,8 @@ static void odd_devices(void)
     core_topo_destroy(topo);
 }
 
-/* A cache that processors share counts once, for those of the set; without files or with odd ones it is 0. */
+/* A cache that processors of the set share counts once. Without files or with odd files, its size
+ * is 0. */
 static void caches_count_once(void)
 {
     static const struct {
@@ -260,7 +261,7 @@ static void check_finds_contradictions(void)
     core_topo_destroy(good);
 }
 
-/* Bus ids in every notation; the table of nodes by number. */
+/* Tests bus ids in every notation, and the table of nodes by number. */
 static void names_and_numbers(void)
 {
     char bus[16];
@@ -295,7 +296,7 @@ static void names_and_numbers(void)
     core_topo_destroy(topo);
 }
 
-/* The drive below a path, or the reason why there is none. */
+/* A path has a drive below it, or a reason why there is none. */
 static void drive_of_a_path(void)
 {
     char name[64];
@@ -343,8 +344,8 @@ static void check_covers(const struct core_topo *topo, uint32_t ranks, const int
     }
 }
 
-/* On the big machine each rank's home is the node of its GPU, the two ranks of a node share it core by core, and
- * the processors of nodes without GPUs are used as well. */
+/* On the big machine each rank's home is the node of its GPU. The two ranks of a node share its
+ * cores one by one, and the processors of nodes without GPUs are used as well. */
 static void ranks_on_a_dgx(void)
 {
     struct core_topo *topo = NULL;
@@ -374,8 +375,8 @@ static void ranks_on_a_dgx(void)
     core_topo_destroy(topo);
 }
 
-/* More ranks than cores share; GPUs on unknown nodes fall back to turns; a memory-only node gets
- * no threads; nonsense is refused. */
+/* If there are more ranks than cores, ranks share cores. GPUs on unknown nodes are assigned in
+ * turn. A node without processors gets no threads. Invalid requests are refused. */
 static void odd_placements(void)
 {
     struct core_cpus allowed;

@@ -60,7 +60,7 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     bench_arena_close(&arena);
 }
 
-/* fp32, bf16 and 8-bit moments, one step of each in turn. */
+/* Times fp32, bf16 and 8-bit moments, one step of each in turn. */
 static void bench_narrow(const struct bench_setting *setting)
 {
     enum { KINDS = 3 };
@@ -90,7 +90,7 @@ static void bench_narrow(const struct bench_setting *setting)
     fflush(stdout);
 }
 
-/* A step alone, after a pass of sums, and with sums, in turns. */
+/* Times a step alone, a step after a pass of sums, and a step with sums, in turns. */
 static void bench_sums(const struct bench_setting *setting)
 {
     struct bench_arena arena;

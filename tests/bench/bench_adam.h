@@ -21,11 +21,11 @@ struct bench_format {
 struct bench_setting {
     uint64_t count;
     unsigned rounds;
-    struct core_team *team; /* owned by main */
+    struct core_team *team; /* main owns it */
 };
 
 struct bench_stream {
-    void *base; /* owned mapping; NULL if the format has none */
+    void *base; /* owned mapping; NULL if the format has no such array */
     uint64_t bytes;
 };
 
@@ -42,19 +42,20 @@ void bench_arena_open(struct bench_arena *arena, const struct bench_setting *set
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);
 
-/* Returns seconds of a whole step, and of reading and writing back the same bytes: one stream after
- * another, or piece by piece through all streams. */
+/* Returns seconds of a whole step, and of reading and writing back the same bytes, either one
+ * stream after another or piece by piece through all streams. */
 double bench_arena_step(struct bench_arena *arena);
 double bench_arena_plain(struct bench_arena *arena, bool interleaved);
-/* Returns seconds of a step with the sums of squares of its gradients: in a pass of their own
- * before it, or with it. */
+/* Returns seconds of a step and of the sums of squares of its gradients, computed in a separate
+ * pass before the step or within it. */
 double bench_arena_sums(struct bench_arena *arena, bool apart, double *sums);
 /* Returns the bytes that a step moves. */
 double bench_arena_moved(const struct bench_arena *arena);
 
 double bench_median(double *values, unsigned count);
 
-/* Times DeepSpeed's CPU Adam and torch's fused AdamW with as many parameters, in turns with ours. */
+/* Times DeepSpeed's CPU Adam and torch's fused AdamW with the same number of parameters, in turns
+ * with our step. */
 void bench_adam_against_peers(const struct bench_setting *setting, const char *python,
                               const struct bench_format *ours);
 

@@ -1,4 +1,5 @@
-/* bench_adam_peer.c: other optimizers, in a process of their own, in turns with ours. */
+/* bench_adam_peer.c: times other optimizers, which run in a separate process, in turns with
+ * ours. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -6,8 +7,8 @@
 #include "tests/bench/bench_adam.h"
 #include "tests/bench/bench_peer.h"
 
-/* Pauses before each turn of either side: when threads of OpenMP have finished, they look for more
- * work for some milliseconds, on the processors that the other side is about to use. */
+/* Pauses before each turn of both sides: threads of OpenMP look for more work for some milliseconds
+ * after they have finished, and occupy the processors that the other side is about to use. */
 static void rest(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);

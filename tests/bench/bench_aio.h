@@ -1,4 +1,4 @@
-/* bench_aio.h: shared by the files of bench_aio: settings, figures and our own side. */
+/* bench_aio.h: declarations that the files of bench_aio share: settings, figures and our side. */
 #ifndef TESTS_BENCH_BENCH_AIO_H
 #define TESTS_BENCH_BENCH_AIO_H
 
@@ -40,7 +40,7 @@ double bench_cpu_ms(void);
 /* Returns the median; sorts the values. */
 double bench_median(double *values, int count);
 struct bench_figure bench_middle(const struct bench_row *row);
-/* Prints the medians of both, and the median of the pairs' ratios. */
+/* Prints the medians of both contestants, and the median of the pairs' ratios. */
 void bench_report(const char *name, const struct bench_row *ours, const struct bench_row *theirs,
                   const char *peer);
 
@@ -60,9 +60,9 @@ struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern p
                                    double seconds);
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern);
 
-/* One comparison each: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
+/* Each function makes one comparison: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
 bool bench_has_fio(void);
-/* fio on file 0 with blocks of 1 MiB at depth 32, and these words more. */
+/* Runs fio on file 0 with blocks of 1 MiB at depth 32 and these additional arguments. */
 struct bench_figure bench_fio(enum bench_pattern pattern, const char *engine, const char *more);
 void bench_against_fio(const char *backend, const char *engine, const char *more, const char *peer);
 void bench_checksums(void);

@@ -1,4 +1,4 @@
-/* bench_aio_deepspeed.c: DeepSpeed's async_io on the same files, in a process of its own. */
+/* bench_aio_deepspeed.c: times DeepSpeed's async_io on the same files, in a separate process. */
 #include <stdio.h>
 
 #include "tests/bench/bench_aio.h"

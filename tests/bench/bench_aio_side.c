@@ -40,7 +40,8 @@ void bench_side_close(struct bench_side *side)
     free(side->sums);
 }
 
-/* Waits once per half of the window, for the half that was submitted long ago: few wake-ups. */
+/* Waits once per half of the window, for the half that was submitted earlier, so that the thread
+ * wakes rarely. */
 void bench_side_push(struct bench_side *side, int which, uint64_t index, struct core_fence *fences)
 {
     struct core_fence *fence = &fences[index % BENCH_WINDOW];
@@ -64,8 +65,8 @@ void bench_side_push(struct bench_side *side, int which, uint64_t index, struct 
     }
 }
 
-/* Walks over the file for `seconds`; if mixed, in halves, as fio's rw does. Reads with checksums
- * need files that were written with them. */
+/* Walks over the file for `seconds`; a mixed walk reads one half and writes the other, as fio's rw
+ * does. Reads with checksums need files that were written with checksums. */
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds)
 {
@@ -92,7 +93,8 @@ struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern p
     return (struct bench_figure){moved / wall, (bench_cpu_ms() - cpu) * bench_gib / moved};
 }
 
-/* Measures a whole file into memory of its size, out of it, or both: DeepSpeed's unit of work. */
+/* Measures a whole file into memory of its size, out of it, or both, which is DeepSpeed's unit of
+ * work. */
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern)
 {
     struct core_fence fence = {0};

@@ -1,6 +1,6 @@
-/* bench_aio_sums.c: the cost of verifying, and its lower bounds on this machine: reading memory
- * that is not in the cache, the hash of memory that is, and a drive's rate while another thread
- * hashes as much. */
+/* bench_aio_sums.c: measures the cost of verifying, and its lower bounds on this machine: reading
+ * memory that is not in the cache, hashing memory that is in the cache, and a drive's rate while
+ * another thread hashes at the same rate. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,7 +31,8 @@ static uint64_t hash_up(const void *memory, uint64_t bytes)
     return core_hash(memory, bytes, 1);
 }
 
-/* Milliseconds of one core per GiB: once over 256 MiB, or 256 times over the same MiB. */
+/* Returns the milliseconds that one core takes for a GiB: either once over 256 MiB, or 256 times
+ * over the same MiB. */
 static double one_pass(uint64_t (*work)(const void *, uint64_t), bool cold)
 {
     double cpu = bench_cpu_ms();

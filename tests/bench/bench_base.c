@@ -45,7 +45,7 @@ static double quantile(double *values, int count, double part)
     return values[(int)((count - 1) * part)];
 }
 
-/* A line, followed by whether the bar is kept; bar 0: none. */
+/* Prints a line, and whether the bar is met; bar 0: there is no bar. */
 static void print(const char *name, double value, const char *unit, double most)
 {
     printf("%-34s %12.3f %s", name, value, unit);
@@ -94,8 +94,8 @@ static void wake_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* From the call to the last member's first instruction, and to the return. `pause_ns` between calls
- * leaves the members spinning (if short) or asleep (if long). */
+/* Times from the call to the last member's first instruction, and to the return. Between calls, the
+ * members spin if `pause_ns` is short, and sleep if it is long. */
 static void bench_team(const char *name, int64_t spin_ns, int64_t pause_ns, double bar_us)
 {
     struct core_team *team = NULL;
@@ -161,7 +161,8 @@ static void *send_signals(void *argument)
     return NULL;
 }
 
-/* Time from the call with which one thread advances a line to the return of another thread's wait for it. */
+/* The time from the call with which one thread advances a line to the return of another thread's
+ * wait for it. */
 static void bench_fence(const char *name, int64_t pause_ns, double bar_us)
 {
     int count = pause_ns > 15000 ? rounds / 10 : rounds;
@@ -193,7 +194,8 @@ static int note_time(void *context, const void *arguments)
     return 0;
 }
 
-/* A job that only reads the clock: from submit to start, and from submit to the end of the wait. */
+/* A job that only reads the clock; times from submit to start, and from submit to the end of the
+ * wait. */
 static void bench_queue(void)
 {
     struct core_queue *queue = NULL;
@@ -287,8 +289,8 @@ static double touch_yardstick(enum core_pages pages)
     return took;
 }
 
-/* The best of each of the three ways. Their order changes, so that disturbances, and the free pages
- * that the previous way leaves in the kernel, affect all alike. */
+/* Prints the best of each of the three ways. Their order changes, so that disturbances, and the
+ * free pages that the previous way leaves in the kernel, affect all ways alike. */
 static void bench_touch(const char *name, enum core_pages pages, int tries)
 {
     struct core_team *team = NULL;

@@ -116,7 +116,7 @@ static void linear_grads(const struct layer *l)
     step(KERN_LINEAR_GRAD_INPUT, dx);
 }
 
-/* y is the norm of x, or of x plus `add`, which the sum then overwrites. */
+/* y is the norm of x, or of x plus `add`. The sum replaces x. */
 static void norm_of(int which, void *x, void *add, void *y)
 {
     block.norms[which] = (struct kern_norm_arguments){

@@ -72,7 +72,8 @@ static void open_blocks(uint64_t host_bytes, bool sums)
 
 enum mode { DIRECT, PINNED };
 
-/* Gets, puts or both in turns for some seconds, with WINDOW operations in flight. */
+/* Gets blocks, puts blocks or does both in turns for some seconds, with WINDOW operations in
+ * flight. */
 static struct bench_figure run(enum bench_pattern pattern, enum mode mode)
 {
     const struct tide_block_io through = {.struct_bytes = sizeof through, .through = 1};
@@ -119,7 +120,7 @@ static void against_fio(const char *more, const char *peer)
         struct bench_row theirs;
         open_blocks(pinned ? (WINDOW + 1) * block_bytes : (uint64_t)4 << 20, false);
         for (int i = 0; i < bench.pairs; i++) {
-            for (int turn = 0; turn < 2; turn++) { /* each goes first every other time */
+            for (int turn = 0; turn < 2; turn++) { /* the two sides take turns to go first */
                 if ((turn + i) % 2 == 0) {
                     theirs.samples[i] = bench_fio(pattern, "io_uring", more);
                 } else {
@@ -142,7 +143,8 @@ static double hash_ms_per_gib(void)
     return (bench_cpu_ms() - cpu_ms) * bench_gib / (double)bench.region.bytes;
 }
 
-/* Processor time with checksums over that without them and one pass of XXH3, in turns. */
+/* Times in turns: the processor time with checksums, divided by the time without checksums and one
+ * pass of XXH3. */
 static void with_sums(void)
 {
     for (int pattern = 0; pattern < BENCH_MIXED; pattern++) {
@@ -169,7 +171,8 @@ static void with_sums(void)
     }
 }
 
-/* Gets every block, in order, and works on each for some time. Returns the seconds that the gets took. */
+/* Gets every block in order and works on each for some time. Returns the seconds that the gets
+ * took. */
 static double iterate(double work_s, bool ahead)
 {
     int64_t got_ns = 0;
@@ -190,7 +193,8 @@ static double iterate(double work_s, bool ahead)
     return (double)got_ns / 1e9;
 }
 
-/* The share of the time to read that is hidden behind as much work: what the gets do not wait for. */
+/* The hidden share of the time to read when work takes the same time: the gets do not wait for this
+ * share. */
 static void hidden(void)
 {
     double shares[BENCH_PAIRS_MAX];

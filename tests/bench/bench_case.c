@@ -102,8 +102,8 @@ struct part {
     uint16_t *to;
 };
 
-/* Vectors (scales) are one; everything else is about 0.02, in steps of 2^-13, depending only on the
- * element's index. */
+/* Vectors (scales) are one. Other elements are about 0.02, in steps of 2^-13, and depend only on
+ * the element's index. */
 static void fill(void *context, unsigned member, unsigned members)
 {
     const struct part *part = context;
@@ -156,7 +156,7 @@ static void write_model(const struct model *model, const char *folder, const cha
 static const float nf4_values[16] = {KERN_NF4_VALUES};
 static const float map_values[256] = {KERN_DYNAMIC_VALUES};
 
-/* A tensor of a file. Its bytes are random, unless it has values, or repeats one number. */
+/* A tensor of a file. Its bytes are random, unless it has values or repeats one number. */
 struct entry {
     char name[256];
     const char *type;
@@ -192,7 +192,7 @@ static void add_flat(struct shard *shard, const char *type, uint64_t count,
     snprintf(entry->shape, sizeof entry->shape, "%llu", (unsigned long long)count);
 }
 
-/* Codes whose scales are 0.04 to 0.06. */
+/* Makes codes whose scales are 0.04 to 0.06. */
 static void add_codes(struct shard *shard, const struct model_param *param,
                       const struct model_part *part)
 {
@@ -340,7 +340,7 @@ static void write_config(const char *folder, const char *source)
     free(text);
 }
 
-/* Each block is a file, so that memory is that of a piece. */
+/* Each block is a separate file, so that memory has only a piece of a block. */
 static void write_codes(const struct model *model, const char *folder, const char *source)
 {
     struct shard *shard = malloc(sizeof *shard);

@@ -190,7 +190,7 @@ static void make_checkpoint(void)
 
 /* ---- measurements, in bytes per second ---- */
 
-/* Overwrites the checkpoint's files with their own contents and makes them durable. */
+/* Overwrites the checkpoint's files with their contents and makes them durable. */
 static double write_all(void)
 {
     struct store_flow *flow = NULL;
@@ -218,7 +218,8 @@ static double verify_all(void)
     return rate;
 }
 
-/* When the engine had its memory and store, and when its states were in the store. */
+/* The time at which the engine had its memory and store, and the time at which its states were in
+ * the store. */
 static int64_t there_ns, loaded_ns;
 
 static int note(void *user, const char *phase, uint64_t done, uint64_t total)

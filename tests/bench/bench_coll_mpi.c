@@ -28,7 +28,7 @@ static double scalar_us(void)
     return times[SCALARS / 2] * 1e6;
 }
 
-/* Each process sends an equal part to each other one, and keeps its own. */
+/* Each process sends an equal part to each other process, and keeps one part. */
 static double exchange_seconds(const char *from, char *to, int rank, int world)
 {
     int counts[WORLD_MAX];

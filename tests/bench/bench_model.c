@@ -56,7 +56,7 @@ struct bench {
     const char *data[1];
     int64_t length;
     int32_t *ids;    /* [accum][batch][length] */
-    int32_t *labels; /* the same */
+    int32_t *labels; /* the labels of the same rows */
     struct model_batch *batches;
 };
 
@@ -126,7 +126,8 @@ static double peak_rss_gb(void)
     return (double)usage.ru_maxrss * 1024.0 / 1e9;
 }
 
-/* Refuses rows of different lengths, and rows that had to be cut to the model's positions. */
+/* Refuses rows of different lengths, and rows that had to be cut to the model's number of
+ * positions. */
 static int refuse_row(const struct bench *bench, const struct text_batch *row)
 {
     const unsigned long long number = row->counts.rows;
@@ -206,7 +207,7 @@ static int open_rows(struct bench *bench)
     return open_feed(bench);
 }
 
-/* Reads all weights once more, into existing memory, with a team as large as the trainer's. */
+/* Reads all weights a second time, into existing memory, with a team as large as the trainer's. */
 static int time_load(const struct bench *bench)
 {
     const enum kern_type type = bench->arguments.type;

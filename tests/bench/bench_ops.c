@@ -70,8 +70,8 @@ static double best(enum kern_op op, const void *arguments, double *foreign)
 {
     double ours = 1e9;
     *foreign = 1e9;
-    /* About 0.01 in fp32 and bf16. Data of another type in these arrays could be subnormal and so
-     * slow. */
+    /* The numbers are about 0.01 in fp32 and bf16. Data of another type in these arrays could be
+     * subnormal, which is slow. */
     memset(bench.memory, 0x3c, 8 * operand_bytes);
     for (int i = 0; i <= bench.tries; i++) {
         const double mine = run(bench.ours, op, arguments);

@@ -181,8 +181,8 @@ static const int32_t *numbers(int array, const int32_t *values, size_t count)
     return bench.arrays[array];
 }
 
-/* An embedding, its gradient and that of a bias. Both gradients read dy; the first writes the whole
- * table, the second one row. */
+/* Times an embedding, its gradient and that of a bias. Both gradients read dy; the first writes the
+ * whole table, the second one row. */
 static void sums(void)
 {
     int32_t ids[TOKENS_MAX];
@@ -269,7 +269,7 @@ static void arrays(void)
     moves("sum_ranks", KERN_SUM, &sum, 2.0 * (SUM_RANKS + 1) * (double)sum.count);
 }
 
-/* Frozen layers that are stored in 4 and 8 bits. */
+/* Frozen layers are stored in 4 and 8 bits. */
 static void expands(void)
 {
     static const struct {
@@ -292,7 +292,8 @@ static void expands(void)
     }
 }
 
-/* The factors of a DoRA adapter's rows, and their product with what a linear gives. */
+/* Times the factors of a DoRA adapter's rows, and their product with the output of a linear
+ * layer. */
 static void magnitudes(void)
 {
     enum { RANK = 16 };
@@ -372,8 +373,9 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-/* Up to 8 heads of queries, of size `dim`, for each head of keys. With `documents` per row, that many times fewer
- * pairs of tokens see each other. */
+/* Times attention with up to 8 heads of queries, of size `dim`, for each head of keys. With
+ * `documents` per row, the number of pairs of tokens that see each other is divided by this
+ * number. */
 static void attention(const char *name, const int64_t size[2], int64_t dim, int64_t documents)
 {
     int32_t starts[TOKENS_MAX];

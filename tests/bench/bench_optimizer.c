@@ -56,7 +56,7 @@ static uint16_t *array(uint64_t bytes, int byte)
     return at;
 }
 
-/* A third of the parameters are large and hold nearly all elements, as in a transformer. */
+/* A third of the parameters are large and contain nearly all elements, as in a transformer. */
 static void make_arrays(void)
 {
     const unsigned large = (setting.parameters + 2) / 3;
@@ -158,7 +158,7 @@ static double median_step(enum order order, double forward_s, double backward_s)
     return bench_median(seconds, setting.rounds);
 }
 
-/* A step in memory in turns with one of cpu_adam alone. */
+/* Times a step in memory in turns with a step of cpu_adam alone. */
 static void in_memory(void)
 {
     static const struct bench_format format = {"split_bf16", CORE_UPDATE_ADAMW,
@@ -195,8 +195,8 @@ static void in_memory(void)
     printf("memory_submit %.2f us\n", (double)submit_ns / (double)submits / 1e3);
 }
 
-/* Steps with states on the drive: gradients all at once, then under a backward pass that takes as long as
- * that, in each order. */
+/* Times steps with states on the drive: first with all gradients at once, then during a backward
+ * pass of the same length, in each order. */
 static void on_drive(void)
 {
     create(TIDE_STORE);

@@ -1,4 +1,5 @@
-/* bench_peer.h: a peer in a process of its own, which answers each line with lines. One at a time. */
+/* bench_peer.h: a peer is a program in a separate process that answers each line with lines. There
+ * is one peer at a time. */
 #ifndef TESTS_BENCH_BENCH_PEER_H
 #define TESTS_BENCH_BENCH_PEER_H
 
@@ -9,8 +10,9 @@
  * fails. */
 void bench_peer_start(const char *python, const char *script, const char *const words[3]);
 
-/* Sends a question and reads up to the line that starts with `key`; the rest of that line is stored
- * in `answer`. Prints lines that start with "note ". Ends the program if the peer has ended. */
+/* Sends a question and reads up to the line that starts with `key`; stores the remainder of that
+ * line in `answer`. Prints lines that start with "note ". Ends the program if the peer has
+ * ended. */
 void bench_peer_ask(const char *question, const char *key, char *answer, size_t size);
 
 void bench_peer_end(void);

@@ -91,14 +91,14 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
     }
 }
 
-/* Work and bytes of one part of a step. */
+/* The work and the bytes of one part of a step. */
 struct load {
     double cores;
     double drive;
 };
 
-/* Returns the time of the processor or of the drive, whichever is longer; if updates are deferred,
- * of each half: forward with the updates, and backward. */
+/* Returns the time of the processor or of the drive, whichever is longer. If updates are deferred,
+ * adds these times of both halves: forward with the updates, and backward. */
 static double bound_seconds(const struct plan_input *input, const struct plan_tape *tape,
                             bool deferred)
 {

@@ -80,7 +80,7 @@ static double seconds(const struct card_bench_step *steps, int length, int count
     return (double)(core_clock_now_ns() - start) * 1e-9;
 }
 
-/* Best of batches of about 20 ms. */
+/* Returns the time of the best of several batches of about 20 ms. */
 double card_bench_best(const struct card_bench_step *steps, int length)
 {
     launch(steps, length, 2); /* chooses algorithms and warms up */
@@ -122,7 +122,8 @@ static void copy(enum dev_copy_direction direction, void *to, const void *from, 
     must(core_fence_wait(fence, 60000000000));
 }
 
-/* Nearly normal, with a deviation of 0.5: the sum of four uniform numbers. */
+/* Returns a nearly normal number with a deviation of 0.5, which is the sum of four uniform
+ * numbers. */
 static float normal(uint64_t position)
 {
     const struct core_rng_words random = core_rng_philox(1, 0, position);
@@ -133,8 +134,8 @@ static float normal(uint64_t position)
     return sum * 0.866f;
 }
 
-/* Normal numbers in bf16 with a deviation of 0.5, as in torch_ops.py: a card lowers its clock the
- * more bits change. The last array is zeros. */
+/* Fills arrays with normal numbers in bf16 with a deviation of 0.5, as torch_ops.py does: the more
+ * bits change, the more a card lowers its clock. The last array is all zeros. */
 static void fill(void)
 {
     const size_t bytes = bench.shape->array_bytes;

@@ -52,7 +52,7 @@ void card_bench_zero(int array); /* fills an array with zeros */
 /* Copies values to the beginning of an array. */
 void card_bench_fill(int array, const void *values, size_t bytes);
 bool card_bench_wanted(const char *name);
-/* Best seconds of all steps, one after another, from start to end. */
+/* Returns the best seconds of all steps, one after another, from start to end. */
 double card_bench_best(const struct card_bench_step *steps, int length);
 
 #endif

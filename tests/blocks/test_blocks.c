@@ -1,5 +1,5 @@
-/* test_blocks.c: a list of blocks has the runs, gaps and tensors that were added; names that a
- * checkpoint could not hold are refused; a long list is made without a quadratic step. */
+/* test_blocks.c: a list of blocks has the runs, gaps and tensors that were added. Names that a
+ * checkpoint could not store are refused. A long list is made without a quadratic step. */
 #include "offload/blocks/blocks.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static void check_run(const struct block *block, size_t index, struct block_run 
     check_uint(block->runs[index].group, ==, expected.group);
 }
 
-/* Packed arrays begin where the one before them ends; the end of the block is padded. */
+/* A packed array begins where the previous array ends; the end of the block is padded. */
 static void packed_arrays(void)
 {
     struct blocks *blocks = NULL;
@@ -47,8 +47,8 @@ static void packed_arrays(void)
     blocks_destroy(blocks);
 }
 
-/* Arrays of one group become one run; padding belongs to the run before it. Spans are the elements of the
- * arrays of trained blocks alone. */
+/* Arrays of one group become one run; padding belongs to the preceding run. Spans are the elements
+ * of the arrays of trained blocks alone. */
 static void runs_and_gaps(void)
 {
     struct blocks *blocks = NULL;
@@ -104,7 +104,7 @@ static void runs_and_gaps(void)
     blocks_destroy(NULL);
 }
 
-/* Tensors are listed under their block, and their names are copies that stay. */
+/* Tensors are listed under their block, and their names are copies that the list keeps. */
 static void tensors(void)
 {
     struct blocks *blocks = NULL;
@@ -165,7 +165,7 @@ static void refused(void)
     blocks_destroy(blocks);
 }
 
-/* As many blocks as a list may have; a quadratic step would take hours. */
+/* The list has the greatest possible number of blocks; a quadratic step would take hours. */
 static void many(void)
 {
     struct blocks *blocks = NULL;

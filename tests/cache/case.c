@@ -49,7 +49,7 @@ static uint64_t word_at(uint64_t seed, uint64_t index)
     return mixed ^ mixed >> 29;
 }
 
-/* Not for ThreadSanitizer, where it would take minutes. */
+/* Excluded from ThreadSanitizer, under which it would take minutes. */
 __attribute__((no_sanitize("thread"))) void case_fill(unsigned char *memory, uint64_t bytes,
                                                       unsigned block, uint64_t version)
 {

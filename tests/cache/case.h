@@ -20,24 +20,24 @@ struct cache_case {
 /* Fails the case on an error. The disk of a store in memory is freed when the program ends. */
 struct cache *case_open(const struct cache_case *given);
 
-/* 4 KiB-aligned memory that is freed when the program ends. */
+/* Returns memory at a multiple of 4 KiB that is freed when the program ends. */
 unsigned char *case_memory(uint64_t bytes);
 
-/* The bytes of a version of a block, from `memory` on. */
+/* Writes the bytes of a version of a block to `memory`. */
 void case_fill(unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 /* Returns whether memory has these bytes. */
 bool case_has(const unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 
-/* "block 7"; one of a few static texts. */
+/* Returns "block 7" in one of a few static texts. */
 const char *case_name(unsigned block);
 
-/* The synchronous forms. */
+/* Synchronous forms of the functions of the cache. */
 int case_put(struct cache *cache, unsigned block, const void *from, uint64_t bytes, bool through);
 int case_get(struct cache *cache, unsigned block, void *to, uint64_t bytes,
              struct cache_result *out);
 int case_drop(struct cache *cache, unsigned block);
 
-/* Numbers below `limit` from a seed that the case keeps. */
+/* Returns a number below `limit` from a seed that the case keeps. */
 uint64_t case_random(uint64_t *seed, uint64_t limit);
 
 #endif

@@ -1,5 +1,6 @@
-/* test_device.c: copies of blocks on a device whose memory the test can read, the CPU or the emulated card. They have
- * the bytes of their blocks, stay within the budget, and are dropped when the bytes change. */
+/* test_device.c: copies of blocks on a device whose memory the test can read, which is the CPU or
+ * the emulated card. Copies have the bytes of their blocks, stay within the budget, and are dropped
+ * when the bytes change. */
 #include <errno.h>
 
 #include "aio/backend.h"
@@ -62,7 +63,8 @@ static bool is_on_device(struct cache *cache, unsigned block)
     return look.on_device;
 }
 
-/* Random gets on both sides, puts and drops: the bytes are those of the last put, and pinned copies stay. */
+/* Random gets on both sides, puts and drops are made: the bytes are those of the last put, and
+ * pinned copies stay. */
 static void copies_follow_their_blocks(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -89,7 +91,7 @@ static void copies_follow_their_blocks(void)
             check_int(puts ? put_from_device(cache, block, result.data, BYTES) : 0, ==, 0);
             check_int(cache_release(cache, case_name(block), !puts), ==, 0);
             check_true(is_on_device(cache, block));
-        } else if (kind == 11) { /* from the copy of another block, whose own bytes stay */
+        } else if (kind == 11) { /* from the copy of another block, whose bytes do not change */
             const unsigned other = (block + 1) % BLOCKS;
             if (versions[other] > 0) {
                 check_int(get_on_device(cache, other, &result), ==, 0);
@@ -128,7 +130,7 @@ static void copies_follow_their_blocks(void)
     aio_mem_destroy(disk);
 }
 
-/* Pinned copies fill the device; an operation that is refused says why. */
+/* Pinned copies fill the device. A refused operation gives the reason. */
 static void refusals(void)
 {
     unsigned char *memory = case_memory(BYTES);

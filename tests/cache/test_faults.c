@@ -1,5 +1,5 @@
-/* test_faults.c: if a drive fails, only operations that need it fail, with the name of their block; blocks in
- * memory or on other parts of the drive are not affected. */
+/* test_faults.c: if a drive fails, only operations that need it fail, with a message that names
+ * their block. Blocks in memory or on other parts of the drive are not affected. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -65,7 +65,8 @@ static struct tally life(struct aio_fault *fault)
     return tally;
 }
 
-/* The n-th transfer fails, for n = 1, 2, 3 ... until a run is clean: at most one operation fails. */
+/* The n-th transfer fails, for n = 1, 2, 3 ... until no operation fails. At most one operation
+ * fails in each run. */
 static void each_transfer_fails_once(void)
 {
     struct aio_fault clean = {.rules_count = 0};
@@ -84,7 +85,8 @@ static void each_transfer_fails_once(void)
     check_uint(failed, >=, 1);
 }
 
-/* Several transfers are in flight when one of them fails: only its own operation does. */
+/* Several transfers are in flight when one of them fails: only the operation of this transfer
+ * fails. */
 static void others_in_flight_succeed(void)
 {
     enum { WRONG = 5 };
@@ -97,7 +99,7 @@ static void others_in_flight_succeed(void)
         case_fill(memory, BYTES, i, 1);
         check_int(case_put(cache, i, memory, BYTES, true), ==, 0);
     }
-    /* Extents follow each other: the drive returns wrong bytes for one of them. */
+    /* Extents are adjacent. The drive returns wrong bytes for one extent. */
     fault.rules[0] = (struct aio_fault_rule){.kind = AIO_FAULT_CORRUPT,
                                              .count = AIO_FAULT_FOREVER,
                                              .offset_from = WRONG * BYTES,
@@ -129,8 +131,8 @@ static void others_in_flight_succeed(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A get that is begun after many background ones goes before them: the drive does one transfer at a time and dies
- * after the third one. */
+/* A get that begins after many background gets is served before them: the drive does one transfer
+ * at a time and fails after the third transfer. */
 static void background_gets_wait(void)
 {
     unsigned char *memory = case_memory(BLOCKS * BYTES);
@@ -162,7 +164,8 @@ static void background_gets_wait(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A dead drive: blocks in memory are read, those in the store fail by name, dirty ones stay. */
+/* The drive is dead: blocks in memory are read, reads of blocks in the store fail with the block's
+ * name, and dirty blocks stay. */
 static void dead_drive(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -199,7 +202,7 @@ static void dead_drive(void)
     check_int(case_get(cache, 5, memory, BYTES, NULL), ==, 0);
     check_true(case_has(memory, BYTES, 5, 2));
     test_listen_end();
-    fault.rules_count = 0; /* the drive recovers: what was dirty can be written again */
+    fault.rules_count = 0; /* the drive recovers: dirty blocks can be written again */
     (void)case_put(cache, 10, memory + 1, BYTES - 1, false);
     check_int(case_put(cache, 10, memory + 1, BYTES - 1, false), ==, 0);
     check_int(case_get(cache, 2, memory, BYTES, NULL), ==, 0);

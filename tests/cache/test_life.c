@@ -1,5 +1,5 @@
-/* test_life.c: a short life of a cache succeeds or fails cleanly, whichever request for memory or for a thread
- * fails. */
+/* test_life.c: a short life of a cache succeeds, or fails with an error and frees everything,
+ * whichever request for memory or for a thread fails. */
 #include <errno.h>
 
 #include "aio/backend.h"
@@ -42,7 +42,7 @@ static void every_request_fails_once(void)
 {
     memory = case_memory(BYTES);
     check_int(aio_mem_create(4 * MIB, &disk), ==, 0);
-    check_int(life(), ==, 0); /* fills caches that stay */
+    check_int(life(), ==, 0); /* fills caches that remain */
     test_note("%u requests", test_fail_every(life, TEST_STRIDE(3)));
     aio_mem_destroy(disk);
 }

@@ -1,5 +1,5 @@
-/* test_model.c: sequences of operations have the results of a plain table in memory, wherever blocks are and
- * whenever I/O ends, and the budget is never exceeded. */
+/* test_model.c: sequences of operations have the results of a plain table in memory, wherever
+ * blocks are and whenever I/O ends, and the budget is never exceeded. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct model {
     uint64_t version;
 };
 
-/* An operation that was begun, and its own memory. */
+/* An operation that has begun, with its memory. */
 struct flight {
     bool open, gets;
     uint64_t token;
@@ -108,7 +108,7 @@ static void get(struct world *world, unsigned block)
        "get");
 }
 
-/* Pins a block or ends the pin, perhaps with new bytes. */
+/* Pins a block or ends the pin, and sometimes changes the bytes. */
 static void pin(struct world *world, unsigned block)
 {
     if (world->pinned.data != NULL) {
@@ -116,7 +116,7 @@ static void pin(struct world *world, unsigned block)
         const bool changes = case_random(&world->seed, 2) != 0;
         check_true(case_has(world->pinned.data, model->bytes, world->pinned_block, model->version));
         if (changes) {
-            /* Operations that read the slot would see half of it. */
+            /* Ends operations that would read the slot while it is half written. */
             for (unsigned i = 0; i < FLIGHTS; i++) {
                 land(world, &world->flights[i]);
             }
@@ -195,7 +195,8 @@ static void run(uint64_t seed, const struct cache_case *given, unsigned operatio
     check_int(cache_destroy(world.cache), ==, 0);
 }
 
-/* Sequences of operations, most of them begun and waited for later, with little memory. */
+/* Runs sequences of operations with little memory; most operations are begun, and waited for
+ * later. */
 static void sequences(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(16, 4); i++) {
@@ -205,7 +206,7 @@ static void sequences(void)
     }
 }
 
-/* The same if completions come late and in another order, and transfers are short. */
+/* Completions come late and in another order, and transfers are short; the results are the same. */
 static void sequences_on_a_slow_drive(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(10, 2); i++) {
@@ -220,7 +221,7 @@ static void sequences_on_a_slow_drive(void)
     }
 }
 
-/* The same in a directory of a drive. */
+/* The store is in a directory of a drive; the results are the same. */
 static void sequences_in_a_directory(void)
 {
     run(200,
@@ -229,7 +230,7 @@ static void sequences_in_a_directory(void)
         TEST_COUNT(3000, 700));
 }
 
-/* Without a store everything has to fit into memory. */
+/* Without a store all blocks must fit into memory. */
 static void memory_alone(void)
 {
     unsigned char *memory = case_memory(MIB);
@@ -246,7 +247,7 @@ static void memory_alone(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A full store: the call that needs memory fails with the numbers, and no block is lost. */
+/* If the store is full, the call that needs memory fails with the numbers, and no block is lost. */
 static void full(void)
 {
     enum { BYTES = 256 << 10, ALL = (4 + 2) * MIB / BYTES };
@@ -357,7 +358,7 @@ static void tokens(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Resident memory of this process. */
+/* Returns the resident memory of the process. */
 static uint64_t resident_bytes(void)
 {
     char text[8192];
@@ -367,7 +368,7 @@ static uint64_t resident_bytes(void)
     return bytes;
 }
 
-/* 30,000 names in 32 MiB of memory: together they take at most 16 MiB more. */
+/* 30,000 names in 32 MiB of memory take at most 16 MiB more. */
 static void many_names(void)
 {
     enum { NAMES = 30000, BYTES = 4096, BUDGET = 32 * MIB, AHEAD = 64 };

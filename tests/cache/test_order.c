@@ -1,5 +1,6 @@
-/* test_order.c: the order of uses is recorded, read ahead in the next iteration, decides what is evicted, and is
- * recorded again when it changes. Counts of reads are compared, never times. */
+/* test_order.c: the order of uses is recorded. In the next iteration it determines which blocks are
+ * read ahead and which are evicted. When it changes, it is recorded again. The test compares
+ * numbers of reads, never times. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ static struct cache *open_with_blocks(uint64_t slots, unsigned char *memory)
     return cache;
 }
 
-/* Gets a block in a slot, as a computation does. */
+/* Gets a block in a slot, like a computation. */
 static void use(struct cache *cache, unsigned block)
 {
     struct cache_result result;
@@ -43,7 +44,7 @@ static bool is_in_memory(struct cache *cache, unsigned block)
     return look.in_memory;
 }
 
-/* Waits for what is read ahead. */
+/* Waits until a block that is read ahead is in memory. */
 static void await(struct cache *cache, unsigned block)
 {
     while (!is_in_memory(cache, block)) {
@@ -51,7 +52,7 @@ static void await(struct cache *cache, unsigned block)
     }
 }
 
-/* Until an order is known, the block that was not used for the longest time is evicted. */
+/* Until an order is known, the least recently used block is evicted. */
 static void least_recently_used(void)
 {
     struct cache *cache = open_with_blocks(3, case_memory(BYTES));
@@ -65,7 +66,7 @@ static void least_recently_used(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A known order is read ahead, and with it no get has to wait for a read that nobody began. */
+/* A known order is read ahead, so that no get waits for a read that was not begun earlier. */
 static void reads_ahead(void)
 {
     struct cache *cache = open_with_blocks(4, case_memory(BYTES));
@@ -88,8 +89,8 @@ static void reads_ahead(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Forward and backward: the blocks used last are used first in the other direction and stay in memory; no
- * unnecessary reads. */
+/* The passes go forward and backward. Blocks that are used last in one direction are used first in
+ * the other and stay in memory. There are no unnecessary reads. */
 static void evicts_the_farthest_use(void)
 {
     enum { SLOTS = 4 };
@@ -104,13 +105,14 @@ static void evicts_the_farthest_use(void)
             use(cache, block);
         }
     }
-    /* A pass over the blocks finds at least those in memory that the pass before it used last. */
+    /* A pass over the blocks finds at least those in memory that the previous pass used last. */
     check_uint(stats_of(cache).read_bytes, <=, (8 * (BLOCKS - SLOTS + 1) + SLOTS) * BYTES);
     check_uint(stats_of(cache).order_changes, ==, 0);
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A changed order gives one message and one count per iteration, and is expected from the next one on. */
+/* A changed order gives one message and one count per iteration, and is expected from the next
+ * iteration on. */
 static void a_change_is_reported(void)
 {
     test_listen(CORE_LOG_INFO);
@@ -127,7 +129,7 @@ static void a_change_is_reported(void)
         ==, 1);
     check_int(cache_iteration(cache), ==, 0);
     use(cache, 0);
-    check_int(cache_iteration(cache), ==, 0); /* ended early */
+    check_int(cache_iteration(cache), ==, 0); /* the iteration ended early */
     check_uint(stats_of(cache).order_changes, ==, 2);
     check_uint(test_heard_lines("use 2 was block 3 and is the iteration's end now"), ==, 1);
     use(cache, 0);
@@ -138,7 +140,8 @@ static void a_change_is_reported(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Blocks that are made, read and dropped in each iteration: the names stay known, the bytes do not. */
+/* Blocks are made, read and dropped in each iteration. The cache keeps their names, but not their
+ * bytes. */
 static void blocks_of_one_iteration(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -163,7 +166,7 @@ static void blocks_of_one_iteration(void)
     check_uint(stats.order_changes, ==, 0);
     check_uint(stats.store_used_bytes, ==, 0);
     check_uint(stats.host_used_bytes, ==, 0);
-    /* With the order known, the blocks that are read first are the ones that stayed in memory. */
+    /* If the order is known, the first blocks of an iteration are those that stayed in memory. */
     check_uint(stats.written_bytes, <=, 6 * (BLOCKS - 2) * BYTES);
     check_int(cache_destroy(cache), ==, 0);
 }

@@ -1,5 +1,5 @@
-/* test_threads.c: several threads use one cache: tokens are waited for and polled by others than those that began
- * the operations, and blocks that belong to one thread each keep their bytes. */
+/* test_threads.c: several threads use one cache. Threads wait for and poll tokens of operations
+ * that other threads began, and blocks that belong to one thread keep their bytes. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void run_workers(struct cache *cache, void *(*run)(void *))
     }
 }
 
-/* Puts, reads in both ways, pins, changes and drops blocks of its own. */
+/* Puts blocks of this thread, reads them in both ways, pins, changes and drops them. */
 static void *work(void *argument)
 {
     struct worker *worker = argument;
@@ -92,7 +92,7 @@ static void threads_with_blocks_of_their_own(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Many calls of others pass while a thread that waits for its own one does not run. */
+/* Many calls of other threads pass while a thread that waits for its token does not run. */
 static void *get_often(void *argument)
 {
     struct worker *worker = argument;
@@ -114,7 +114,7 @@ static void calls_of_others_pass(void)
 enum { SHARED = 200 };
 static uint64_t shared[SHARED];
 
-/* Waits for operations that the main thread began; every third one by polling. */
+/* Waits for operations that the main thread began; polls every third operation. */
 static void *await_all(void *argument)
 {
     struct worker *worker = argument;

@@ -1,4 +1,4 @@
-/* rig.h: shared by the tests of configurations. */
+/* rig.h: functions that the tests of configurations share. */
 #ifndef TESTS_CFG_RIG_H
 #define TESTS_CFG_RIG_H
 
@@ -15,8 +15,8 @@ bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const ch
  * `cfg`. */
 const char *rig_value(const struct core_cfg *cfg, const char *key);
 
-/* Checks that `text` has a note of this kind about `key` on line `line` (0: any) whose reason
- * contains `why`. */
+/* Checks that `text` has a note of this kind about `key` on line `line` (0: any line), with a
+ * reason that contains `why`. */
 void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
                 const char *why);
 

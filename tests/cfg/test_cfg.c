@@ -1,5 +1,5 @@
 /* Proves the meaning of keys in combination: the rule of the batch size, "auto", older forms,
- * precision, offload, types; and that each kind of bad file has its own error. */
+ * precision, offload and types. Proves also that each kind of bad file has a different error. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static const char *const auto_text =
     "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\","
     "\"sub_group_size\": \"auto\"}}";
 
-/* "auto" takes the values of the Hugging Face trainer if the caller gives none ... */
+/* "auto" takes the values of the Hugging Face trainer if the caller gives no values ... */
 static void auto_alone(void)
 {
     struct core_cfg *cfg = rig_accept(auto_text);
@@ -94,7 +94,7 @@ static void auto_alone(void)
     check_double(cfg->scheduler.warmup_max_lr, ==, 5e-5);
     check_int(cfg->scheduler.warmup_num_steps, ==, 0);
     check_true(cfg->scheduler.total_num_steps == CORE_CFG_NONE);
-    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* except precision: tide's own */
+    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* except precision: tide's default */
     check_int(cfg->zero.reduce_bucket_size, ==, 500000000);
     check_double(strtod(rig_value(cfg, "zero_optimization.sub_group_size"), NULL), ==, 1000000000);
     struct core_cfg_note note;
@@ -103,7 +103,7 @@ static void auto_alone(void)
     core_cfg_destroy(cfg);
 }
 
-/* ... and the caller's values if it gives them, including the hidden size. */
+/* ... and the caller's values if the caller gives some, including the hidden size. */
 static void auto_asked(void)
 {
     struct core_cfg_options options;
@@ -199,8 +199,8 @@ static void older_forms(void)
     core_cfg_destroy(cfg);
 }
 
-/* Unknown keys: a warning at the top level, a refusal in a section that DeepSpeed checks, each with
- * the key that was probably meant. */
+/* Unknown keys cause a warning at the top level, and a refusal in a section that DeepSpeed checks.
+ * Both name the key that was probably meant. */
 static void unknown_keys(void)
 {
     rig_expect("{" BATCH ",\n\"gradient_cliping\": 1}", WARNING, "gradient_cliping", 2,
@@ -238,7 +238,7 @@ static void unknown_keys(void)
     rig_expect(text, REFUSED, "(the file)", 1, "200 keys are unknown or wrong");
 }
 
-/* Precision: one of two; and the scaler of fp16. */
+/* Tests precision (at most one kind) and the scaler of fp16. */
 static void precision(void)
 {
     rig_expect("{" BATCH ", \"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
@@ -258,7 +258,7 @@ static void precision(void)
     rig_expect("{" BATCH ", \"amp\": {\"enabled\": true}}", REFUSED, "amp", 1, "ZeRO");
 }
 
-/* Offload: a path if the target is the store; a ratio only in stage 3. */
+/* Tests offload: a path if the target is the store; a ratio only in stage 3. */
 static void offload(void)
 {
     static const char text[] = "{" BATCH ", \"zero_optimization\": {\"stage\": 3, "
@@ -284,7 +284,7 @@ static void offload(void)
     rig_expect("{" BATCH ", \"vocabulary_size\": 50257}", WARNING, "vocabulary_size", 1, "8");
 }
 
-/* Types of optimizers and schedules: each has its own parameters, and some are required. */
+/* Each type of optimizer and schedule has certain parameters, and some are required. */
 static void types(void)
 {
     struct core_cfg *cfg = rig_accept(
@@ -338,8 +338,8 @@ static void types(void)
     core_cfg_destroy(cfg);
 }
 
-/* If a type is refused, only that is reported, and its parameters are not checked. Each of these
- * files, taken from practice, has exactly one refusal. */
+/* If a type is refused, only this refusal is reported, and the type's parameters are not checked.
+ * Each of these files, taken from practice, has exactly one refusal. */
 static void refused_types(void)
 {
     static const struct {
@@ -422,7 +422,7 @@ static int unreadable(void *argument)
     return code == -EACCES && strstr(core_err_message(), "Permission denied") != NULL ? 3 : 4;
 }
 
-/* Each kind of bad file has its own error, with name and line. */
+/* Each kind of bad file has a different error, with name and line. */
 static void bad_files(void)
 {
     expect_load(test_directory(), -EISDIR, "is a directory");

@@ -1,5 +1,5 @@
-/* Proves every key: keys.tsv and deepspeed_defaults.json, which do not depend on our table, say
- * what each key accepts, its default, a wrong type and values out of range. */
+/* Proves every key against keys.tsv and deepspeed_defaults.json, which do not depend on our table.
+ * They list the values that each key accepts, its default, a wrong type and values out of range. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static void build(const char *path, const char *with, const char *value, char *o
     snprintf(out + used, bytes - used, "%s}", close);
 }
 
-/* The reason why exactly this key is refused; "" if it is not. */
+/* Returns the reason why exactly this key is refused; "" if it is accepted. */
 static void refusal(const char *text, const char *key, char *why, size_t bytes, size_t *line)
 {
     struct core_cfg *cfg = rig_parse(text, NULL);
@@ -120,8 +120,8 @@ static void visit_values(char *const *row)
     expect(row, RANGE);
 }
 
-/* Every key accepts valid values and refuses wrong types and values out of range, with its line and
- * what is allowed. */
+/* Every key accepts valid values. It refuses wrong types and values out of range, and the refusal
+ * has the line and the allowed values. */
 static void values(void)
 {
     check_uint(each_row(visit_values), >, 200);
@@ -228,13 +228,13 @@ static void all_rows(void)
     }
 }
 
-/* Defaults of ours that deliberately differ from those of the DeepSpeed that made the fixture, and
- * why. */
+/* Our defaults that deliberately differ from those of the DeepSpeed that made the fixture, with the
+ * reason. */
 static bool differs_knowingly(const char *path)
 {
     static const char *const known[] = {
         "scheduler.params.warmup_min_ratio", /* 0.0 in both; kept only for the signature's name */
-        "tensor_parallel.dtype",             /* a torch.dtype there */
+        "tensor_parallel.dtype",             /* DeepSpeed's value is a torch.dtype */
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i], path) == 0) {
@@ -244,7 +244,7 @@ static bool differs_knowingly(const char *path)
     return false;
 }
 
-/* Every default that DeepSpeed itself printed is ours, too. */
+/* Every default that DeepSpeed printed is also ours. */
 static void deepspeed_defaults(void)
 {
     struct core_json *doc = NULL;
@@ -259,7 +259,7 @@ static void deepspeed_defaults(void)
             continue;
         }
         if (row == NULL) {
-            /* The fixture has an alias where the table has the newer name. */
+            /* The fixture has an older name where the table has the newer name. */
             if (strstr(member.key, "gather_fp16") == NULL &&
                 strstr(member.key, "kernel_inject") == NULL &&
                 strcmp(member.key, "tensor_parallel.tp") != 0) {
@@ -279,7 +279,7 @@ static void deepspeed_defaults(void)
     check_uint(compared, >, 150);
 }
 
-/* The committed document equals what the table prints. */
+/* The committed document equals the printed table. */
 static void document(void)
 {
     char *committed = NULL;

@@ -1,5 +1,5 @@
-/* Proves sizes, suggestions and quoting: what people write, what they probably meant, what they may
- * paste. */
+/* Proves sizes, suggestions and quoting: accepted notations, the suggested words, and texts that
+ * can be pasted into a shell. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -81,7 +81,8 @@ static void guesses(void)
     check_int(core_suggest_distance(longest, "x"), ==, 62);
 }
 
-/* A quoted text is one word of a shell with the same content; one that is too long is not cut. */
+/* A quoted text is one word of a shell with the same content; a text that is too long is not
+ * cut. */
 static void quotes(void)
 {
     char out[CORE_QUOTE_BYTES];

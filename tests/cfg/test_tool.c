@@ -31,8 +31,8 @@ static void redirect(int to, const char *path, int flags)
     close(fd);
 }
 
-/* Runs `tide` with the words of `arguments` (no quoting), standard input from `input` and output to
- * `output` (NULL: kept). Returns the exit code. */
+/* Runs `tide` with the words of `arguments` (no quoting). Standard input comes from `input`, and
+ * output goes to `output` (NULL: it is kept). Returns the exit code. */
 static int run_to(const char *arguments, const char *input, const char *output)
 {
     char words[1024];
@@ -139,8 +139,8 @@ static void usage(void)
     check_int(run_to("config -q -", "/dev/null", NULL), ==, 2);
 }
 
-/* A valid configuration exits with 0; an invalid one with 2, and with file, line, key and what is
- * allowed. */
+/* A valid configuration exits with 0. An invalid one exits with 2, and the message has file, line,
+ * key and the allowed values. */
 static void codes(void)
 {
     check_int(run_config("{\"train_batch_size\": 8}", ""), ==, 0);

@@ -1,4 +1,4 @@
-/* contract.c: what ranks do and what has to come of it, whatever connects them. */
+/* contract.c: what ranks do and which results are right, for every back end. */
 #include "tests/coll/contract.h"
 
 #include <errno.h>
@@ -202,7 +202,7 @@ static void free_numbers(struct numbers *numbers)
     free(numbers->codes);
 }
 
-/* Adds the numbers of one rank's group, or sets them. */
+/* Adds the numbers of one rank's group to the sum, or sets the sum to them. */
 static void add_group(const struct numbers *numbers, uint64_t group, bool set, float *sums)
 {
     float next[COLL_CODES];

@@ -4,19 +4,20 @@
 
 #include "tests/coll/ranks.h"
 
-/* All five collectives one after another, with separate arrays and in place; the delayed rank is
- * late for each. */
+/* Runs all five collectives one after another, with separate arrays and in place. The delayed rank
+ * arrives late at each of them. */
 int contract_all(struct rank *rank);
 /* Checks the results of one rank: sums are those in rank order, to the bit. */
 void contract_check(const struct rank *rank);
 void contract_check_traffic(const struct rank *rank);
 
-/* One reduce-scatter of `count` numbers of `type` as codes. Compares this rank's part with the sum in rank order of what the
- * codes of all ranks stand for, and the bytes received with those of the codes. `borders` are of numbers. */
+/* Runs one reduce-scatter of `count` numbers of `type` as codes. Compares this rank's part with the
+ * sum, in rank order, of the decoded numbers of all ranks, and the bytes received with those of the
+ * codes. `borders` are positions of numbers. */
 int contract_codes(struct rank *rank);
 
-/* A gather of each group of `within` ranks, separate and in place, and a sum of all after it: each group has its own array, and
- * receives nothing else. */
+/* Gathers within each group of `within` ranks, separate and in place, and then sums over all ranks.
+ * Each group has a different array, and receives nothing else. */
 int contract_within(struct rank *rank);
 
 /* A reduce-scatter and an all-reduce, separate and in place, whose groups of `within` ranks add first. Each element of this
@@ -30,7 +31,8 @@ void contract_check_group_traffic(const struct rank *rank, bool hosts);
  * differ from the sum in the order of ranks. */
 int contract_near(struct rank *rank);
 
-/* Many commands in flight on every rank; each needs the result of the one before: 2 to the 40th for two. */
+/* Submits many commands on every rank; each needs the result of the previous one. With two ranks
+ * the result is 2 to the 40th. */
 int contract_pipelined(struct rank *rank);
 
 #endif

@@ -1,4 +1,4 @@
-/* ranks.h: a world of threads: each rank runs a body with its coll; the case's thread checks the
+/* ranks.h: a world of threads. Each rank runs a body with its coll; the case's thread checks the
  * results. */
 #ifndef TESTS_COLL_RANKS_H
 #define TESTS_COLL_RANKS_H
@@ -29,7 +29,8 @@ struct rank {
     char message[512];
     uint32_t (*results)[COUNT_MAX]; /* [5] */
     uint32_t *from;                 /* [COUNT_MAX] */
-    uint32_t own[6][COUNT_MAX]; /* where these two are, unless run->arrange puts them elsewhere */
+    /* the places of `from` and `to`, unless run->arrange chooses others */
+    uint32_t own[6][COUNT_MAX];
     struct traffic traffic;
 };
 
@@ -50,7 +51,7 @@ struct run {
 void pause_ms(long ms);
 /* Runs the body on each rank's thread; the caller frees run->ranks. */
 void run_ranks(struct run *run);
-/* Submits and waits, for at most LONG_NS. */
+/* Submits a command and waits for it, for at most LONG_NS. */
 int submit_wait(struct coll *coll, const struct coll_command *command);
 
 #endif

@@ -1,4 +1,5 @@
-/* test_codes.c: codes of 4 bits: how far numbers are from what their codes stand for, and numbers that have none. */
+/* test_codes.c: codes of 4 bits: the distance between numbers and their decoded codes, and numbers
+ * that have no code. */
 #include <float.h>
 #include <stdlib.h>
 
@@ -27,7 +28,7 @@ static float scale_of(const unsigned char *group)
     return scale;
 }
 
-/* A decoded number differs from the original by half of a step at most, and the largest one of a
+/* A decoded number differs from the original by at most half a step, and the largest number of a
  * group only by a rounding. Zeros are exact, also those that fill the last group. Nothing is
  * written after the last group. */
 static void bounds(void)
@@ -71,7 +72,8 @@ static void bounds(void)
     }
 }
 
-/* The bytes of a group: the scale, then the numbers i and i + 128 in one byte; halves go to even codes. */
+/* A group consists of the scale and of bytes with the numbers i and i + 128; ties go to even
+ * codes. */
 static void bytes(void)
 {
     float numbers[COLL_CODES] = {7, 0.5F, 1.5F, 2.5F, -0.5F, -1.5F, -6.6F};
@@ -86,8 +88,8 @@ static void bytes(void)
     check_uint(group[GROUP_BYTES - 1], ==, 0x88);
 }
 
-/* Groups with a number that is not finite are NaN as a whole, so that overflow is found; those of tiny numbers are zero.
- * Neither changes its neighbours. */
+/* A group with a number that is not finite becomes NaN as a whole, so that overflow is detected. A
+ * group of tiny numbers becomes zero. Neither kind changes the neighbouring groups. */
 static void extremes(void)
 {
     static const struct {

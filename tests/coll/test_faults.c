@@ -38,8 +38,8 @@ static int hangs(struct rank *rank)
     return rc;
 }
 
-/* If a rank hangs, all ranks report it by name and with the collective, also the rank itself when
- * it continues; the waiting ranks return before that. */
+/* If a rank hangs, all ranks report its number and the collective. The hanging rank reports them,
+ * too, when it continues; the waiting ranks return earlier. */
 static void hanging_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS, .body = hangs};
@@ -76,9 +76,9 @@ static int stops(struct rank *rank)
 {
     int rc = barrier(rank->coll);
     if (rc == 0 && rank->index == 1) {
-        pause_ms(200); /* by then the others wait */
+        pause_ms(200); /* by then the other ranks wait */
         raise(SIGSTOP);
-        pause_ms(300); /* after the stop the others check their limit */
+        pause_ms(300); /* after the stop the other ranks check their limit */
     }
     return rc != 0 ? rc : barrier(rank->coll);
 }
@@ -117,7 +117,7 @@ static int leaves(struct rank *rank)
                                                                 .count = 64});
 }
 
-/* A rank that dies (closes while others continue) is reported at once: the limit is longer than the
+/* A rank that dies (closes while others continue) is reported at once; the limit is longer than the
  * others would wait. */
 static void dead_rank(void)
 {
@@ -188,7 +188,7 @@ static int differs(struct rank *rank)
     return submit_wait(rank->coll, &command);
 }
 
-/* If ranks submit different commands, all are told at once which rank differs and how. */
+/* If ranks submit different commands, all ranks are told at once which rank differs and how. */
 static void mismatched(void)
 {
     for (unsigned i = 0; i < sizeof mismatches / sizeof mismatches[0]; i++) {
@@ -203,7 +203,7 @@ static void mismatched(void)
     }
 }
 
-/* Uses an array of its own and frees it as soon as its fence has failed. */
+/* Uses a separate array and frees it as soon as its fence has failed. */
 static int frees_early(struct rank *rank)
 {
     enum { COUNT = 1 << 18 };
@@ -225,7 +225,8 @@ static int frees_early(struct rank *rank)
     return rc;
 }
 
-/* After a failure nobody uses the arrays of a rank that has returned (sanitizers would see it). */
+/* After a failure no rank uses the arrays of a rank that has returned; sanitizers would detect
+ * it. */
 static void left_in_peace(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(20, 6); i++) {
@@ -285,7 +286,7 @@ static int self_life(void)
     return rc;
 }
 
-/* If anything cannot be allocated when ranks open, that is reported and nothing leaks. */
+/* If an allocation fails when ranks open, the failure is reported and nothing leaks. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(rank_life), >=, 5);

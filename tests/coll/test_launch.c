@@ -1,11 +1,11 @@
-/* test_launch.c: what the variables of launchers mean. */
+/* test_launch.c: the meaning of the variables of launchers. */
 #include <errno.h>
 
 #include "core/base/err.h"
 #include "core/coll/launch.h"
 #include "tests/harness/test.h"
 
-/* The environment of a case: names and values in turn. */
+/* The environment of a case: names and values, one after another. */
 static const char *const *environment;
 
 static const char *get(const char *name)
@@ -26,7 +26,7 @@ static struct coll_launch find(const char *const *variables)
     return launch;
 }
 
-/* Each launcher is known by its variables; without them a process is alone. */
+/* Each launcher is recognised by its variables; without these variables a process is alone. */
 static void launchers(void)
 {
     static const char *const none[] = {NULL};
@@ -68,8 +68,8 @@ static void not_ranks(void)
     check_uint(find(daemons).rank, ==, 3);
 }
 
-/* The variables of torchrun's agent, and those of a shell that has only some of them. If mpirun has started the same
- * processes, it also connects them. */
+/* Tests the variables of torchrun's agent, and those of a shell that has only some of them. If
+ * mpirun has started the same processes, it also connects them. */
 static void torchrun(void)
 {
     static const char *const agent[] = {"RANK",        "3",     "WORLD_SIZE",          "4",
@@ -126,7 +126,8 @@ static void refused(const char *const *variables, const char *first, const char 
     check_contains(core_err_message(), second);
 }
 
-/* Contradictions are errors that name both variables; so are values that are no numbers. */
+/* Contradictions are errors that name both variables. Values that are no numbers are errors,
+ * too. */
 static void contradictions(void)
 {
     static const char *const worlds[] = {

@@ -14,8 +14,8 @@ static void check_results(const struct run *run)
     }
 }
 
-/* Every collective in worlds of all sizes, with many counts; type and delayed rank vary with them.
- * Sums are those in rank order, to the bit, and the traffic is exact. */
+/* Every collective runs in worlds of all sizes, with many counts. Type and delayed rank vary with
+ * the counts. Sums are those in rank order, to the bit, and the traffic is exact. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, COUNT_MAX};
@@ -35,7 +35,7 @@ static void results(void)
     }
 }
 
-/* Parts of any size, including empty ones, at borders given by the caller. */
+/* Parts have any size, also zero, at borders given by the caller. */
 static void uneven_borders(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 2900, 3000};
@@ -63,7 +63,8 @@ static void run_codes(struct run run)
     free(run.ranks);
 }
 
-/* Sums of codes in worlds of all sizes, with counts around a group's and last groups that are not full. */
+/* Codes are summed in worlds of all sizes, with counts around a group's and last groups that are
+ * not full. */
 static void codes(void)
 {
     static const uint64_t counts[] = {0, 1, 255, 256, 257, 3000, 70001};
@@ -105,8 +106,8 @@ static void groups(void)
     }
 }
 
-/* Gathers of groups in worlds of several sizes. A type that has no sum within groups, and a size that does not divide the
- * world, are refused. */
+/* Groups gather in worlds of several sizes. A command that is no gather is refused, and so is a
+ * size that does not divide the world. */
 static void within(void)
 {
     static const uint64_t counts[] = {0, 1, 5, 1027, 40001};

@@ -1,4 +1,4 @@
-/* test_sum.c: sums over ranks against the conversions of half.h, one element at a time. */
+/* test_sum.c: compares sums over ranks with the conversions of half.h, one element at a time. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -131,8 +131,8 @@ static void order(void)
     check_double((double)sum, ==, 0);
 }
 
-/* Codes are also summed in the order of the ranks. Of the last group, only the requested numbers
- * are written. */
+/* Codes are also summed in the order of the ranks. Only the requested numbers of the last group are
+ * written. */
 static void codes(void)
 {
     enum { GROUPS = 3, NUMBERS = GROUPS * COLL_CODES, SOME = 2 * COLL_CODES - 56 };

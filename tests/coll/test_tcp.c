@@ -1,6 +1,7 @@
-/* test_tcp.c: how processes of torchrun meet, and what they refuse: other addresses, runs, worlds and programs, and bytes
- * that no process of tide sends. Each process of a case is a child; what coll_peers_open said there comes back through a
- * pipe. What they do when they have met is tested by test_mpi.c. */
+/* test_tcp.c: how processes of torchrun connect, and what they refuse: other addresses, runs,
+ * worlds and programs, and bytes that no process of tide sends. Each process of a case is a child;
+ * the message of coll_peers_open comes back through a pipe. test_mpi.c tests the processes after
+ * they are connected. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,14 +26,14 @@
 
 enum { SHORT_MS = 400, LONG_MS = 20000 };
 
-/* What a process is started with. */
+/* The parameters with which a process is started. */
 struct start {
     unsigned rank, world;
     const char *at; /* the rendezvous */
     uint64_t run;
-    int silence_ms; /* half of the limit for all to arrive */
+    int silence_ms; /* half of the limit for all processes to arrive */
     const char *identity;
-    bool stops; /* it is asked to stop */
+    bool stops; /* a request to stop is made */
     /* waits for a message of rank 1, which may never come */
     bool receives;
     int held;  /* ends the world, and its process when this can be read; 0: it does not */
@@ -305,7 +306,7 @@ static void ends_with(struct child child, int rc, const char *message)
     check_contains(out.message, message);
 }
 
-/* Returns a free port at `host`, as a rendezvous. */
+/* Returns a free port at `host` as a rendezvous. */
 static const char *place(const char *host, unsigned *port)
 {
     static char text[128];
@@ -321,7 +322,7 @@ static int make_socket(const char *host, unsigned port, struct sockaddr_in *addr
     return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-/* Connects to 127.0.0.1 when something listens there. */
+/* Connects to 127.0.0.1 as soon as a process listens there. */
 static int connect_to(unsigned port)
 {
     struct sockaddr_in address;
@@ -335,7 +336,7 @@ static int connect_to(unsigned port)
     }
 }
 
-/* Reads until the other side closes or `bytes` have come. */
+/* Reads until the other side closes or `bytes` bytes have arrived. */
 static size_t read_all(int fd, void *to, size_t bytes)
 {
     size_t done = 0;
@@ -363,7 +364,7 @@ static void meets_at(const char *host, unsigned world)
     }
 }
 
-/* An address of IPv4, a name, and an address of IPv6. */
+/* The rendezvous is an IPv4 address, a name, and an IPv6 address. */
 static void addresses(void)
 {
     meets_at("127.0.0.1", 4);
@@ -438,7 +439,7 @@ static void silent_address(void)
     close(listener);
 }
 
-/* Only the address that was given listens. */
+/* Only the given address listens. */
 static void one_address_listens(void)
 {
     unsigned port;
@@ -488,7 +489,7 @@ static void bad_addresses(void)
     }
 }
 
-/* Connections that are not of the run are refused, and the run's own processes still meet. */
+/* Connections that do not belong to the run are refused, and the run's processes still connect. */
 static void strangers(void)
 {
     unsigned port;
@@ -503,7 +504,8 @@ static void strangers(void)
     check_int(write(half, "tide-tcp", 8), ==, 8);
     memset(answer, 'x', sizeof answer);
     check_int(send(rude, answer, sizeof answer, MSG_NOSIGNAL), >, 0);
-    (void)read_all(rude, answer, sizeof answer); /* ends: it is closed */
+    /* the read ends because the connection is closed */
+    (void)read_all(rude, answer, sizeof answer);
     close(half);
     other.rank = 1;
     other.run = 8;
@@ -513,7 +515,7 @@ static void strangers(void)
     ends_with(begin(other), -EPROTO, "it is one of 2 processes, and rank 0 is one of 3");
     start.rank = 1;
     const struct child second = begin(start);
-    /* One of two with the same rank is refused, whichever comes later. */
+    /* Of two processes with the same rank, the later one is refused. */
     const struct child twice = begin(start);
     usleep(100000);
     start.rank = 2;
@@ -528,7 +530,7 @@ static void strangers(void)
     close(rude);
 }
 
-/* Limits name who is missing and where. */
+/* When the limit is reached, the message names the missing ranks and the rendezvous. */
 static void limits(void)
 {
     unsigned port;
@@ -549,7 +551,7 @@ static void limits(void)
     ends_with(begin(start), -ECANCELED, "stopped by a signal before the arrival of rank 1");
 }
 
-/* Another program has the port. */
+/* Another program listens at the port. */
 static void another_program(void)
 {
     unsigned port;
@@ -576,7 +578,7 @@ static void another_program(void)
     close(listener);
 }
 
-/* Processes of other builds. */
+/* Processes of other builds are refused. */
 static void builds(void)
 {
     unsigned port;
@@ -590,7 +592,7 @@ static void builds(void)
     ends_with(second, -EPROTO, "is another, and rank 0 on ");
 }
 
-/* The structs of tcp_meet.c, tcp.c and peers.c. */
+/* These structs equal those of tcp_meet.c, tcp.c and peers.c. */
 struct hello {
     char magic[8];
     uint32_t version, world, rank, port;
@@ -611,7 +613,7 @@ struct service {
 enum { ALIVE, STOP, ENDED };
 enum { ANSWER_BYTES = 232, ENTRY_BYTES = 92, SHORT_KIND = 0x7464, ASK_KIND, GO_KIND, DATA_KIND };
 
-/* A process of a case, and connections with it as its other ranks. */
+/* A process of a case, and the connections through which the case acts as the other ranks. */
 struct fakes {
     struct child child;
     int fd[3];
@@ -653,7 +655,7 @@ static void send_short(int fd, int tag, const void *from, size_t bytes)
     check_int(write(fd, from, bytes), ==, (ssize_t)bytes);
 }
 
-/* What a process says of itself at first. */
+/* The message with which a process identifies itself. */
 static void send_name(int fd)
 {
     const struct coll_peer name = {.host = "fake", .identity = "test"};
@@ -667,7 +669,7 @@ static void send_service(int fd, unsigned rank, unsigned kind, const char *messa
     send_short(fd, 1, &service, kind == ENDED ? sizeof service : offsetof(struct service, message));
 }
 
-/* The process reads nothing until it is continued, and then everything at once. */
+/* The process reads nothing until it is continued, and then reads everything at once. */
 static void stop(const struct fakes *fakes)
 {
     int status = 0;
@@ -676,7 +678,8 @@ static void stop(const struct fakes *fakes)
     check_true(WIFSTOPPED(status));
 }
 
-/* Two processes end while the first one reads nothing: `words` are what each says of the end, NULL: nothing. */
+/* Two processes end while the first one reads nothing. `words` are their last messages; NULL: no
+ * message. */
 static void end_together(const char *const words[2], bool resets, int rc, const char *message)
 {
     const struct linger none = {.l_onoff = 1};
@@ -698,8 +701,8 @@ static void end_together(const char *const words[2], bool resets, int rc, const 
     ends_with(fakes.child, rc, message);
 }
 
-/* What a process said before it ended is heard, although its connection is closed; of processes that said nothing the
- * first one is named. */
+/* The last message of a process is read, although its connection is closed. If several processes
+ * end without a message, the first one is named. */
 static void last_words(void)
 {
     for (int resets = 0; resets < 2; resets++) {
@@ -835,7 +838,7 @@ static void too_large_for_its_receive(void)
     close(fakes.fd[1]);
 }
 
-/* Becomes rank 1 of the world of a child, and sends it a frame. */
+/* Becomes rank 1 of the world of a child, and sends a frame to the child. */
 static void after_meeting(struct frame frame, const char *message)
 {
     const struct fakes fakes = meet_as_others(2);
@@ -852,7 +855,8 @@ static void after_meeting(struct frame frame, const char *message)
     close(fd);
 }
 
-/* A process that sends what none of tide sends ends the world, and is named. */
+/* A process that sends bytes that no process of tide sends ends the world, and the message names
+ * it. */
 static void frames(void)
 {
     after_meeting((struct frame){.kind = 99}, "of no known kind");

@@ -1,5 +1,5 @@
-/* card.c: see card.h. Each thread has a stack; threads hand the processor to each other, and a
- * scheduler resumes any thread that is not waiting. */
+/* card.c: see card.h. Each thread of a kernel has a stack. Threads hand the processor to each
+ * other, and a scheduler resumes any thread that is not waiting. */
 #include "tests/cuda/card.h"
 
 #include <pthread.h>
@@ -33,7 +33,7 @@ struct copies {
         unsigned batch;
     } list[COPIES_MAX];
     unsigned count;
-    unsigned batch; /* the one being filled */
+    unsigned batch; /* the batch that is being filled */
 };
 
 /* The block's boxes in flight. */
@@ -179,7 +179,8 @@ static void copy_done(void *to, const void *from)
     }
 }
 
-/* In some launches copies at once, as early as a card may do it; in others, as late as it may. */
+/* In some launches this copies at once, as early as a card may copy; in others, as late as a card
+ * may. */
 void card_copy16(void *shared, const void *from)
 {
     struct copies *copies = &card.copies[card.place.thread];
@@ -217,8 +218,8 @@ void card_copy_wait(unsigned left)
     copies->count = kept;
 }
 
-/* A barrier's word: arrivals per phase (12 bits), arrivals still to come (12), bytes still to come
- * (39), the phase (1). */
+/* The word of a barrier: arrivals per phase (12 bits), arrivals still to come (12), bytes still to
+ * come (39), the phase (1). */
 enum { PENDING_AT = 12, BYTES_AT = 24, PHASE_AT = 63, COUNT_MASK = 0xfff };
 static const uint64_t BYTES_MASK = ((uint64_t)1 << (PHASE_AT - BYTES_AT)) - 1;
 
@@ -315,8 +316,8 @@ static void fiber_begin(unsigned index)
     card.fibers[index] = (struct fiber){.stack = (void *)(top - 8)};
 }
 
-/* Returns the n-th of `count` warps or lanes to run: upwards, downwards, or upwards from any
- * one. */
+/* Returns the n-th of `count` warps or lanes to run: upwards, downwards, or upwards from any of
+ * them. */
 static unsigned turn(unsigned n, unsigned count)
 {
     switch (card.launches % 3) {
@@ -326,7 +327,7 @@ static unsigned turn(unsigned n, unsigned count)
     }
 }
 
-/* A warp runs as far as it can without the others, so that missing waits show. */
+/* A warp runs as long as it can without other warps, so that a missing wait shows. */
 static bool warp_run(unsigned warp)
 {
     bool any = false;

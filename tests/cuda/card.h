@@ -1,8 +1,9 @@
-/* card.h: an emulated card: runs the threads of a kernel one after another on one processor, each
- * on its own stack, and lets them meet at barriers. This proves what a kernel computes, and that
- * the result does not depend on the order of its threads. It does not prove how fast a kernel is,
- * or what a real card's memory and schedulers do. emulated.cuh defines CUDA's keywords and
- * functions on top of this. Runs one block of one kernel at a time in the process; it locks itself. */
+/* card.h: an emulated card. It runs the threads of a kernel one after another on one processor,
+ * each on a separate stack, and lets them meet at barriers. This proves what a kernel computes, and
+ * that the result does not depend on the order of its threads. It proves neither the speed of a
+ * kernel nor the behaviour of a real card's memory and schedulers. emulated.cuh defines CUDA's
+ * keywords and functions on top of card.h. One block of one kernel runs at a time in the process;
+ * card.c has a lock for that. */
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 
@@ -20,7 +21,7 @@ struct card_grid {
  * a thread waits for one that has ended or never comes, the program ends with a message. */
 void card_run(const struct card_grid *grid, void (*thread)(void *closure), void *closure);
 
-/* The rest is called by the threads of a kernel. */
+/* The threads of a kernel call the following functions. */
 struct card_place {
     unsigned block[2];
     unsigned thread;
@@ -29,14 +30,14 @@ struct card_place {
 const struct card_place *card_place(void);
 /* Returns the block's dynamic shared memory, filled with NaN at the block's start. */
 void *card_shared(void);
-/* All threads of the block meet; returns the sum of their values. */
+/* Waits for all threads of the block; returns the sum of their values. */
 int card_barrier(int value);
-/* The 32 lanes of a warp meet, each with `bytes` (at most 64) of its own. Returns the bytes of all,
- * lane after lane, valid until this lane's next call. */
+/* Waits for the 32 lanes of a warp, each of which gives `bytes` bytes (at most 64). Returns the
+ * bytes of all lanes, lane after lane, valid until this lane's next call. */
 const void *card_exchange(const void *mine, size_t bytes);
 
-/* Copies 16 bytes into shared memory (zeros if `from` is NULL), at the latest when they are waited
- * for. A thread's copies form batches; a wait returns when no more than `left` batches are in
+/* Copies 16 bytes into shared memory (zeros if `from` is NULL), at the latest when a thread waits
+ * for them. A thread's copies form batches; a wait returns when no more than `left` batches are in
  * flight. */
 void card_copy16(void *shared, const void *from);
 void card_copy_batch(void);
@@ -60,11 +61,11 @@ struct card_corner {
     int32_t column, position, row; /* column: counts elements of 16 bits */
 };
 /* Copies a box to offset `shared` of shared memory, swizzled over 128 bytes, with zeros outside of
- * the tensor: in some launches at once, in others when no thread can continue without it. Its bytes
- * arrive at the barrier. */
+ * the tensor. In some launches it copies at once, in others when no thread can continue without the
+ * box. Its bytes arrive at the barrier. */
 void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_t *barrier,
                       struct card_corner corner);
-/* Whether the emulated driver refuses tensor maps, or has none. */
+/* Whether the emulated driver refuses tensor maps, and whether it lacks them. */
 extern bool card_maps_are_refused;
 extern bool card_maps_are_missing;
 
@@ -73,8 +74,8 @@ extern bool card_maps_are_missing;
 extern unsigned card_group_products;
 extern bool card_group_products_are_wrong;
 
-/* The emulated cuBLASLt (fake_lt.c): number of calls of its heuristic, the algorithm of the last
- * product, and whether it calls its first proposal unusable. */
+/* State of the emulated cuBLASLt (fake_lt.c): the number of calls of its heuristic, the algorithm
+ * of the last product, and whether it calls its first proposal unusable. */
 extern unsigned card_lt_asked;
 extern uint64_t card_lt_algorithm;
 extern bool card_lt_first_is_bad;

@@ -164,7 +164,7 @@ template <typename V> unsigned __match_any_sync(unsigned, V value)
     return same;
 }
 
-/* Threads run one at a time: what is plain here is atomic there. */
+/* Threads run one at a time, so plain accesses replace atomic ones. */
 template <typename V, typename W> V atomicAdd(V *at, W value)
 {
     const V before = *at;

@@ -1,5 +1,5 @@
-/* emulated_card.c: gives an emulated card to a program that does not ask for one: `tide` and the
- * measurements, as tests/cuda/dry_run runs them. */
+/* emulated_card.c: gives an emulated card to programs that do not ask for one: `tide` and the
+ * measurements that tests/cuda/dry_run runs. */
 #include <stddef.h>
 
 #include "kernels/table.h"

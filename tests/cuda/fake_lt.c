@@ -175,7 +175,7 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     }
     *count = 0;
     card_lt_asked++;
-    /* Rows at odd addresses are refused, so that the other way is tested, too. */
+    /* Rows at odd addresses are refused, so that the product without the library is tested, too. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
                              (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
                              preference.align[1];
@@ -290,7 +290,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     memcpy(&p.a_layout, a_layout, sizeof p.a_layout);
     memcpy(&p.b_layout, b_layout, sizeof p.b_layout);
     memcpy(&p.out_layout, out_layout, sizeof p.out_layout);
-    if (getenv("CARD_FAULT") != NULL) { /* dry_run plants it */
+    if (getenv("CARD_FAULT") != NULL) { /* dry_run sets this variable */
         p.scale *= 2.0f;
     }
     sizes_check(&p.desc, &p.a_layout, &p.b_layout, &p.out_layout);

@@ -30,7 +30,7 @@
 
 enum { RANKS_MAX = 8, OPS_MAX = 4 * RANKS_MAX };
 
-/* Data that one rank sends to another one. */
+/* Data that one rank sends to another rank. */
 struct box {
     _Atomic uint64_t posted,
         taken; /* released after the members below, or after the bytes are read */
@@ -77,7 +77,7 @@ struct group {
     struct op ops[OPS_MAX];
 };
 
-/* The depth of this thread's group calls, and the group that it has begun. */
+/* The depth of this thread's group calls, and the group that the thread has begun. */
 static _Thread_local int depth;
 static _Thread_local struct group *open_group;
 
@@ -142,7 +142,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqu
         abort();
     }
     (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
-                0); /* others read this process's memory */
+                0); /* other ranks read this process's memory */
     comm->room = mmap(NULL, sizeof *comm->room, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     comm->rank = rank;
@@ -334,7 +334,7 @@ static ncclResult_t launch(struct group *group)
     return ncclInProgress;
 }
 
-/* nccl.h declares this and the next without parameters. */
+/* nccl.h declares this function and the next one without parameters. */
 EXPORT ncclResult_t ncclGroupStart(void);
 EXPORT ncclResult_t ncclGroupStart(void)
 {
@@ -384,7 +384,7 @@ EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int pe
                : add(comm, stream, (struct op){.peer = peer, .to = to, .bytes = count});
 }
 
-/* A collective as a group of its own, in which a rank also has something for itself. */
+/* A collective as a separate group, in which a rank may also have data for itself. */
 EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream)
 {

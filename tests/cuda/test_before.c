@@ -1,8 +1,8 @@
-/* Proves, on the emulated card, what a run does before its steps: it warns once about host memory
+/* Proves, on the emulated card, what a run does before its steps. It warns once about host memory
  * that cannot be pinned, and trains the same bits, because copies from such memory are slow but
- * never wrong; it measures a layer, the embedding and the head on numbers of its own; other
- * programs on the card do not change how its loss is computed. Also proves that a step records one
- * event per plan command. */
+ * never wrong. It measures a layer, the embedding and the head on separate numbers. Other programs
+ * on the card do not change how its loss is computed. Also proves that a step records one event per
+ * plan command. */
 #include <stdio.h>
 
 #include "kernels/table.h"
@@ -102,8 +102,8 @@ static unsigned events_of(struct case_model *made, const struct run_options *opt
     return fake_events_recorded() - before;
 }
 
-/* A step records one event for each plan command, not one for each op: there are three times as many
- * ops. The rest are copies of inputs, and of zeros to padding. */
+/* A step records one event for each plan command, not one for each op: there are three times as
+ * many ops. The remaining events are those of copies of inputs, and of zeros for padding. */
 static void a_command_has_one_event(void)
 {
     struct case_model made;

@@ -1,7 +1,8 @@
-/* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), what ranks with a card each do:
- * which card a rank has; that collectives of arrays on cards have the results of other back ends,
- * to the bit; that training on several cards has the same bits for every placement, and the losses
- * of the CPU's ranks up to roundings; and that a rank that fails ends the others. */
+/* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), the behaviour of ranks that
+ * have a card each: which card a rank has; that collectives of arrays on cards have the results of
+ * other back ends, to the bit; that training on several cards has the same bits for every
+ * placement, and the losses of the CPU's ranks up to roundings; and that a rank that fails ends the
+ * other ranks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ static void each_rank_has_a_card(void)
         const char *name;
         unsigned index, ranks;
         int rc;
-        const char *found; /* or a part of the message */
+        const char *found; /* the device, or a part of the message */
     } cases[] = {
         {"cpu", 3, 8, 0, "cpu"},
         {"cuda", 0, 1, 0, "cuda:0"},
@@ -132,7 +133,7 @@ static void on_card(struct rank *rank, struct coll_options *options)
     rank->from = rank->results[5];
 }
 
-/* Sums are made in pieces of 128 elements and more. */
+/* Sums are computed in pieces of at least 128 elements. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, 2560, COUNT_MAX};
@@ -214,7 +215,7 @@ static void fast_sums(void)
     }
 }
 
-/* Arrays in host memory go another way, between collectives of arrays on cards. */
+/* Arrays in host memory take another path, between collectives of arrays on cards. */
 static int host_and_card(struct rank *rank)
 {
     double sums[2] = {rank->index + 1.0, 0.25};
@@ -378,7 +379,7 @@ static int run_processes(unsigned world, const char *program, char *text, size_t
     return pclose(pipe);
 }
 
-/* The communicator's id, the meetings and errors go over MPI. */
+/* MPI carries the communicator's id, the meetings and errors. */
 static void processes(void)
 {
     static char text[16384];
@@ -427,7 +428,8 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* All ways have the same bits, and each rank computes what the CPU's ranks do, up to roundings. */
+/* All ways have the same bits, and each rank computes the results of the CPU's ranks, up to
+ * roundings. */
 static void trains(uint32_t world, uint32_t stage)
 {
     struct case_model made;
@@ -504,8 +506,8 @@ static void a_run_ends(void)
 
 /* ---- through the public API ---- */
 
-/* As users write it: cards are found, measured and planned for. The second engine has the rates of the first. Under a
- * sanitizer emulated_before measures a card, and all rates are given. */
+/* As in normal use, cards are found, measured and planned for. The second engine has the rates of
+ * the first one. Under a sanitizer emulated_before measures a card, and all rates are given. */
 static void engines(void)
 {
     static const struct {
@@ -553,8 +555,8 @@ static void engines(void)
 
 /* ---- training in processes ---- */
 
-/* Trains, and writes all that was computed: losses, norms and a hash of the trained weights. `processes` NULL: ranks are
- * threads. */
+/* Trains and writes all results: losses, norms and a hash of the trained weights. `processes` NULL:
+ * ranks are threads. */
 static int train(struct tide_world *processes, const char *model, uint32_t ranks, uint32_t stage,
                  char *line, size_t bytes)
 {
@@ -595,7 +597,7 @@ static int train(struct tide_world *processes, const char *model, uint32_t ranks
     return rc;
 }
 
-/* A process of a world: the first one trains, the others serve it. */
+/* A process of a world: the first process trains, the others serve it. */
 static int train_main(const char *model, const char *stage)
 {
     char line[512] = "";
@@ -622,7 +624,7 @@ static int train_main(const char *model, const char *stage)
     return code;
 }
 
-/* What processes print is what threads compute. */
+/* Processes print the same results as threads. */
 static void check_processes(const struct world *world, uint32_t ranks, uint32_t stage, bool mpi)
 {
     static char text[16384];

@@ -32,7 +32,7 @@ static const struct way {
      NULL},
     {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, NULL},
 };
-/* These and others are run with every precision and timing. */
+/* These and other ways are run with every precision and timing. */
 static const struct way more_ways[] = {
     {"planner's choice", PLAN_WHERE_AUTO, PLAN_WHERE_AUTO, PLAN_ACTS_AUTO, false, 0, NULL},
     {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false, 0, NULL},
@@ -120,8 +120,9 @@ static void hold(const char *name, const struct run_options *base, const char *w
     case_model_free(&made);
 }
 
-/* Parts of blocks are frozen: the parts of a gradient that no kernel writes are zeroed on the card,
- * whatever its memory held before. Under a sanitizer, one way on the card and one through the store. */
+/* Parts of blocks are frozen. The parts of a gradient that no kernel writes are zeroed on the card,
+ * whatever its memory contained before. Under a sanitizer, one way keeps everything on the card and
+ * one uses the store. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*.mlp.*", "*norm*"};
@@ -135,8 +136,8 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Layers come by sections from HOST, and from STORE through HOST, with the same bits; trained ones after their
- * update. */
+/* Layers come by sections from HOST, and from STORE through HOST, with the same bits. Sections of
+ * trained layers come after the layer's update. */
 static void sections(void)
 {
     static const char *const frozen_layers[] = {"model.layers.*", "lm_head.weight",
@@ -168,8 +169,9 @@ static void sections(void)
     }
 }
 
-/* With TIDE_DEVICE_MEMORY=separate each buffer is an allocation of its own, and the bits are the same; no
- * command reaches over the end of a buffer, which an emulated card would see. */
+/* With TIDE_DEVICE_MEMORY=separate each buffer is a separate allocation, and the bits are the same.
+ * No command accesses bytes beyond the end of a buffer; an emulated card would detect such an
+ * access. */
 static void separate_memory(void)
 {
     const struct run_options base = case_options();
@@ -191,8 +193,8 @@ static void separate_memory(void)
     case_model_free(&made);
 }
 
-/* The timeline of a run has the times of the card's ops, which ran while the compute queue's commands did, one
- * after another; the results are those of a run without a timeline. */
+/* The timeline of a run has the times of the card's ops, which ran one after another during the
+ * compute queue's commands. The results are those of a run without a timeline. */
 static void ops_are_timed(void)
 {
     const struct run_options base = case_options();
@@ -244,7 +246,7 @@ static void ops_are_timed(void)
     case_model_free(&made);
 }
 
-/* Frozen layers that are stored as nf4, which the card expands. */
+/* Frozen layers are stored as nf4, and the card expands them. */
 static void stored(void)
 {
     static const char *const patterns[] = {"model.layers.*"};
@@ -318,8 +320,8 @@ static void adapters(void)
     }
 }
 
-/* Stored layers of which the card has room for a part at a time: it expands each section, with the bits of whole
- * layers. */
+/* The card has room for only a part of each stored layer at a time. It expands each section, with
+ * the bits of whole layers. */
 static void stored_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -344,17 +346,17 @@ static void stored_sections(void)
     case_model_free(&made);
 }
 
-/* The place of bytes does not depend on the family. So one family runs in all ways, and the others
- * run once on the card and once through the store. */
+/* The place of bytes does not depend on the family, so one family runs in all ways. The others run
+ * once on the card and once with the store. */
 static void family(const char *name)
 {
     const struct run_options base = case_options();
     hold(name, &base, "bf16", ways, 2);
 }
 
-/* States that the card updates are saved in a checkpoint during the next step, and states from
- * elsewhere return to the card: a run that moves to the card and one that moves away end with the
- * bits of one that stayed. */
+/* States that the card updates are saved in a checkpoint during the next step, and states that were
+ * elsewhere return to the card. A run that moves to the card and a run that moves away from it end
+ * with the bits of a run that stayed. */
 static void checkpoints(void)
 {
     static const struct way home = {

@@ -1,6 +1,7 @@
-/* Proves, on the emulated card, that an optimizer of weights and gradients on a GPU works in the order of the
- * application's streams: gradients and weights may be overwritten or used there right after the calls, although
- * streams run late, and the bits are those of host memory. And that an error of the card ends it. */
+/* Proves, on the emulated card, that an optimizer of weights and gradients on a GPU works in the
+ * order of the application's streams. Gradients and weights may be overwritten or used on a stream
+ * right after the calls, although streams run late, and the bits are those of host memory. Proves
+ * also that an error of the card makes the optimizer fail. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/optimizer_case.h"
 
-/* Work that a stream does at its own pace: fills bytes. */
+/* Work that a stream does at any later time: fills bytes. */
 struct fill {
     void *to;
     const void *from; /* NULL: bytes that are no numbers */
@@ -44,9 +45,9 @@ static cudaStream_t make_stream(void)
     return stream;
 }
 
-/* Steps on a card. The forward pass, on the stream, reads the weights into `seen`, and spoils the card's right after
- * that: the next wait brings them back. The backward pass writes the gradient, which is spoiled right after its
- * submit. */
+/* Takes steps on a card. The forward pass, on the stream, reads the weights into `seen`, and then
+ * overwrites the weights on the card; the next wait restores them. The backward pass writes the
+ * gradient, which is overwritten right after it is submitted. */
 static void train_on_card(struct run_optimizer *optimizer, const struct arrays *arrays,
                           struct arrays *seen, struct arrays *made, cudaStream_t streams[2])
 {
@@ -118,7 +119,7 @@ static void streams_keep_their_order(void)
     }
 }
 
-/* After an error of the card every call returns it, and destroy ends. */
+/* After an error of the card every call returns this error, and destroying returns. */
 static void a_card_fails(void)
 {
     struct arrays card;

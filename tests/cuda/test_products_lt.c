@@ -1,6 +1,6 @@
-/* Proves, on the emulated card with the emulated cuBLASLt, which algorithm computes a product: the
- * first usable one that the library proposes, which is asked once for each shape; without one, the
- * plain kernel. */
+/* Proves, on the emulated card with the emulated cuBLASLt, which algorithm computes a product. It
+ * is the first usable algorithm that the library proposes; the library is asked once for each
+ * shape. Without a usable algorithm the plain kernel computes. */
 #include <stdlib.h>
 
 #include "core/base/log.h"
@@ -30,8 +30,8 @@ static unsigned asked_by(int64_t n, int64_t k)
     return card_lt_asked - before;
 }
 
-/* Scratch of a loss by tile over 32,768 tokens: 256 MiB of logits are 2,048 words, and 4,096 words are taken if
- * `logits_bytes` are enough for them. Nothing is computed. */
+/* Returns the scratch of a loss by tile over 32,768 tokens: 256 MiB of logits are 2,048 words, and
+ * 4,096 words are taken if `logits_bytes` are enough for them. Computes nothing. */
 static void tiles_of_logits_are_wide_enough(void)
 {
     enum { TOKENS = 32768, WORDS = 4096 };
@@ -117,7 +117,8 @@ static void shapes_without_an_algorithm_warn_once(void)
     test_listen_end();
 }
 
-/* If the table is full, the oldest shape is replaced, and the library is asked again for that one. */
+/* If the table is full, the oldest shape is replaced. The library is asked again when the replaced
+ * shape is used. */
 static void the_oldest_shape_is_replaced(void)
 {
     rig_open(NULL, 1);

@@ -1,6 +1,6 @@
-/* Proves that Hopper's kernels of attention and its gradient are used if they agree with the
- * kernels of all cards, and only then: on a card that reads descriptors differently the check warns
- * once, and the other kernels compute. */
+/* Proves that Hopper's kernels of attention and its gradient are used only if they agree with the
+ * kernels of all cards. On a card that reads descriptors differently, the check warns once, and the
+ * other kernels compute. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static unsigned products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* The same for its gradient. */
+/* Returns the same number for the gradient of the attention. */
 static unsigned grad_products_of(int64_t dim)
 {
     const struct kern_attention_arguments a = arguments_of(dim);
@@ -145,12 +145,12 @@ static void fp16_goes_without(void)
     rig_close();
 }
 
-/* Kernels that the environment variable excludes are not even checked: both, or one of them. */
+/* Kernels that the environment variable excludes are not checked; it may exclude one or both. */
 static void it_can_be_left_out(void)
 {
     static const struct {
         const char *value;
-        bool forward, gradient; /* whether Hopper's kernels are used for these */
+        bool forward, gradient; /* whether Hopper's kernels are used */
     } ways[] = {{"mma", false, false}, {"mma-forward", false, true}, {"mma-gradient", true, false}};
     if (RIG_SANITIZED) {
         test_skip("the other kernels are those of emulated_attention");
@@ -165,7 +165,7 @@ static void it_can_be_left_out(void)
     }
 }
 
-/* An unknown value is refused; the message has it and what is expected. */
+/* An unknown value is refused; the message has the value and the expected ones. */
 static void other_values_are_refused(void)
 {
     struct kern_cuda *cuda = NULL;
@@ -181,7 +181,7 @@ static void other_values_are_refused(void)
     check_true(cuda == NULL);
 }
 
-/* The check needs scratch of its own, also for shapes that need none. */
+/* The check needs separate scratch, also for shapes that need none. */
 static void the_check_has_room(void)
 {
     const struct kern_attention_arguments a = {.type = KERN_BF16,

@@ -1,6 +1,6 @@
-/* Proves that the memory which a card's budget leaves free by default holds what is loaded into the card
- * after the budget was taken: the machine code of all kernels in this program, counted in its file, the
- * kernels' stacks, and kernels of cuBLASLt. No GPU is needed. */
+/* Proves that the memory which a card's budget leaves free by default is enough for everything that
+ * is loaded into the card later: the machine code of all kernels in this program, counted in its
+ * file, the kernels' stacks, and kernels of cuBLASLt. No GPU is needed. */
 #include <elf.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -37,7 +37,8 @@ struct fat_entry {
     uint64_t whole_bytes; /* when decompressed; 0: not compressed */
 };
 
-/* What is loaded on a card of each architecture, at most: sections that stay on the host count, too. */
+/* The largest number of bytes that is loaded on a card of each architecture. Sections that stay on
+ * the host count, too. */
 struct code {
     uint64_t bytes[ARCH_MAX];
     unsigned files[ARCH_MAX]; /* .cu files with code for it */
@@ -81,7 +82,7 @@ static void count_section(const char *at, const char *end, struct code *code)
     }
 }
 
-/* Counts this program's own file. */
+/* Counts the file of this program. */
 static void count_code(struct code *code)
 {
     struct stat info;

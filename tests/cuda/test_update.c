@@ -1,5 +1,6 @@
-/* Proves that the update and the tile sums on a card have the bits of cpu_adam, and sums over ranks those of core/coll, for every rule and
- * format, and for sizes, tails, alignments and numbers at the ends of formats. */
+/* Proves that the update and the tile sums on a card have the bits of cpu_adam, and that sums over
+ * ranks have those of core/coll, for every rule and format, and for sizes, tails, alignments and
+ * numbers at the ends of formats. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 enum { ROOM = 1400, SCALES = 8, WORDS_MAX = 17 };
 
-/* Ordinary numbers over 40 binades, sometimes the limits of the format. */
+/* Returns mostly ordinary numbers over 40 binades, and sometimes the limits of the format. */
 static float number(bool with_bad)
 {
     static const uint32_t special[WORDS_MAX] = {
@@ -51,7 +52,7 @@ static void *numbers(enum core_update_type type, int64_t count, bool with_bad, b
     return array;
 }
 
-/* Compares bits; any NaN equals any other. */
+/* Compares bits; any two NaN are equal. */
 static void same(const char *what, enum core_update_type type, const void *array, int64_t count)
 {
     const unsigned char *got = rig_fetch(array);
@@ -167,7 +168,7 @@ static void one_size(const struct adam_options *options, uint64_t size, int64_t 
     check_uint(*(const uint32_t *)rig_fetch(card_met), ==, met);
 }
 
-/* Whole groups and parts of them, at alignments that allow wide accesses and at others. */
+/* Compares whole groups and parts of them, at alignments that allow wide accesses and at others. */
 static void one_format(enum core_update_rule rule, int n)
 {
     const struct adam_options o = ref_options(rule, n);
@@ -254,7 +255,7 @@ static void one_line(enum core_update_type type, uint64_t size, int64_t into)
     }
 }
 
-/* Every type, tails, alignments, more than one tile. */
+/* Compares every type, tails, alignments, and more than one tile. */
 static void lines(void)
 {
     const uint64_t sizes[] = {1, 7, 8, 31, 33, 255, 260, 2048, 2049, 5000};
@@ -313,7 +314,8 @@ static void one_sum(enum core_update_type type, uint64_t count, uint64_t into)
     free(before);
 }
 
-/* The sum over ranks, in place: rank after rank in fp32, rounded once; nothing else is written. */
+/* The sum over ranks is computed in place, rank after rank in fp32, and rounded once; no other
+ * array is written. */
 static void sums(void)
 {
     const uint64_t counts[] = {1, 7, 8, 300, 1024, 1300};

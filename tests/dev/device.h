@@ -1,4 +1,5 @@
-/* device.h: the first steps of every test of the CPU device; each checks that it succeeded. */
+/* device.h: the first steps of every test of the CPU device; each function checks that it
+ * succeeded. */
 #ifndef TESTS_DEV_DEVICE_H
 #define TESTS_DEV_DEVICE_H
 

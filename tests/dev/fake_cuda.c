@@ -27,7 +27,7 @@ struct CUevent_st {
     pthread_mutex_t lock;
     struct core_fence fence;
     bool timed;
-    _Atomic int64_t ns; /* when the stream reached it */
+    _Atomic int64_t ns; /* the time at which the stream reached the event */
 };
 
 struct range {
@@ -35,7 +35,7 @@ struct range {
     size_t bytes;
 };
 
-/* An allocation on a card ends with a page that nobody may touch. */
+/* An allocation on a card ends with a page that must not be accessed. */
 struct allocation {
     char *map; /* NULL: a free entry */
     size_t map_bytes;
@@ -249,7 +249,7 @@ static int set_bits_file(void)
     return file;
 }
 
-/* Fresh memory of a GPU is not zero: its set bits read as NaN. */
+/* Fresh memory of a GPU is not zero: its bits are set, so that numbers read as NaN. */
 static char *fresh_memory(size_t bytes)
 {
     char *map = mmap(NULL, bytes + PAGE_BYTES, PROT_NONE,
@@ -477,7 +477,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t error = due();
     core_fence_wait(fence_of(event), -1);
     pthread_mutex_lock(&event->lock);
-    /* Always reached: the stream may be destroyed from now on. */
+    /* The event has always been reached: the stream may be destroyed from now on. */
     event->fence = (struct core_fence){0};
     pthread_mutex_unlock(&event->lock);
     return error;
@@ -576,7 +576,7 @@ static int run_copy(void *context, const void *arguments)
 }
 
 /* The runtime refuses a host range that begins in one pinned range and ends outside it; so does
- * this. */
+ * this emulation. */
 static int crosses_pins(const unsigned char *host, size_t bytes)
 {
     for (size_t i = 0; i < PINS_MAX; i++) {

@@ -1,8 +1,7 @@
 /* fake_cuda.h: the part of the CUDA runtime that dev_cuda*.c calls, emulated by threads on host
- * memory.
- * It guarantees the order that the runtime guarantees and nothing more: streams run late and at
- * their own pace, a copy may not cross two pinned ranges, errors stay until they are read. One test
- * thread sets it up; any thread calls it. */
+ * memory. It guarantees the order that the runtime guarantees and nothing more: streams run late
+ * and with varying speed, a copy may not cross two pinned ranges, errors stay until they are read.
+ * One test thread sets it up; any thread calls it. */
 #ifndef TESTS_DEV_FAKE_CUDA_H
 #define TESTS_DEV_FAKE_CUDA_H
 
@@ -19,7 +18,8 @@ void fake_generation(int major);
 void fake_memory_in_use(size_t bytes);
 /* The results of cudaGetDeviceCount and the version calls. */
 void fake_driver(int version, int count_error);
-/* The n-th call from now on that can fail (1 is the next) fails with `error`; 0: none does. */
+/* The n-th call from now on that can fail (1: the next call) fails with `error`; 0: no call
+ * fails. */
 void fake_fail(int n, int error);
 /* From now on host memory cannot be pinned, as under a low limit on locked memory. */
 void fake_refuse_pins(void);
@@ -27,14 +27,15 @@ void fake_refuse_pins(void);
 int fake_failed(void);
 /* From now on all events and calls report `error`, as after a fault of the GPU. */
 void fake_break(int error);
-/* Allocations, streams, events and pinned ranges that exist. */
+/* Returns the number of allocations, streams, events and pinned ranges that exist. */
 int fake_live(void);
 /* Calls of cudaEventRecord since the program began. */
 unsigned fake_events_recorded(void);
 /* The error that the next cudaGetLastError would return. */
 int fake_sticky(void);
 
-/* Puts `run(arguments)` on a stream; the arguments are copied. Also found by libraries that the program opens. */
+/* Puts `run(arguments)` on a stream; the arguments are copied. Libraries that the program opens
+ * find this function, too. */
 __attribute__((visibility("default"))) int
 fake_stream_run(void *stream, int (*run)(void *context, const void *arguments),
                 const void *arguments, size_t bytes);

@@ -5,9 +5,10 @@
 
 #include <stddef.h>
 
-/* A machine as at first, with nothing allocated. */
+/* Sets up the machine anew, with nothing allocated. */
 void runtime_reset(void);
-/* Allocations, streams, events and pinned ranges that exist; 0 where that is not counted. */
+/* Returns the number of allocations, streams, events and pinned ranges that exist; 0 where they are
+ * not counted. */
 int runtime_live(void);
 /* Puts `run(NULL, arguments)` on a stream; the arguments are copied. */
 int runtime_stream_run(void *stream, int (*run)(void *context, const void *arguments),

@@ -1,5 +1,6 @@
-/* test_card_queues.c: order, limits and faults of the queues of a CUDA device, on the emulated runtime and, where
- * a GPU is, on the real one. Ops are functions of the host in the queue's stream. */
+/* test_card_queues.c: order, limits and faults of the queues of a CUDA device, on the emulated
+ * runtime and, on a machine with a GPU, on the real one. Ops are functions of the host in the
+ * queue's stream. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -108,8 +109,8 @@ static void run_graph(struct dev_queue **queues, uint64_t seed)
     check_memory(cells, expected, sizeof expected);
 }
 
-/* Fences of several queues, whose rings of events are reused many times: results are those of the
- * serial order. */
+/* Fences of several queues are used, whose rings of events are reused many times. Results are those
+ * of the serial order. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -129,8 +130,9 @@ static void random_graphs(void)
 
 enum { PIECES = 24, PIECE_BYTES = 40000, ROUNDS = 20 };
 
-/* Pieces go up, to another place of the card and down again, each on another queue after the fence of the one
- * before; what comes down is what went up, from pinned memory and from other memory, at any alignment. */
+/* Pieces are copied up, to another place of the card and down again, each on another queue after
+ * the fence of the previous copy. The bytes that come down equal those that went up, from pinned
+ * memory and from other memory, at any alignment. */
 static void copies_follow_fences(void)
 {
     struct dev_device *device = open_card((size_t)4 << 20);
@@ -189,8 +191,9 @@ static void copies_follow_fences(void)
     check_int(runtime_live(), ==, 0);
 }
 
-/* At most 64 launches plus the unit in progress are in flight: the runtime's own queue never fills
- * up, which would make it wait with its lock held. A longer unit is still taken as a whole. */
+/* At most 64 launches and the unit in progress are in flight. So the runtime's queue is never full;
+ * if it were, the runtime would wait with its lock held. A longer unit is still taken as a
+ * whole. */
 static void launches_in_flight_are_bounded(void)
 {
     enum { LAUNCHES = 3000, IN_FLIGHT_MAX = 64 };
@@ -222,8 +225,8 @@ static void launches_in_flight_are_bounded(void)
     check_int(runtime_live(), ==, 0);
 }
 
-/* An op that refuses its arguments ends its queue; the other queues continue. So does abandoning a
- * queue. */
+/* An op that refuses its arguments ends its queue; the other queues continue. Abandoning a queue
+ * ends it in the same way. */
 static void failing_op(void)
 {
     struct dev_device *device = open_card(1 << 20);

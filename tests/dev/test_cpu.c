@@ -43,7 +43,7 @@ static void registry(void)
     dev_close(NULL);
 }
 
-/* The device of each rank: ranks share the CPU, and a list of cards must have one for each rank. */
+/* Each rank has a device: ranks share the CPU, and a list of cards must have one for each rank. */
 static void ranks(void)
 {
     static const struct {
@@ -67,7 +67,8 @@ static void ranks(void)
     }
 }
 
-/* Memory that is still allocated when a device is closed is reported; a CPU queue has no stream of its own. */
+/* Memory that is still allocated when a device is closed is reported. A CPU queue has no separate
+ * stream. */
 static void left_memory(void)
 {
     struct dev_device *device = device_open(1 << 16);
@@ -132,8 +133,8 @@ static void budget(void)
     dev_close(device);
 }
 
-/* Copies up, within and down move exactly their bytes, and zeros fill exactly theirs, for every
- * small size and alignment and some large ones, with a team and without one. */
+/* Copies up, within and down move exactly their bytes, and zeros fill exactly theirs. The sizes and
+ * alignments are all small ones and some large ones, with and without a team. */
 static void copies(void)
 {
     enum { SMALL = 67, LARGE = (3 << 20) + 5, ROOM = LARGE + 128 };
@@ -235,7 +236,7 @@ static void host_memory(void)
     free(memory);
 }
 
-/* Rates are measured through the device's own queues, and nothing is left allocated. */
+/* Rates are measured with the device's queues, and nothing remains allocated. */
 static void rates(void)
 {
     struct dev_device *device = device_open(8 << 20);

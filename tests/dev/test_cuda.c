@@ -1,5 +1,6 @@
 /* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of our
- * side, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c runs on one, too. */
+ * code, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c also runs
+ * on a real one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static struct core_fence copy(struct dev_queue *queue, struct dev_copy command)
     return fence;
 }
 
-/* Each cause of a missing GPU has its own message, with a remedy. */
+/* Each cause of a missing GPU has a different message, with a remedy. */
 static void absence(void)
 {
     struct dev_device *device = NULL;
@@ -124,7 +125,7 @@ static void small_spare(void)
     }
 }
 
-/* A write just after an allocation, by a child that must not survive it. */
+/* Writes just after an allocation in a child, which must not survive the write. */
 static void overrun(void *memory, size_t bytes)
 {
     const pid_t child = fork();
@@ -139,8 +140,9 @@ static void overrun(void *memory, size_t bytes)
     check_true(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
 }
 
-/* With TIDE_DEVICE_MEMORY=separate each allocation is one of the runtime, so that an overrun is seen,
- * under the same budget. Nothing else may reach over its end, either. */
+/* With TIDE_DEVICE_MEMORY=separate each allocation is a separate one of the runtime, so that an
+ * overrun is detected, under the same budget. Copies and zeros may not reach over its end,
+ * either. */
 static void separate_memory(void)
 {
     enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };
@@ -197,8 +199,8 @@ static void separate_memory(void)
     dev_close(device);
 }
 
-/* Launches up to the one without `more` are one unit of work: one event, one step of the line;
- * another queue's copy that waits for it sees the results of all. */
+/* Launches up to the one without `more` are one unit of work: one event and one step of the line. A
+ * copy of another queue that waits for the line sees the results of all launches. */
 static void a_unit_has_one_event(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -240,7 +242,7 @@ static void a_unit_has_one_event(void)
 
 /* ---- times of launches ---- */
 
-/* Times that were reported. One thread at a time: the watch, then the test. */
+/* The reported times. One thread at a time uses them: the watch, then the test. */
 struct reported {
     unsigned count, waits;
     int64_t first_ns, last_ns;
@@ -264,9 +266,9 @@ static int op_wait(const struct dev_launch *where, const struct mix_arguments *a
 }
 DEV_OP_LAUNCH(op_wait, mix_arguments)
 
-/* Each launch of a queue that is asked for times is reported once, in order, before its fence is reached, and at
- * the time of the host's clock when it ran; none before, and none after. If an event cannot be made, nothing is
- * left. */
+/* Each launch of a queue with times is reported once, in order, before its fence is reached, with
+ * the time of the host's clock at which it ran. No launch is reported before times are requested or
+ * after they are ended. If an event cannot be made, nothing remains. */
 static void launches_are_timed(void)
 {
     enum { OP_WAIT = 3, UNIT = 5, UNITS = 300 };
@@ -283,7 +285,8 @@ static void launches_are_timed(void)
     struct core_fence fence = {0};
     const int live = fake_live();
     cell[0] = 1;
-    /* The card's own thread begins with a call. Once a fence is reached, it makes none by itself. */
+    /* The card's thread begins with a call. After a fence is reached, the thread makes no further
+     * call. */
     check_int(dev_queue_launch(queue, &command, &fence), ==, 0);
     check_int(core_fence_wait(fence, LONG_NS), ==, 0);
     for (size_t i = 0; i < sizeof failing / sizeof failing[0]; i++) {
@@ -298,7 +301,7 @@ static void launches_are_timed(void)
         const int64_t before_ns = core_clock_now_ns();
         reported = (struct reported){.in_order = true, .last_ns = before_ns};
         check_int(dev_queue_time(queue, turn == 1 ? &timing : NULL), ==, 0);
-        /* The host's time of the card's first event is read somewhere in that call. */
+        /* The host's time of the card's first event is read during that call. */
         const int64_t late_ns = core_clock_now_ns() - before_ns;
         for (unsigned i = 0; i < UNIT * UNITS; i++) {
             command.op = i % UNIT == 0 ? OP_WAIT : OP_MIX;
@@ -438,7 +441,7 @@ static int live_once(void)
     return rc;
 }
 
-/* Whichever call of the runtime fails, the error is reported and nothing is left allocated. */
+/* If any call of the runtime fails, the error is reported and nothing remains allocated. */
 static void every_call_fails(void)
 {
     int n = 1;

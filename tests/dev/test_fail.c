@@ -44,7 +44,7 @@ static int rates_life(void)
     return rc;
 }
 
-/* Whichever allocation fails, that is reported, and everything is freed. */
+/* If any allocation fails, the failure is reported, and everything is freed. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(queue_life), >=, 8);

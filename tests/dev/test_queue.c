@@ -62,7 +62,7 @@ static struct dev_device *open_with_ops(size_t memory_bytes)
 }
 
 /* Missing ops, ops out of range and arguments of the wrong size are refused, and the queue remains
- * usable; a row registered later replaces the earlier one. */
+ * usable. A row that is registered later replaces the earlier one. */
 static void op_table(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -117,8 +117,8 @@ static int op_where(const struct dev_launch *where, const struct where_arguments
 }
 DEV_OP_LAUNCH(op_where, where_arguments)
 
-/* An op gets its queue's team, its scratch, which is taken from the budget and returned to it, and
- * the context with which it was registered. */
+/* An op gets its queue's team, the context with which it was registered, and scratch that is taken
+ * from the budget and returned to it. */
 static void launch_context(void)
 {
     struct dev_device *device = open_with_ops(8192);
@@ -151,8 +151,8 @@ static void launch_context(void)
     dev_close(device);
 }
 
-/* A full queue returns -EAGAIN and accepts commands again when there is space; kinds, depths and
- * the number of queues have limits. */
+/* A full queue returns -EAGAIN and accepts commands again when it has space. Kinds, depths and the
+ * number of queues have limits. */
 static void limits(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -190,7 +190,7 @@ static void limits(void)
     dev_close(device);
 }
 
-/* A failing op ends its queue with its message: later commands never run, other queues
+/* A failing op ends its queue with its message: later commands never run, and other queues
  * continue. */
 static void failing_op(void)
 {
@@ -268,8 +268,8 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* One graph: each command reads three cells that earlier commands on any queue have written, after
- * waiting for their fences. The cells have the values of the serial order. */
+/* The commands form one graph: each command reads three cells that earlier commands on any queue
+ * have written, after waiting for their fences. The cells have the values of the serial order. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
 {
     uint64_t *cells = device_alloc(device, 8 * GRAPH_CELLS);

@@ -1,6 +1,6 @@
-/* hear.h: runs the doctor and keeps what it says as text, one line per finding:
- *     warn cpu : text => cure {figure value}
- * with the subject between topic and colon. One thread. */
+/* hear.h: runs the doctor and keeps its findings as text, one line per finding:
+ *     warn cpu : text => cure {figure value} with the subject between topic and colon. One
+ *     thread. */
 #ifndef TESTS_DOCTOR_HEAR_H
 #define TESTS_DOCTOR_HEAR_H
 
@@ -14,11 +14,11 @@ struct doctor hear_alone(const char *root);
 /* Returns the findings since hear_alone; valid until the next call of hear or hear_alone. */
 const char *heard_text(void);
 
-/* Returns the findings about a machine and a store (NULL: none). With `prepare`, in a child that
- * calls it first; the case is skipped if it does not return 0. */
+/* Returns the findings about a machine and a store (NULL: no store). With `prepare`, runs in a
+ * child that calls `prepare` first; skips the case if `prepare` does not return 0. */
 const char *hear(const char *root, const char *store, int (*prepare)(void));
 
-/* Makes a machine of files: `name` in the folder of the test, with pairs of path and text up to
+/* Makes a machine of files in the folder `name` of the test, from pairs of path and text up to
  * NULL. Returns its root, valid until the next call. */
 const char *machine(const char *name, const char *const files[][2]);
 

@@ -8,8 +8,8 @@
 
 static char shown[1 << 16]; /* stdout of the last run, or stderr if requested */
 
-/* Starts `BEFORE tide doctor ARGUMENTS` in the folder of the test through the shell. Independent
- * runs are started together, because a run mostly waits for the drive. */
+/* Starts `BEFORE tide doctor ARGUMENTS` in the folder of the test through the shell. Several runs
+ * are started together, because a run mostly waits for the drive. */
 static FILE *start(const char *before, const char *arguments)
 {
     char command[2048];
@@ -21,7 +21,8 @@ static FILE *start(const char *before, const char *arguments)
     return pipe;
 }
 
-/* Waits for its end. Returns the exit code; `shown` has its output, which fits into a pipe. */
+/* Waits for the end of a run. Returns the exit code; `shown` has its output, which fits into a
+ * pipe. */
 static int finish(FILE *pipe)
 {
     size_t bytes = fread(shown, 1, sizeof shown - 1, pipe);
@@ -36,8 +37,8 @@ static int run(const char *arguments)
     return finish(start("", arguments));
 }
 
-/* The current folder is examined, the last line has counts, a pipe gets no colours; -q prints only
- * problems. */
+/* The current folder is examined, the last line has counts, and a pipe gets no colours. With -q
+ * only problems are printed. */
 static void text(void)
 {
     if (TEST_RACES) {
@@ -116,7 +117,7 @@ static void wrong_usage(void)
     check_int(run("--store 2>&1"), ==, 2);
 }
 
-/* A store that fails makes the command exit with 1, and its line says what to do. */
+/* If a store fails, the command exits with 1, and the store's line says what to do. */
 static void failing_store(void)
 {
     if (TEST_RACES) {
@@ -127,7 +128,7 @@ static void failing_store(void)
     check_contains(shown, "\n      cure:    ");
 }
 
-/* Number of occurrences of a text in the output. */
+/* Returns the number of occurrences of a text in the output. */
 static int count_shown(const char *text)
 {
     int count = 0;
@@ -137,8 +138,8 @@ static int count_shown(const char *text)
     return count;
 }
 
-/* Output that cannot be written is a failure, reported once; a pipe closed by its reader is not; a
- * file that must not grow is an error and does not kill the process. */
+/* Output that cannot be written is a failure, which is reported once. A pipe that its reader closed
+ * is no failure. A file that must not grow is an error and does not kill the process. */
 static void full_output(void)
 {
     if (TEST_RACES) {

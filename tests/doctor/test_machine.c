@@ -1,4 +1,5 @@
-/* Findings about machines: this one, ones made of files, and ones that forbid things. */
+/* Findings about machines: the machine of the test, machines made of files, and machines that
+ * forbid some calls. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static void count_finding(void *user, const struct tide_finding *finding)
     counts[finding->verdict]++;
 }
 
-/* By the public API, every topic is reported, with a cure if the verdict is not ok. */
+/* The public API reports every topic, with a cure if the verdict is not ok. */
 static void this_machine(void)
 {
     static const char *const topics[] = {" cpu ", " memory ", " numa ",    " pages ", " memlock ",
@@ -117,7 +118,8 @@ static void a_badly_set_machine(void)
     check_cures(text);
 }
 
-/* A machine with good settings gets no warning: v1 cgroups, huge pages, a modern driver. */
+/* A machine with good settings gets no warning. It has v1 cgroups, huge pages and a modern
+ * driver. */
 static void a_well_set_machine(void)
 {
     static const char *const files[][2] = {
@@ -144,8 +146,8 @@ static void a_well_set_machine(void)
     check_cures(text);
 }
 
-/* The limit of a cgroup is reported beside the machine's memory. If it leaves too little to measure
- * with, a finding with a cure says so, and the rest is still examined. */
+/* The limit of a cgroup is reported beside the machine's memory. If it leaves too little memory for
+ * measuring, a finding with a cure says so, and the remaining topics are still examined. */
 static void a_small_cgroup(void)
 {
     static const char *const files[][2] = {
@@ -194,7 +196,7 @@ static int limit_threads(void)
            setresuid(65534, 65534, 65534);
 }
 
-/* If a process may start no thread, or map no memory, a finding names the limit and how to raise
+/* If a process may not start a thread or map memory, a finding names the limit and how to raise
  * it. */
 static void limits_of_the_process(void)
 {
@@ -297,7 +299,8 @@ static int forbid_with_einval(void)
     return test_child_refuse_uring(EINVAL, false);
 }
 
-/* Each reason why the kernel refuses io_uring has its own cure: locked memory, open files, an old kernel. */
+/* Each reason why the kernel refuses io_uring has a different cure: locked memory, open files, an
+ * old kernel. */
 static void uring_refused_for_limits(void)
 {
     static const struct {
@@ -321,7 +324,7 @@ static void uring_refused_for_limits(void)
     }
 }
 
-/* io_uring switched off in the kernel has its own cure. */
+/* If io_uring is switched off in the kernel, the finding has a cure for this case. */
 static void uring_switched_off(void)
 {
     static const char *const files[][2] = {{"/proc/sys/kernel/io_uring_disabled", "2\n"},
@@ -381,7 +384,7 @@ static void sizes(void)
     check_string(doctor_size(UINT64_MAX, text), "16384 PiB");
 }
 
-/* Any number of stores share the rest of five seconds. */
+/* Any number of stores share the remainder of five seconds. */
 static void time_is_shared(void)
 {
     struct doctor doctor;

@@ -26,7 +26,8 @@ static int count_entries(const char *folder)
     return count;
 }
 
-/* For a usable folder, file system, direct I/O and both rates are reported, and it stays empty. */
+/* For a usable folder, the file system, direct I/O and both rates are reported, and the folder
+ * stays empty. */
 static void a_good_store(void)
 {
     char folder[512];
@@ -42,7 +43,7 @@ static void a_good_store(void)
     check_int(count_entries(folder), ==, 2);
 }
 
-/* For each unusable folder, the reason is reported, with a command. */
+/* For each unusable folder, the finding names the reason and a command. */
 static void unusable_folders(void)
 {
     struct doctor doctor = hear_alone("");
@@ -124,7 +125,8 @@ static void readonly_disk(void)
                    "it cannot be written to: Read-only file system => sudo mount -o remount");
 }
 
-/* The root of a container is an overlay: the doctor says how a drive gets into the container. */
+/* The root of a container is an overlay. The doctor says how to give the container access to a
+ * drive. */
 static void container(void)
 {
     char lower[512];
@@ -143,7 +145,7 @@ static void container(void)
     check_cures(heard_text());
 }
 
-/* A file system with free bytes but no room for another file. */
+/* The file system has free bytes but no room for another file. */
 static void no_inodes(void)
 {
     const char *folder = test_mount_memory("inodes", "size=64m,nr_inodes=1");
@@ -190,7 +192,8 @@ static int look_within(void *argument)
     return 0;
 }
 
-/* Limits of the process that a store runs into are reported with the command that raises them. */
+/* If a limit of the process prevents the use of a store, the finding names the command that raises
+ * the limit. */
 static void limits_of_the_process(void)
 {
     static const struct limit limits[] = {
@@ -256,7 +259,7 @@ static void spinning_disks(void)
     check_string(heard_text(), "");
 }
 
-/* A symbolic link is refused, as by the engine, and the cure names the folder. */
+/* A symbolic link is refused, as the engine refuses it, and the cure names the folder. */
 static void a_link(void)
 {
     char folder[512];

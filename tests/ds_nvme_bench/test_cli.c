@@ -1,4 +1,4 @@
-/* test_cli.c: the option parser of all commands, with a command that is a program of its own. */
+/* test_cli.c: the option parser of all commands, with a command that only this test has. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static int parse(unsigned count, const char *const *words, struct values *out,
     return cli_parse(&command, options, 4, (int)count, argv, parsed);
 }
 
-/* "-" and "_" are the same in names; an alias sets the same option; longer or shorter names are
+/* "-" and "_" are equal in names. An alias sets the same option. Longer or shorter names are
  * unknown. */
 static void names(void)
 {

@@ -5,7 +5,7 @@
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/lists.h"
 
-/* Numbers and sizes, in order. */
+/* Numbers and sizes are listed in order. */
 static void lists(void)
 {
     uint32_t list[BENCH_LIST_MAX];

@@ -10,7 +10,7 @@
 #include "tools/ds_nvme_bench/verify.h"
 #include "tools/ds_nvme_bench/wear.h"
 
-/* The median of an odd and an even number of samples, in any order. */
+/* Tests the median of an odd and an even number of samples, in any order. */
 static void median(void)
 {
     const double odd[] = {5, 1, 3};
@@ -20,8 +20,8 @@ static void median(void)
     check_double(bench_median(odd, 1), ==, 5);
 }
 
-/* The interval contains the median, is reproducible, is a point for equal samples, and does not
- * extend to a single outlier among nine. */
+/* The interval contains the median, is reproducible, and is a point for equal samples. One outlier
+ * among nine samples does not extend it. */
 static void interval(void)
 {
     const double same[] = {2, 2, 2, 2, 2};
@@ -64,7 +64,7 @@ static void begin(void)
     check_true(sweep != NULL);
 }
 
-/* Six samples around `level`, each multiplied by the speed of the drive in that round. */
+/* Adds six samples around `level`, each multiplied by the speed of the drive in that round. */
 static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, const double *round)
 {
     struct bench_point *point = &sweep->points[sweep->count++];
@@ -97,9 +97,9 @@ static void smallest_that_is_good(void)
     check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
 }
 
-/* Candidates are the three fastest settings, then of those close to them one that keeps 16 MiB in
- * flight, then the smallest; slow ones are not. The score of a setting is that of its worst
- * operation. */
+/* Candidates are the three fastest settings. Of the settings with nearly their speed, one that
+ * keeps 16 MiB in flight follows, and then the smallest one. Slow settings are no candidates. The
+ * score of a setting is that of its worst operation. */
 static void candidates(void)
 {
     struct bench_params picked[BENCH_CANDIDATES_MAX];
@@ -132,15 +132,15 @@ static void all_operations(void)
     add(BENCH_WRITE, 1 << 20, 8, 1.0, NULL);
     add(BENCH_READ, 1 << 20, 32, 2.9, NULL);
     add(BENCH_WRITE, 1 << 20, 32, 2.0, NULL);
-    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* not measured writing: does not count */
+    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* writing was not measured, so it is no candidate */
     bench_sweep_recommend(sweep);
     check_int(sweep->recommendation.depth, ==, 32);
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
 }
 
 /* If the speed of the drive changes by half between rounds, samples are compared by round: the
- * better setting is found although its fastest sample is below that of the other, with low
- * confidence. */
+ * better setting is found although its fastest sample is below that of the other setting. The
+ * confidence is low. */
 static void drift_cancels(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
@@ -153,7 +153,8 @@ static void drift_cancels(void)
     check_true(!sweep->recommendation.confident);
 }
 
-/* If noise hides which setting is best, of equal ones that with 8 MiB in flight is taken. */
+/* If noise hides which setting is best, the setting with 8 MiB in flight is taken among equal
+ * ones. */
 static void robust_when_unsure(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
@@ -180,7 +181,7 @@ static void nothing_measured(void)
 
 /* ---- wear and sizes ---- */
 
-/* 26 bytes per parameter and step, of which 12 are written; a day of steps writes 12/26 of the
+/* A step moves 26 bytes per parameter, of which 12 are written. A day of steps writes 12/26 of the
  * bytes that a day of I/O moves. */
 static void wear(void)
 {
@@ -234,8 +235,8 @@ static void wrong_bit(void)
     }
 }
 
-/* Detects a piece of another pass (stale), of another offset (misdirected), half of each (torn) or
- * nothing (lost). */
+/* Detects a piece of another pass (stale), a piece of another offset (misdirected), half of two
+ * pieces (torn) and a missing piece (lost). */
 static void wrong_piece(void)
 {
     uint64_t first = 0;

@@ -1,4 +1,4 @@
-/* test_parts.c: the parts that measure, on a small real scratch file; every byte is accounted
+/* test_parts.c: the parts that measure, on a small real scratch file. Every byte is accounted
  * for. */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,8 +51,8 @@ static uint64_t latencies_of(const struct bench_point *point)
     return blocks;
 }
 
-/* A point has as many samples as requested, on every back end and for every operation, and more
- * after the next visit; rw moves bytes in both directions. */
+/* A point has the requested number of samples, on every back end and for every operation, and more
+ * after the next visit. The operation rw moves bytes in both directions. */
 static void points(void)
 {
     static const char *const backends[] = {NULL, "libaio", "threads"};
@@ -92,7 +92,7 @@ static void points(void)
     check_double(bench_cpu_seconds(), >, 0);
 }
 
-/* Checksums written by a point hold when it reads; an interrupt ends it. */
+/* Checksums that a point writes are valid when it reads; an interrupt ends it. */
 static void checksums(void)
 {
     struct bench_how how = brief;
@@ -169,14 +169,15 @@ static void swap_and_verify(void)
     stop = 1;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINTR);
     check_int(bench_verify_run(&verifying, &verify), ==, -EINTR);
-    open_target_of(NULL, 66 << 20); /* no multiple of a request: its end is verified too */
+    /* the size is no multiple of a request: its end is verified, too */
+    open_target_of(NULL, 66 << 20);
     check_int(bench_verify_run(&verifying, &verify), ==, 0);
     check_uint(verify.bytes, ==, 132 << 20);
     check_uint(verify.wrong, ==, 0);
 }
 
-/* A grid visits each setting `rounds` times and recommends one of them; the adaptive sweep keeps to
- * its time. */
+/* A grid visits each setting `rounds` times and recommends one of them; the adaptive sweep ends
+ * after its time. */
 static void sweeps(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -209,7 +210,7 @@ static void sweeps(void)
         samples += sweep->points[i].count;
     }
     check_double(samples * 0.0014, <,
-                 2); /* a sample takes at least 1.4 ms, where a budget of 50 s gives it 70 ms */
+                 2); /* a sample takes at least 1.4 ms, although a budget of 50 s gives it 70 ms */
     check_true(bench_sweep_find(sweep, BENCH_READ, sweep->recommendation.block_bytes,
                                 sweep->recommendation.depth, 1) != NULL);
     options.blocks[0] = options.blocks[1] = 128 << 20;
@@ -258,7 +259,7 @@ static void listed_only(void)
     free(sweep);
 }
 
-/* A target refuses a file that does not fit, a missing folder and a missing node. */
+/* A target refuses a file without enough space, a missing folder and a missing node. */
 static void targets(void)
 {
     struct bench_target none = {0};
@@ -332,8 +333,8 @@ static int verify_life(void)
     return bench_verify_run(&options, &verify);
 }
 
-/* Whichever request to the system fails in any part, there is an error, and everything is closed
- * and freed. */
+/* If any request to the system fails in any part, there is an error, and everything is closed and
+ * freed. */
 static void failed_requests(void)
 {
     test_directory_in_memory();
@@ -392,7 +393,8 @@ static int parse(struct bench_options *out, unsigned count, const char *const *w
     return bench_options_parse((int)count, argv, out);
 }
 
-/* "-" and "_", "=" and a space, and units are equivalent; modes have their defaults. */
+/* "-" and "_" are equal, "=" and a space are equal, and sizes with different units are equal. Modes
+ * have defaults. */
 static void spellings(void)
 {
     static const char *const same[][12] = {

@@ -1,4 +1,4 @@
-/* test_report.c: reports of made-up measurements, read back by other means. */
+/* test_report.c: reports of invented measurements, read back by other code. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -13,7 +13,8 @@
 
 static struct bench_result *result; /* result of one case; freed by the next case */
 
-/* Points of all operations at two depths, with the recommendation that follows. */
+/* Fills in points of all operations at two depths, and the recommendation that follows from
+ * them. */
 static struct bench_report make(const char *dir)
 {
     free(result);
@@ -64,7 +65,7 @@ static char *save(const struct bench_report *report, const char *name,
     return text;
 }
 
-/* Every key that the schema requires of an object exists, and no unknown one. */
+/* Every key that the schema requires of an object exists, and there is no unknown key. */
 static void check_keys(const struct core_json_value *schema, const struct core_json_value *object)
 {
     struct core_json_member member;
@@ -94,7 +95,7 @@ static void check_keys(const struct core_json_value *schema, const struct core_j
     }
 }
 
-/* The report can be read back with the same numbers and has what docs/ promises. */
+/* The report can be read back with the same numbers and has the keys that docs/ describes. */
 static void json_reads_back(void)
 {
     struct bench_report report = make("/nvme");
@@ -202,8 +203,8 @@ static void config(void)
     core_json_destroy(doc);
 }
 
-/* A file that tide wrote, an empty file or none may be replaced; the configuration of the user is
- * not. */
+/* A file that tide wrote, an empty file or a missing file may be replaced; the configuration of the
+ * user may not. */
 static void what_gives_way(void)
 {
     struct bench_report report = make("/nvme");
@@ -231,7 +232,7 @@ static char *table_of(const struct bench_report *report)
     return text;
 }
 
-/* The table marks the recommended setting and tells the cost for the model; the verdict names the
+/* The table marks the recommended setting and shows the cost for the model; the verdict names the
  * limit. */
 static void table_and_verdict(void)
 {
@@ -275,7 +276,7 @@ static void table_and_verdict(void)
     free(text);
 }
 
-/* Two directories on one drive count as one drive; of unknown drives, each directory counts. */
+/* Two directories on one drive count as one drive; if drives are unknown, each directory counts. */
 static void drives(void)
 {
     struct bench_report report = make("/nvme");
@@ -292,8 +293,8 @@ static void drives(void)
     free(three);
 }
 
-/* A run compared with itself has no slower points; compared with a faster one, each point is named;
- * within the tolerance it passes. */
+/* A run compared with itself has no slower points. Compared with a faster one, it has each point in
+ * the list; within the tolerance it passes. */
 static void compare(void)
 {
     unsigned slower = 0;
@@ -318,7 +319,8 @@ static void compare(void)
     free(text);
 }
 
-/* A file that is not a report, has another schema or shares no point is refused with the reason. */
+/* A file that is not a report, has another schema or has no common point is refused with the
+ * reason. */
 static void nothing_to_compare(void)
 {
     static const struct {
@@ -344,7 +346,7 @@ static void nothing_to_compare(void)
     check_contains(core_err_message(), "no point in common");
 }
 
-/* A file that cannot be written is found before anything is measured, and a full disk is an
+/* A file that cannot be written is detected before the measurements, and a full disk is an
  * error. */
 static void where_to_write(void)
 {

@@ -21,7 +21,7 @@ static void check_plain(const char *text)
     }
 }
 
-/* --help shows our options with an example, without synonyms and control characters. */
+/* --help shows our options with an example, but no synonyms and no control characters. */
 static void help(void)
 {
     check_int(tool_run("--help"), ==, 0);
@@ -70,7 +70,7 @@ static void modes(void)
     }
 }
 
-/* Wrong usage exits with 2 before anything is written, and the message tells what is expected. */
+/* Wrong usage exits with 2 before anything is written, and the message has the expected values. */
 static void usage(void)
 {
     static const struct {
@@ -146,8 +146,8 @@ static void no_directory(void)
     check_contains(tool_err, "symbolic link");
 }
 
-/* tmpfs is measured through the page cache with a warning; if it is too small, the exit code is 1
- * and the message tells the free space. */
+/* tmpfs is measured through the page cache with a warning. If tmpfs is too small, the exit code is
+ * 1 and the message has the free space. */
 static void memory_file_system(void)
 {
     char arguments[700];
@@ -169,7 +169,7 @@ static void memory_file_system(void)
 }
 
 /* --json, --csv and --plot work in one run. The emitted file has only the block, which `tide
- * config` accepts without a warning about aio; "-" writes only the file to stdout. */
+ * config` accepts without a warning about aio; "-" writes only the block to stdout. */
 static void files(void)
 {
     char options[2048];
@@ -204,8 +204,8 @@ static void files(void)
     check_contains(tool_err, "Recommended:");
 }
 
-/* A run slower than the baseline exits with 3 and names the points; otherwise with 0; a baseline
- * with other settings exits with 2. */
+/* A run that is slower than the baseline exits with 3 and names the points; otherwise it exits with
+ * 0. A baseline with other settings exits with 2. */
 static void baseline(void)
 {
     static const char kept[] = "{\"schema_version\": 1, \"points\": [{\"dir\": \"%s\", \"params\": "
@@ -228,7 +228,7 @@ static void baseline(void)
         check_int(tool_run(tool_with_drive(options)), ==, rows[i].code);
         check_contains(rows[i].code == 2 ? tool_err : tool_out, rows[i].says);
     }
-    /* A report that replaces the baseline is compared with it first. */
+    /* A report that replaces the baseline is first compared with it. */
     char text[1024];
     char options[1400];
     snprintf(text, sizeof text, kept, tool_drive(), 4, "1e15");

@@ -1,5 +1,5 @@
 /* test_tool_hurt.c: the built program under bad conditions: a directory without permission, another
- * writer in its file, signals, io_uring forbidden. */
+ * process that writes to its file, signals, and a system that forbids io_uring. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -27,7 +27,7 @@ static void become_nobody(void)
     }
 }
 
-/* A directory without write permission exits with 2 and its name. */
+/* If the directory has no write permission, the program exits with 2 and names the directory. */
 static void not_writable(void)
 {
     if (geteuid() != 0) {
@@ -82,7 +82,7 @@ static void nap(long milliseconds)
         NULL);
 }
 
-/* The nameless scratch file of a running process, or -1. */
+/* Returns the nameless scratch file of a running process, or -1. */
 static int scratch_of(pid_t child)
 {
     for (int fd = 3; fd < 64; fd++) {
@@ -139,7 +139,8 @@ static void wrong_bytes(void)
     check_contains(tool_out, "WRONG");
 }
 
-/* Ctrl-C and SIGTERM at any moment exit with 130 and a message, and nothing is left behind. */
+/* Ctrl-C and SIGTERM at any moment make the program exit with 130 and a message, and nothing is
+ * left behind. */
 static void interrupted(void)
 {
     static const char swap[] = "--mode swap --tensor_size 4M --loops 60";
@@ -180,7 +181,8 @@ static void forbid_uring(void)
     }
 }
 
-/* If io_uring is forbidden, another back end measures; requesting io_uring fails with the reason. */
+/* If io_uring is forbidden, another back end measures. If io_uring is requested, the program fails
+ * with the reason. */
 static void uring_forbidden(void)
 {
     int code = tool_run_prepared(tool_with_drive("--mode point --op read"), forbid_uring);

@@ -9,14 +9,14 @@ extern char *tool_err;
 
 /* Returns a path in the directory of the case; valid for four calls. */
 const char *tool_path(const char *name);
-/* The directory that is measured, empty before and after. */
+/* Returns the directory that is measured; it is empty before and after. */
 const char *tool_drive(void);
 void tool_check_empty(const char *path);
 
-/* Starts a program of tools/ with the words of `arguments` (no quoting), after calling `prepare` in
- * its process. */
+/* Starts a program of tools/ with the words of `arguments` (no quoting). Its process calls
+ * `prepare` first. */
 pid_t tool_start(const char *program, const char *arguments, void (*prepare)(void));
-/* Waits for its end. Returns the exit code. */
+/* Waits for the program's end. Returns the exit code. */
 int tool_finish(pid_t child);
 int tool_run_prepared(const char *arguments, void (*prepare)(void));
 int tool_run(const char *arguments);

@@ -36,7 +36,7 @@ const char *tide_last_error(void)
     return message[0] != '\0' ? message : theirs();
 }
 
-/* 0, or the negative errno that this call must return. */
+/* Returns 0, or the negative errno that this call must return. */
 static int fails(const char *call)
 {
     static int counts[16];

@@ -1,4 +1,4 @@
-/* Runs a command in a process of its own, with its streams in files. */
+/* Runs a command in a separate process, with its streams in files. */
 #include "tests/finetune/rig.h"
 
 #include <dirent.h>

@@ -1,11 +1,11 @@
-/* rig.h: runs a command as a user does and keeps its output. */
+/* rig.h: runs a command as a user does, and keeps its output. */
 #ifndef TESTS_FINETUNE_RIG_H
 #define TESTS_FINETUNE_RIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Output of the last run; replaced by the next one, freed by rig_end(). */
+/* The output of the last run; the next run replaces it, and rig_end() frees it. */
 extern char *rig_out;
 extern char *rig_err;
 
@@ -17,32 +17,34 @@ extern const char *rig_program;
  * code, or 256 + the signal that ended it. */
 int rig_run(const char *setting, const char *arguments);
 
-/* Starts the program, so that the test can act meanwhile; the second function waits for its end. */
+/* rig_start starts the program, so that the test can act meanwhile; rig_wait waits for its end. */
 int rig_start(const char *setting, const char *arguments);
 int rig_wait(int child);
 
-/* Starts the program with a pipe as standard input, and returns once it reads that: the pipe takes less than
- * is written to it. *rows is the end to write to; the caller closes it. */
+/* Starts the program with a pipe as standard input, and returns after the program has begun to
+ * read: the pipe takes less than is written to it. *rows is the end for writing; the caller closes
+ * it. */
 int rig_start_reader(const char *arguments, int *rows);
 
 /* Frees the output. */
 void rig_end(void);
 
-/* Returns a path in the folder of the test; the text of a file there; whether it exists. Valid for
- * a few calls. */
+/* Three functions about the folder of the test: the path of a file, its text, and whether it
+ * exists. Results are valid for a few calls. */
 const char *rig_path(const char *name);
 const char *rig_read(const char *name);
 bool rig_has(const char *name);
-/* Waits until a file there has text, which a run that was started writes. */
+/* Waits until a file of the test's folder has text, which a started run writes. */
 void rig_wait_for_text(const char *name);
 
-/* Removes a folder there and everything in it. */
+/* Removes a folder of the test's folder and everything in it. */
 void rig_remove(const char *name);
 
-/* The newest checkpoint after step `before` in a run's folder, or `before`; *inside: one is being written. */
+/* Returns the newest checkpoint after step `before` in a run's folder, or `before`. *inside:
+ * whether a checkpoint is being written. */
 int rig_newest(const char *folder, int before, bool *inside);
 
-/* Entries of a folder there, hidden ones not counted. */
+/* Returns the number of entries in a folder of the test's folder, hidden ones not counted. */
 size_t rig_entries(const char *name);
 /* Returns a number in a line of a log, from 0. */
 double rig_number(const char *log, size_t line, const char *key);
@@ -60,9 +62,10 @@ void rig_expect(int line, int code, int wanted);
 /* Prepares runs of tools/tide with the real engine: rows, a folder `store`, and measured rates for
  * plans of TRAIN_SMALL. */
 void rig_train_begin(void);
-/* Makes pairs/model, a tiny Llama with a tokenizer that reads any text, and pairs.jsonl and texts.jsonl. */
+/* Makes pairs/model, a tiny Llama with a tokenizer that reads any text, and the files pairs.jsonl
+ * and texts.jsonl. */
 void rig_make_pairs(void);
-/* Checks that two folders have the same file, byte for byte; the same for models and adapters. */
+/* Checks that two folders have the same file, byte for byte, or the same model or adapters. */
 void rig_same_file(const char *one, const char *other, const char *name);
 void rig_same_model(const char *one, const char *other);
 void rig_same_adapter(const char *one, const char *other);

@@ -1,5 +1,5 @@
-/* `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a PEFT folder, and
- * folders and flags that do not fit. */
+/* `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a PEFT
+ * folder, and unsuitable folders and flags. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static char *read_file(const char *path, size_t *bytes)
     return text;
 }
 
-/* Entries of the test's folder whose names begin so. */
+/* Returns the number of entries of the test's folder whose names begin with `begin`. */
 static size_t entries_like(const char *begin)
 {
     size_t count = 0;
@@ -36,9 +36,9 @@ static size_t entries_like(const char *begin)
     "--lora 4 --lora-alpha 6 --lora-dropout 0.25 --lora-targets q_proj,v_proj "                    \
     "--modules-to-save lm_head "
 
-/* Continuing from a PEFT folder with a learning rate of 0 writes the same folder, to the bit of its
- * fp32 masters. A continued run has the same bits wherever its data is kept, also if it is stopped
- * and resumed. */
+/* A run that continues from a PEFT folder with a learning rate of 0 writes the same folder, to the
+ * bit of its fp32 masters. A continued run has the same bits wherever its data is kept, also if it
+ * is stopped and resumed. */
 static void continued(void)
 {
     rig_train_begin();
@@ -60,8 +60,8 @@ static void continued(void)
     rig_end();
 }
 
-/* With several ranks, the files in the folder have the same bytes at each stage of ZeRO. So does
- * the identity of the base, although ranks of stage 3 read it in parts. */
+/* With several ranks, the files in the folder have the same bytes at each stage of ZeRO. The
+ * identity of the base is the same, too, although ranks of stage 3 read the base in parts. */
 static void ranks(void)
 {
     rig_train_begin();
@@ -217,8 +217,8 @@ static void exported(void)
     rig_end();
 }
 
-/* Flags that agree with the folder are accepted; others are refused before anything is written,
- * with flag and file. */
+/* Flags that agree with the folder are accepted. Other flags are refused before anything is
+ * written, and the message names flag and file. */
 static void contradicted(void)
 {
     static const struct {
@@ -249,7 +249,7 @@ static void contradicted(void)
         check_contains(rig_err, odd[i].says[1]);
         check_true(!rig_has("never"));
     }
-    /* A folder of another program may have any rate. */
+    /* A folder that another program wrote may have any rate. */
     check_int(mkdir(rig_path("mad"), 0700), ==, 0);
     const char *config = rig_read("one/adapter_config.json");
     const char *rate = strstr(config, "\"lora_dropout\": ");
@@ -290,7 +290,8 @@ static void copy_file(const char *from, const char *name, const char *to)
     free(text);
 }
 
-/* An adapter of a base with other weights is refused, with both hashes, and one of a base with other layers. */
+/* An adapter of a base with other weights is refused with both hashes. An adapter of a base with
+ * other layers is refused, too. */
 static void of_another_base(void)
 {
     size_t bytes;
@@ -368,7 +369,8 @@ static void trained_weights_alone(void)
     rig_end();
 }
 
-/* Each command refuses a folder of quantised weights; the message names the method and says what to give instead. */
+/* Each command refuses a folder of quantised weights; the message names the method and the folder
+ * that is needed instead. */
 static void quantised(void)
 {
     static const char *const commands[] = {
@@ -433,7 +435,8 @@ static void of_bitsandbytes(void)
 #undef BNB
 }
 
-/* A base in 4 bits stays beside the store, and the next run reads it, unless a flag says no. */
+/* A base in 4 bits is kept beside the store, and the next run reads it, unless a flag forbids
+ * that. */
 static void kept_base(void)
 {
 #define KEPT_PLAN                                                                                  \

@@ -56,8 +56,8 @@ static void help(void)
     check_true(strstr(rig_out, "--save-every") == NULL);
 }
 
-/* Wrong flags and bad inputs exit with 2 before anything is done, and the message tells what would
- * be right. */
+/* Wrong flags and bad inputs exit with 2 before anything is done, and the message has the expected
+ * values. */
 static void usage(void)
 {
     static const struct {
@@ -195,12 +195,12 @@ static void usage(void)
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 
-/* No input is overwritten, whatever its name, and no file of an input folder. */
+/* No input is overwritten under any name, and no file of an input folder. */
 static void written(void)
 {
     static const struct {
         const char *arguments;
-        const char *first, *second; /* what the message names */
+        const char *first, *second; /* the message names these */
     } cases[] = {
         {"plan --model %T/m --trace %T/m/model.safetensors", "--trace ", "--model "},
         {"plan --model %T/m --trace %T/cached", "--trace ", "--model "},
@@ -244,7 +244,7 @@ static void written(void)
     check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
     check_int(mkdir(rig_path("had.partial"), 0700), ==, 0);
     check_int(mkdir(rig_path("o.partial"), 0700), ==,
-              0); /* a first run was killed: there is no o */
+              0); /* the first run was killed: there is no o */
     test_file("m/generation_config.json", "{}", 2);
     check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
     test_file("m/deep/x.csv", "old", 3);
@@ -423,8 +423,8 @@ static void steps(void)
     check_string(rig_read("s/steps"), "4");
 }
 
-/* The rates are measured again if the plan was off for steps with all micro-batches that were planned; others and the
- * first one do not count. */
+/* The rates are measured again if the planned time was wrong for steps with all planned
+ * micro-batches. Other steps and the first step are not compared. */
 static void rates(void)
 {
     static const struct {
@@ -449,7 +449,7 @@ static void rates(void)
     }
 }
 
-/* A skipped step is not an update: the schedule does not advance. */
+/* A skipped step is not an update, so the schedule does not advance. */
 static void skipped(void)
 {
     static char notes[600];
@@ -464,7 +464,7 @@ static void skipped(void)
     check_contains(rig_out, "1 skipped for overflow");
 }
 
-/* Messages go to stderr, results to stdout: the plan, then a line for each step. */
+/* Messages go to stderr. Results go to stdout: the plan, followed by a line for each step. */
 static void talk(void)
 {
     rig_rows();
@@ -479,7 +479,7 @@ static void talk(void)
     check_contains(rig_read("t.jsonl"), "\"eval_loss\":3.0}\n");
 }
 
-/* If a call of the engine fails, the exit code tells the kind of the error, and its message is
+/* If a call of the engine fails, the exit code depends on the kind of the error, and its message is
  * printed. */
 static void faults(void)
 {
@@ -513,7 +513,7 @@ static void faults(void)
     }
 }
 
-/* Checkpoints are written when they are due. A failure is reported, and the run goes on. */
+/* Checkpoints are written when they are due. A failure is reported, and the run continues. */
 static void checkpoints(void)
 {
     rig_rows();
@@ -545,7 +545,8 @@ static void checkpoints(void)
     check_contains(rig_out, ", 1 of 1 checkpoints not written");
 }
 
-/* A signal ends the run after its step, with a checkpoint; a second signal ends it at once. */
+/* The first signal ends the run after its step, with a checkpoint; a second signal ends it at
+ * once. */
 static void signals(void)
 {
     rig_rows();
@@ -576,7 +577,8 @@ static void full_disk(void)
     expect(1, TRAIN "--out %T/e --steps 2 --csv /dev/full");
 }
 
-/* A plan as text, as JSON, as a tape, and as files; exit code 3 if it does not fit. */
+/* A plan is printed as text, as JSON, as a tape, and to files; the exit code is 3 if the plan does
+ * not fit. */
 static void plans(void)
 {
     static const char *const keys[] = {

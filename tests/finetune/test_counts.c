@@ -1,5 +1,5 @@
 /* Rows of large files are counted once. Kept counts are valid only for the same files, options and
- * build, and not if they are old or broken. */
+ * build, and only if they are neither old nor damaged. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "tools/tide/finetune_counts.h"
 #include "tools/tide/finetune_data.h"
 
-/* A replacement for the build information of libtide, with another commit. */
+/* Replaces the build information of libtide by one with another commit. */
 static const char *commit = "0123456";
 
 int tide_build_info(struct tide_build *out)
@@ -34,7 +34,7 @@ static void count_call(void *user, double part)
     *calls += part >= 0;
 }
 
-/* Opens the data. Returns what it found, and whether rows were counted. */
+/* Opens the data. Returns the counts, and whether rows were counted. */
 static struct finetune_data_info open_counted(struct finetune_data_options *options, bool *counted)
 {
     int calls = 0;
@@ -152,7 +152,7 @@ static void counted_anew(void)
     check_int(utime(counts.path, &(struct utimbuf){old, old}), ==, 0);
     open_counted(&options, &counted);
     check_true(counted);
-    check_int(access(other, F_OK), ==, -1); /* nothing stays for ever */
+    check_int(access(other, F_OK), ==, -1); /* expired counts are removed */
     static const char *const wrong[] = {"5, \"tokens\": 46, \"targets\": 36",
                                         "46, \"tokens\": 45, \"targets\": 36",
                                         "5, \"tokens\": 45, \"targets\": 46"};
@@ -201,8 +201,8 @@ static void hear(void *user, enum core_log_level level, const char *line)
     }
 }
 
-/* Bad rows are named by the run that counts. The next run reports their number and the file with
- * the counts. */
+/* The run that counts names bad rows. The next run reports their number and the file with the
+ * counts. */
 static void wrong_rows_are_told(void)
 {
     bool counted = false;
@@ -258,7 +258,7 @@ static void counted_each_time(void)
     }
 }
 
-/* Returns whether there is a place for counts; stores their key. */
+/* Returns whether counts can be kept, and stores their key. */
 static bool has_place(const struct finetune_data_options *options, uint64_t *key)
 {
     struct finetune_counts counts;
@@ -267,8 +267,8 @@ static bool has_place(const struct finetune_data_options *options, uint64_t *key
     return counts.path[0] != '\0';
 }
 
-/* Any change of a file in the model's folder, or of a chat template in the folder of further ones, makes
- * other counts; other folders in it do not. */
+/* A change of a file in the model's folder, or of a chat template in its folder of further
+ * templates, causes new counts. Other folders in the model's folder do not. */
 static void model_belongs_to_the_key(void)
 {
     enum { KEYS = 5 };
@@ -305,8 +305,8 @@ static void model_belongs_to_the_key(void)
     }
 }
 
-/* Nothing is kept for what cannot be identified: a model that is no folder or has too long a name, a
- * pattern that matches nothing, or a folder. */
+/* No counts are kept if the data cannot be identified: a model that is no folder or has too long a
+ * name, a pattern without matches, or a folder as data. */
 static void unknown_files_have_no_counts(void)
 {
     static char name[PATH_MAX];
@@ -319,7 +319,7 @@ static void unknown_files_have_no_counts(void)
     memset(name, 'x', sizeof name - 1);
     options.model = name;
     check_true(!has_place(&options, &key));
-    /* A folder that can be opened, while the names below it are too long. */
+    /* Makes a folder that can be opened, although the names below it are too long. */
     memset(name, '/', sizeof name - 1);
     check_true(!has_place(&options, &key));
     options.model = NULL;

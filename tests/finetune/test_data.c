@@ -60,7 +60,7 @@ static void order(void)
     finetune_data_close(data);
 }
 
-/* Batches are filled from the first step on, not before, because their memory is planned in
+/* Batches are filled from the first step on, and not earlier, because their memory is planned in
  * between. */
 static void begins_late(void)
 {
@@ -88,8 +88,8 @@ static void drop_last(void)
     check_contains(core_err_message(), "5 rows, fewer than the 6 of a micro-batch");
 }
 
-/* The same seed gives the same order; another seed and the next epoch give others. Every row comes
- * once. */
+/* The same seed gives the same order. Another seed and the next epoch give other orders. Every row
+ * comes once. */
 static void shuffle(void)
 {
     struct finetune_data_options options = rows_options(rows_file(12, 4));
@@ -140,7 +140,7 @@ static void padding(void)
     finetune_data_close(data);
 }
 
-/* Makes nine steps that take so long each, and counts those whose rows were not ready. */
+/* Makes nine steps of the given length, and counts those whose rows were not ready. */
 static size_t steps_that_waited(useconds_t step_us)
 {
     struct finetune_data_options options = rows_options(rows_file(60, 12));
@@ -171,7 +171,7 @@ static void waits_for_nothing(void)
     check_uint(waited, <=, 2);
 }
 
-/* With --seq-len, longer rows are cut with a warning; otherwise they are an error. */
+/* With --seq-len, longer rows are cut with a warning; without it, they are an error. */
 static void long_rows(void)
 {
     struct finetune_data_options options = rows_options(rows_file(3, 9));
@@ -188,8 +188,8 @@ static void long_rows(void)
     finetune_data_close(data);
 }
 
-/* A stored position leads another reader to the same next step, even in a shuffled second epoch;
- * the position of other data is refused. */
+/* A stored position leads another reader to the same next step, even in a shuffled second epoch. A
+ * position of other data is refused. */
 static void places(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));
@@ -265,8 +265,8 @@ static void packing(void)
     finetune_data_close(data);
 }
 
-/* A micro-batch of N pairs has 2 N rows, chosen and rejected in turn; rows, micro-batches and targets count
- * pairs. The same pairs follow after a seek. */
+/* A micro-batch of N pairs has 2 N rows, in which chosen and rejected rows alternate. Rows,
+ * micro-batches and targets are counted in pairs. The same pairs follow after a seek. */
 static void pairs(void)
 {
     enum { PAIRS = 5 };
@@ -365,7 +365,7 @@ static void refusals(void)
     check_int(finetune_data_open(&options, &data), ==, -ENOENT);
 }
 
-/* Standard input is read once, and its rows come in every epoch. Errors name it. */
+/* Standard input is read once, and its rows come in every epoch. Errors name standard input. */
 static void standard_input(void)
 {
     static const char *const texts[] = {"{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101]}\n",
@@ -416,8 +416,8 @@ static void note_part(void *user, double part)
     *last = part;
 }
 
-/* A run of few steps reads only its own rows, whatever follows them, and can continue with more
- * steps; a run given in epochs reads all rows. */
+/* A run of few steps reads only the rows that it needs, whatever follows them, and can continue
+ * with more steps. A run whose length is given in epochs reads all rows. */
 static void looks_no_further(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101, 102]}\n"

@@ -32,7 +32,7 @@ static void prepare(void)
 }
 
 /* Returns the next command of a code block, with continuation lines joined and /nvme replaced;
- * NULL: none. */
+ * NULL: there is none. */
 static char *next_command(char **rest)
 {
     static char command[2048];
@@ -59,8 +59,8 @@ static char *next_command(char **rest)
     return NULL;
 }
 
-/* Runs every line of a guide that begins with "tide ", in order; none may need what another one wrote to be removed.
- * Returns their number. */
+/* Runs every line of a guide that begins with "tide ", in order. No command may require the removal
+ * of another command's output. Returns the number of lines. */
 static unsigned run_guide(const char *name)
 {
     char path[512];
@@ -124,8 +124,8 @@ static char *read_said(void)
     return said;
 }
 
-/* The tokenizer of demo_tokenizer_make() has a token for each word of the chats. A model trained on
- * them repeats the replies, an untrained one does not. */
+/* The tokenizer of demo_tokenizer_make() has a token for each word of the chats. A model that was
+ * trained on the chats repeats the replies; an untrained model does not. */
 static void made_chats(void)
 {
     static const char rows[] =

@@ -1,5 +1,5 @@
-/* Kills `tide finetune` with SIGKILL at seeded random moments, many times. Each time it is resumed
- * with another placement, and it ends with the same model as an undisturbed run. */
+/* Kills `tide finetune` with SIGKILL at seeded random moments, many times. Each time the run is
+ * resumed with another placement. It ends with the same model as an undisturbed run. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* Steps of a run that is killed again and again: more than it ever reaches. */
+/* Steps of a run that is killed repeatedly: more than it ever takes. */
 enum { KILLED_STEPS_MAX = 999 };
 
 /* Waits until a run has a checkpoint after step `before`, at most half a minute. */
@@ -20,8 +20,8 @@ static void wait_for_newer(const char *folder, int before)
     }
 }
 
-/* One series: a run killed `kills` times and resumed with another placement each time ends with the
- * model of an undisturbed run. Returns how many kills happened during a save. */
+/* Runs one series: a run that is killed `kills` times and resumed with another placement each time
+ * ends with the model of an undisturbed run. Returns the number of kills during a save. */
 static int kill_and_resume(const char *flags, int kills, uint64_t *state)
 {
     static const char *const places[] = {"",

@@ -1,5 +1,5 @@
 /* Reads back the files of a run: figures under all their names, events, and the records of
- * TensorBoard byte by byte; and what happens if they cannot be written. */
+ * TensorBoard byte by byte. Tests also what happens if the files cannot be written. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -53,7 +53,8 @@ static double figure_of(const struct finetune_record *record, const char *group,
     test_fail(__FILE__, __LINE__, "there is no figure %s", key);
 }
 
-/* Every kind of figure is written correctly; every figure has a tag, and tags are unique. */
+/* Every kind of figure is written correctly; every figure has a tag, and no two have the same
+ * tag. */
 static void figures(void)
 {
     struct finetune_record record = record_of(9);
@@ -135,8 +136,8 @@ static void *add_many(void *user)
     return NULL;
 }
 
-/* Events from several threads: the first ones are kept, the others counted, and all are written
- * once. */
+/* Events come from several threads: the first ones are kept, the others are counted, and all are
+ * written once. */
 static void events(void)
 {
     struct finetune_events list;
@@ -242,8 +243,8 @@ static bool holds(const unsigned char *record, size_t count, const void *part, s
     return false;
 }
 
-/* A file consists of framed protobuf records: the version, the step of a restart, then one for each
- * step. */
+/* A file consists of framed protobuf records: the version, the step of a restart, and one record
+ * for each step. */
 static void records(void)
 {
     static const unsigned char start[] = {0x10, 0x03, 0x3A, 0x02, 0x08, 0x01};
@@ -377,7 +378,7 @@ static int full_drive(struct finetune_log_options options, rlim_t bytes)
     return rc;
 }
 
-/* If the drive becomes full, at any byte, the error names the file, and the steps go on. */
+/* If the drive becomes full, at any byte, the error names the file, and the steps continue. */
 static void full_drives(void)
 {
     static const char *const names[] = {"f.jsonl", "f.csv", "board"};
@@ -397,7 +398,7 @@ static void full_drives(void)
     }
 }
 
-/* Files of an earlier run are replaced when a run begins; a refused run does not touch them. */
+/* Files of an earlier run are replaced when a run begins; a refused run does not change them. */
 static void earlier_files(void)
 {
     const char *path = test_file("earlier.jsonl", "{\"step\":9}\n", 11);
@@ -421,7 +422,7 @@ static void earlier_files(void)
     }
 }
 
-/* Only the first line has the head; a resumed run writes its own. */
+/* Only the first line has the head; a resumed run writes another head. */
 static void heads(void)
 {
     struct tide_engine_options engine;

@@ -1,5 +1,5 @@
-/* Runs `tide plan --machine` as a user does: machines that are not here, models by their config.json alone, and
- * mistakes. */
+/* Runs `tide plan --machine` as a user does: with machines that are only described, models of which
+ * only config.json exists, and mistakes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +85,8 @@ static void fast_sums_are_planned(void)
 #undef NODES
 }
 
-/* Budgets and drives are those of the file, not of this machine, and each rank gets its part. */
+/* Budgets and drives are those of the file, not of the machine of the test, and each rank gets its
+ * part. */
 static void nodes_are_planned(void)
 {
     begin();
@@ -105,7 +106,8 @@ static void nodes_are_planned(void)
     rig_end();
 }
 
-/* 200 blocks of 8 billion parameters: chunks grow with the model, so that the tape does not. */
+/* The model has 200 blocks of 8 billion parameters each. Chunks grow with the model, so that the
+ * tape does not. */
 static void deep_models_have_short_tapes(void)
 {
     if (TEST_SLOW) {
@@ -141,7 +143,7 @@ static double what_if(const char *part)
     return value;
 }
 
-/* --what-if predicts the same step as a plan for a machine with that part doubled. */
+/* --what-if predicts the step of a plan for a machine with that part doubled. */
 static void one_part_is_doubled(void)
 {
 #define SMALL PLAN "--model %T/small --machine 4090-workstation --batch 2 --accum 1 "
@@ -169,9 +171,9 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
-/* The text says which ranks the figures are of, and lists the parts of the machine, those that
- * shorten a step most first. A plan for one rank on this machine names neither a machine nor other
- * ranks. */
+/* The text names the ranks to which the figures apply, and lists the parts of the machine,
+ * beginning with those that shorten a step most. A plan for one rank on the machine of the test
+ * names no machine and no other ranks. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

@@ -33,7 +33,7 @@ static struct finetune_record record_of(uint64_t step, double seconds)
     };
 }
 
-/* Opens a terminal of `columns`; its output can be read from *other. */
+/* Opens a terminal of `columns` columns; its output can be read from *other. */
 static FILE *open_terminal(unsigned short columns, int *other)
 {
     *other = posix_openpt(O_RDWR | O_NOCTTY);
@@ -56,7 +56,7 @@ static const char *said(int other)
     return text;
 }
 
-/* On a terminal, one line is overwritten, cut to its width, and ended once. */
+/* On a terminal, one line is overwritten, cut to the terminal's width, and ended once. */
 static void terminal(void)
 {
     struct finetune_live live;
@@ -96,7 +96,7 @@ static void terminal(void)
     close(other);
 }
 
-/* In a pipe, there is one line for each step, or for every N steps; with -q, none. */
+/* In a pipe, there is one line for each step, or for every N steps; with -q, there is no line. */
 static void pipe_lines(void)
 {
     char *text = NULL;
@@ -189,7 +189,7 @@ static void names(void)
     check_double(cli_plan_wear_tb(&unknown), ==, 0);
 }
 
-/* A model is a consistent folder; for other things, the error tells what they are. */
+/* A model is a consistent folder; for other inputs, the error tells what they are. */
 static void models(void)
 {
     char path[512];
@@ -282,7 +282,7 @@ static int talk_life(void)
     return rc;
 }
 
-/* Whichever allocation fails, there is an error and nothing leaks. */
+/* If any allocation fails, there is an error and nothing leaks. */
 static void short_of_memory(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n";
@@ -325,7 +325,7 @@ static void numbers(void)
     }
 }
 
-/* Our own warnings go to the registered function, and to none after it is removed. */
+/* Our warnings go to the registered function, and nowhere after it is removed. */
 static void lines_kept(void)
 {
     char kept[64] = "";
@@ -342,7 +342,7 @@ static void lines_kept(void)
     check_string(kept, "one 1");
 }
 
-/* An error of opening a log names the file, and open files are closed. */
+/* If a log cannot be opened, the error names the file, and open files are closed. */
 static void no_log(void)
 {
     struct finetune_log *log = NULL;

@@ -1,4 +1,5 @@
-/* What a plan prints, with the drives of its stores as the kernel names them. */
+/* The output of a plan, with the drives of its stores under the names that the kernel gives
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,8 +8,9 @@
 #include "tools/tide/mounts.h"
 #include "tools/tide/plan_text.h"
 
-/* Finds the drive of a path whose mount point has a space, which the kernel writes as \040; of a
- * folder that does not exist yet; and of a relative path, which begins at the current folder. */
+/* Finds the drive of three paths: one whose mount point has a space, which the kernel writes as
+ * \040; one of a folder that does not exist yet; and a relative path, which begins at the current
+ * folder. */
 static void mount_points(void)
 {
     struct cli_mount mount;

@@ -33,8 +33,8 @@ static double figure(const char *log, size_t line, const char *key)
     "--batch 2 --threads 2 --rates %T/rates.json "
 #define PAIRS LOUD "-q "
 
-/* Before the first step, adapters change nothing: the loss is log 2, and no reward differs. Then chosen answers get
- * larger rewards, in training and in evaluation. */
+/* Before the first step, adapters change nothing: the loss is log 2, and all rewards are equal.
+ * Later, chosen answers get larger rewards, in training and in evaluation. */
 static void learns(void)
 {
     rig_train_begin();
@@ -71,8 +71,8 @@ static void learns(void)
     rig_end();
 }
 
-/* The adapters have the same bits wherever data is kept, also after a run that was resumed, which
- * warns if beta differs. Ranks, of which each has whole pairs, end with nearly the same loss. */
+/* The adapters have the same bits wherever data is kept, also after a run that was resumed; a
+ * resumed run warns if beta differs. Ranks with whole pairs end with nearly the same loss. */
 static void same_results(void)
 {
     rig_train_begin();
@@ -99,8 +99,9 @@ static void same_results(void)
     rig_end();
 }
 
-/* Bits depend on the tokens that a pair has room for, which follow from the pairs that a run reads. A resumed run keeps
- * them if its own pairs are shorter, and says so if they are longer. */
+/* Bits depend on the tokens for which a pair has room, and this number follows from the pairs that
+ * a run reads. A resumed run keeps the number if its pairs are shorter, and reports it if they are
+ * longer. */
 static void room_of_a_pair(void)
 {
     static const char longer[] = "{\"prompt\": \"a b c d e f\", \"chosen\": \"g h i j k l m n o "
@@ -123,8 +124,8 @@ static void room_of_a_pair(void)
     rig_end();
 }
 
-/* Rows that are no pairs, pairs without --loss dpo, and what pairs cannot be combined with are refused before anything is
- * written. */
+/* Refused before anything is written: rows that are no pairs, pairs without --loss dpo, and options
+ * that cannot be combined with pairs. */
 static void refused(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* `tide finetune --resume` with the real engine and a tiny Llama: a run that was stopped continues with the bits of one
- * that was not, and only over its own files. */
+/* `tide finetune --resume` with the real engine and a tiny Llama: a run that was stopped continues
+ * with the bits of one that was not, and replaces only its files. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "tests/harness/test.h"
 
 /* A resumed run, with shuffled rows and another store, ends with the same bytes. Its log has every
- * step once; other folders in the output and the model beside them stay. */
+ * step once. Other folders in the output, and the model beside them, do not change. */
 static void resumed(void)
 {
     rig_train_begin();
@@ -44,7 +44,8 @@ static void resumed(void)
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
-/* A run that is resumed with another model is refused with the first difference, and its folder stays as it is. */
+/* A run that is resumed with another model is refused with the first difference, and its folder
+ * does not change. */
 static void resumed_with_another_model(void)
 {
     static const struct {
@@ -121,7 +122,8 @@ static void many_texts(void)
 
 /* A run over packed and shuffled text is stopped in the middle of an epoch, of a packing window and
  * of a file, and again in a later epoch. It continues with exactly the next rows: losses, norms and
- * the model are the same. Under a sanitizer one kind of rows: the feed's own tests have all. */
+ * the model are the same. Under a sanitizer only one kind of rows is tested; the feed's tests have
+ * all kinds. */
 static void resumed_texts(void)
 {
     static const char *const flags[] = {"--pack --shuffle --seed 9", "--pack --split --accum 2",
@@ -162,7 +164,7 @@ static void resumed_texts(void)
 
 /* A run takes its output folder before it reads rows; a second run that starts meanwhile is refused
  * and leaves nothing. A signal before the first step ends a run at once. The test closes the pipe
- * after the signal because TSan runs a handler only once read() has returned. */
+ * after the signal because TSan runs a handler only after read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();
@@ -187,7 +189,7 @@ static void stopped_at_once(void)
 }
 
 /* On resume, a given loss scale overrides that of the checkpoint. The checkpoint's number of
- * threads is used if the number of ranks and of processors is the same; otherwise a message says
+ * threads is used if the numbers of ranks and of processors are the same; otherwise a message says
  * that bits differ. */
 static void resumed_otherwise(void)
 {
@@ -220,7 +222,8 @@ static void resumed_otherwise(void)
     rig_end();
 }
 
-/* A model of the same family and shapes that computes something else is noticed: windows in some layers alone. */
+/* A model of the same family and shapes that computes something else is detected: only some layers
+ * have windows. */
 static void another_config(void)
 {
     rig_train_begin();
@@ -247,8 +250,8 @@ static int start_ignoring(const int *signals, const char *arguments)
     return child;
 }
 
-/* A closed terminal ends a run like SIGTERM, with a checkpoint. Signals that were ignored at its
- * start (by nohup, or in a shell's background) stay ignored. */
+/* A closed terminal ends a run like SIGTERM, with a checkpoint. Signals that were ignored at the
+ * start of the run (by nohup, or in a shell's background) are still ignored. */
 static void hung_up_and_ignored(void)
 {
     rig_train_begin();
@@ -274,8 +277,8 @@ static void hung_up_and_ignored(void)
     rig_end();
 }
 
-/* Neither --resume nor --overwrite touches the user's files in --out, or files that the run was
- * told to write there. If they would have to replace a file that is not the run's, that is refused. */
+/* --resume and --overwrite change neither the user's files in --out nor files that the run was told
+ * to write there. A run that would have to replace a file of the user is refused. */
 static void files_of_the_user(void)
 {
     rig_train_begin();
@@ -354,7 +357,7 @@ static void model_of_another(void)
             rig_remove("r");
         }
     }
-    /* A model of another run, with its .tide-model; and a model without one and without
+    /* Tests a model of another run, with a .tide-model, and a model without .tide-model and without
      * checkpoints. */
     expect(0, TRAIN_SMALL "--out %T/r --steps 2 --save-every 1 -q");
     expect(0, TRAIN_SMALL "--out %T/s --steps 1 -q");
@@ -366,7 +369,8 @@ static void model_of_another(void)
     check_int(unlink(rig_path("s/.tide-model")), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
     check_contains(rig_err, "this run did not write it");
-    /* A copy without the times counts as the same model; one with a changed byte does not. */
+    /* A copy of the model without the times counts as the same model; a copy with a changed byte
+     * does not. */
     expect(0, TRAIN_SMALL "--out %T/t --steps 2 --save-every 1 -q");
     snprintf(line, sizeof line, "cd '%s' && cp -r t t2 && find t2 -exec touch -d 2001-01-01 {} +",
              test_directory());
@@ -380,7 +384,7 @@ static void model_of_another(void)
     expect(2, TRAIN_SMALL "--out %T/t3 --steps 3 --resume -q");
     check_contains(rig_err, "model.safetensors");
     check_contains(rig_err, "this run did not write it");
-    /* The model was trained further than the checkpoint: it stays. */
+    /* The model was trained further than the checkpoint, so it is kept. */
     expect(0, TRAIN_SMALL "--out %T/q --steps 2 --save-every 2 -q");
     expect(0, TRAIN_SMALL "--out %T/q --steps 5 --resume -q");
     check_int(mkdir(rig_path("copy"), 0700), ==, 0);
@@ -401,8 +405,8 @@ static void model_of_another(void)
     rig_end();
 }
 
-/* A chat template that writes the time gets, in a resumed run, the time at which the first part
- * began: losses and model are those of a run without an interruption, whatever the clock says. */
+/* A chat template writes the time. In a resumed run it gets the time at which the first part began,
+ * so losses and model are those of a run without an interruption, whatever the clock shows. */
 static void resumed_clock(void)
 {
     static const char config[] =

@@ -1,4 +1,4 @@
-/* The rates of every schedule against those that DeepSpeed and transformers set
+/* Compares the rates of every schedule with those that DeepSpeed and transformers set
  * (tests/oracle/schedules.py). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ static void oracle(void)
     check_double(schedule_beta2, ==, 0.99);
 }
 
-/* Without warm-up, the first update has the full rate; with one, it has rate zero. */
+/* Without warm-up, the first update has the full rate; with warm-up, it has rate zero. */
 static void first_update(void)
 {
     struct schedule schedule = {.kind = SCHEDULE_CONSTANT, .lr = 3e-4, .total = 10};

@@ -21,7 +21,7 @@ static const struct cli_command command = {.name = "finetune"};
 static int settings_of(const char *config, const char *arguments, struct finetune_settings *out)
 {
     static char words[1024];
-    static struct finetune_flags flags; /* outlive the settings */
+    static struct finetune_flags flags; /* must outlive the settings */
     struct cli_option options[FINETUNE_OPTIONS_MAX];
     struct cli_parsed parsed;
     char *argv[64] = {NULL};
@@ -190,7 +190,7 @@ static void flags(void)
     finetune_settings_fini(&s);
 }
 
-/* An optimizer sets its own defaults. */
+/* Each optimizer sets its defaults. */
 static void optimizers(void)
 {
     struct finetune_settings s;
@@ -276,8 +276,8 @@ static void config(void)
     finetune_settings_fini(&s);
 }
 
-/* The other optimizers of a file, with their numbers: SGD's momentum is the first beta. A drive that parameters and states
- * share is one store. */
+/* The other optimizers of a file are read with their numbers: SGD's momentum is the first beta. A
+ * drive that parameters and states share is one store. */
 static void config_optimizers(void)
 {
     struct finetune_settings s;
@@ -309,8 +309,8 @@ static void config_optimizers(void)
     finetune_settings_fini(&s);
 }
 
-/* Measured rates are cached where the XDG specification says: in XDG_CACHE_HOME, else in .cache of the home folder;
- * relative folders are not used. */
+/* Measured rates are cached where the XDG specification says: in XDG_CACHE_HOME, or else in .cache
+ * of the home folder. Relative folders are not used. */
 static void cache_folders(void)
 {
     static const struct {
@@ -402,7 +402,7 @@ static void schedules(void)
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
            "\"warmup_num_steps\": 4, \"total_num_steps\": \"auto\"}}}",
            "--lr 0.5", &s);
-    check_int(s.schedule.total, ==, 100); /* what the run has */
+    check_int(s.schedule.total, ==, 100); /* the number of steps of the run */
     check_double(s.schedule.lr, ==, 0.5);
     check_double(s.schedule.cos_min_ratio, ==, 1e-4);
     finetune_settings_fini(&s);
@@ -438,7 +438,7 @@ static void contradictions(void)
            "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}}",
            "--batch 2 --lr 1e-3 --precision fp32 --zero 1 --optimizer sgd", &s);
     check_uint(s.engine.batch, ==, 2);
-    check_uint(s.engine.accum, ==, 16); /* the 32 rows of a step stay */
+    check_uint(s.engine.accum, ==, 16); /* the step still has 32 rows */
     check_contains(test_heard(), "--batch wins over train_micro_batch_size_per_gpu: 4 in ");
     check_contains(test_heard(), "--lr wins over optimizer.params.lr: 0.0001 in ");
     check_contains(test_heard(), "ds.json, line 4");
@@ -464,8 +464,8 @@ static void contradictions(void)
     finetune_settings_fini(&s);
 }
 
-/* A flag wins over every key that sets the same thing, with a warning for each that had another
- * value. */
+/* A flag overrides every key that sets the same value. There is a warning for each key that had
+ * another value. */
 static void every_flag_tells(void)
 {
     static const struct {
@@ -590,7 +590,7 @@ static void synonyms(void)
     check_uint(rows, >, 100);
 }
 
-/* Errors tell what would be right. */
+/* Errors name the expected values. */
 static void refusals(void)
 {
     static const struct {
@@ -638,9 +638,9 @@ static void refusals(void)
     }
 }
 
-/* A warmup may be longer than the run, as in transformers. "auto" in a file takes the value of the
- * flag. DeepSpeed's warmup has at least two steps, both at the lowest rate; a warning says so. The
- * number of steps is limited. */
+/* A warm-up may be longer than the run, as in transformers. "auto" in a file takes the value of the
+ * flag. DeepSpeed's warm-up has at least two steps, both at the lowest rate, and a warning says so.
+ * The number of steps is limited. */
 static void warmups(void)
 {
     struct finetune_settings s;
@@ -719,7 +719,8 @@ static void data(void)
     finetune_settings_fini(&s);
 }
 
-/* No more micro-batches are planned than an epoch has, if that is known and the same in each. */
+/* No more micro-batches are planned than an epoch has, if the number is known and the same in each
+ * epoch. */
 static void accum(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_small_disk.c: a file system that is too small, a folder or store in use by another run, and
- * a store of another program: each is a clear error, and existing files stay. */
+/* test_small_disk.c: a file system that is too small, a folder or store that another run uses, and
+ * a store of another program: each is a clear error, and existing files do not change. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static void put(const char *path, const char *text)
     close(fd);
 }
 
-/* An empty folder with limited room, if it can be made; otherwise the case is skipped. */
+/* Mounts an empty folder with limited space; skips the case if mounting fails. */
 static void small_disk(const char *name, unsigned kib)
 {
     char size[64];
@@ -48,8 +48,8 @@ static void end_disk(const char *name)
     rig_end();
 }
 
-/* If the store has no room, the run ends before its first step with a message that has the numbers.
- * Nothing of the store is left; other files stay. */
+/* If there is no space for the store, the run ends before its first step with a message that has
+ * the numbers. Nothing of the store is left; other files are kept. */
 static void store_at_step_0(void)
 {
     begin();
@@ -67,9 +67,9 @@ static void store_at_step_0(void)
     end_disk("tiny");
 }
 
-/* Without room for a checkpoint, the run goes on, reports each failure, and ends with exit code 1
- * and a model. Without room for the model, it ends before its first step. Nothing incomplete is
- * left, and existing files stay. */
+/* Without space for a checkpoint, the run continues, reports each failure, and ends with exit code
+ * 1 and a model. Without space for the model, it ends before its first step. No incomplete file is
+ * left, and existing files are kept. */
 static void output_at_the_first_save(void)
 {
     static const struct {
@@ -95,8 +95,8 @@ static void output_at_the_first_save(void)
     }
 }
 
-/* If a timeline cannot be written completely, the exit code tells it, no incomplete file is left,
- * and the model is still written. */
+/* If a timeline cannot be written completely, the exit code is 1, no incomplete file is left, and
+ * the model is still written. */
 static void timeline_on_a_full_disk(void)
 {
     begin();
@@ -112,8 +112,8 @@ static void timeline_on_a_full_disk(void)
     end_disk("disk");
 }
 
-/* If the disk of a log, a table or an event file is full, even before the first step, one message says so,
- * the run continues and writes its model, and the exit code tells it. */
+/* If the disk of a log, a table or an event file is full, even before the first step, one message
+ * says so, the run continues and writes its model, and the exit code is 1. */
 static void log_on_a_full_disk(void)
 {
     static const char *const flags[] = {"--log %T/disk/log", "--csv %T/disk/log.csv",
@@ -160,7 +160,7 @@ static void overlay(void)
     end_disk("layers");
 }
 
-/* Kilobytes used by a folder on its small file system. */
+/* Returns the kilobytes that a folder uses on its small file system. */
 static unsigned kib_of(const char *name)
 {
     struct statvfs disk;
@@ -168,7 +168,7 @@ static unsigned kib_of(const char *name)
     return (unsigned)((disk.f_blocks - disk.f_bfree) * disk.f_frsize / 1024);
 }
 
-/* Spare files, which are kept to be overwritten, are removed if the model needs their room. */
+/* Spare files, which are kept to be overwritten, are removed if the model needs their space. */
 static void spare_gives_way(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 1 --keep 1 "
@@ -205,8 +205,8 @@ static void wait_for(const char *name)
     check_true(rig_has(name));
 }
 
-/* Of two runs with the same output folder, the second one ends at once, and the first one is not
- * disturbed. */
+/* If two runs have the same output folder, the second one ends at once and does not disturb the
+ * first one. */
 static void two_runs_on_one_output(void)
 {
     begin();
@@ -225,8 +225,8 @@ static void two_runs_on_one_output(void)
     rig_end();
 }
 
-/* A missing store folder is created only if its parent is a mount point, or on request, so that it is
- * not created on the disk below an unmounted drive. The plan names the drive. */
+/* A missing store folder is created only if its parent is a mount point, or on request. Otherwise
+ * it could be created on the disk below an unmounted drive. The plan names the drive. */
 static void missing_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/z --overwrite --steps 2 --io threads --place "
@@ -254,7 +254,7 @@ static void missing_store(void)
     check_contains(rig_err, "does not exist");
     snprintf(line, sizeof line, "%s--store %%T/unmounted --make-store", run);
     expect(0, line);
-    check_true(!rig_has("unmounted")); /* removed by the run that made it */
+    check_true(!rig_has("unmounted")); /* the run that created it has removed it */
     small_disk("mounted", 49152);
     snprintf(line, sizeof line, "%s--store %%T/mounted/store:32M", run);
     expect(0, line);
@@ -262,7 +262,7 @@ static void missing_store(void)
     end_disk("mounted");
 }
 
-/* Files of others in the place of a store are not touched. */
+/* Foreign files in the place of a store do not change. */
 static void somebody_elses_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/y --steps 2 --place states=store --io threads "

@@ -1,5 +1,6 @@
 /* test_soak.c: a long run with states on the drive and frequent checkpoints uses no more memory,
- * files or disk at its end than at its beginning: some seconds, or half an hour in the long form. */
+ * files or disk at its end than at its beginning. It takes some seconds, or half an hour in the
+ * long form. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -13,7 +14,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* Resources of a run at one moment. */
+/* The resources of a run at one moment. */
 struct held {
     uint64_t rss_bytes;
     uint64_t files;
@@ -70,7 +71,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the maximum of each during `seconds`. */
+/* Returns the maximum of each resource during `seconds`. */
 static struct held watch(int child, double seconds)
 {
     struct held most = {0};

@@ -11,8 +11,8 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A store or output folder that another run uses is refused and left to that run; so is a store
- * that cannot be created. */
+/* A store or output folder that another run uses is refused and not changed. A store that cannot be
+ * created is refused, too. */
 static void shared_store(void)
 {
     rig_train_begin();
@@ -57,7 +57,8 @@ static void shared_store(void)
     check_contains(rig_err, "no/where");
 }
 
-/* The planner counts the limits of several stores as the stores do: only whole extents on each. */
+/* The planner counts the limits of several stores as the stores do: only whole extents on each
+ * store. */
 static void limited_stores(void)
 {
     enum { STORES = 4, MIB = 1 << 20 };
@@ -72,7 +73,7 @@ static void limited_stores(void)
     check_true(found != NULL);
     const long least = strtol(found + strlen("any one of: --store DIR:"), NULL, 10);
     check_int(least, >, 0);
-    for (int cut = 0; cut < 2; cut++) { /* several stores keep a MiB each for their ends */
+    for (int cut = 0; cut < 2; cut++) { /* several stores reserve a MiB each for their ends */
         size_t at = (size_t)snprintf(line, sizeof line, "%s", plan);
         for (int i = 0; i < STORES; i++) {
             const long more = cut == 1 ? 4096 : i + 1 < STORES ? MIB / 8 : least * MIB;
@@ -85,7 +86,7 @@ static void limited_stores(void)
     rig_end();
 }
 
-/* The store of a killed run is removed when the run is resumed without a store. */
+/* If a killed run is resumed without a store, the store of the killed run is removed. */
 static void killed_store(void)
 {
     rig_train_begin();
@@ -101,8 +102,8 @@ static void killed_store(void)
     check_true(rig_has("killed/model.safetensors") && !rig_has("killed.partial"));
 }
 
-/* A limit on file sizes is an error of the system: exit code 1 wherever it is reached, and not 3,
- * which means that no plan fits. */
+/* A limit on file sizes is an error of the system. Wherever it is reached, the exit code is 1, and
+ * not 3, which means that no plan fits. */
 static void file_size_limit(void)
 {
     static const char *const stores[] = {

@@ -1,5 +1,5 @@
-/* `tide finetune` with the real engine and a tiny Llama: the result does not depend on the placement, nothing is left
- * behind, and what cannot run is refused with a cure. */
+/* `tide finetune` with the real engine and a tiny Llama: the result does not depend on the
+ * placement, nothing is left behind, and a run that is not possible is refused with a cure. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,8 @@ static double data_wait(const char *log, size_t line)
     return value;
 }
 
-/* A run with everything in memory and one with everything on the drive end with the same bytes; the
- * loss falls; the store is empty afterwards; the output has all files. */
+/* A run with everything in memory and a run with everything on the drive end with the same bytes.
+ * The loss falls, the store is empty afterwards, and the output has all files. */
 static void anywhere(void)
 {
     rig_train_begin();
@@ -110,7 +110,7 @@ static void packed(void)
     }
 }
 
-/* Rows of text need only the model's tokenizer; what is trained on can be chosen. */
+/* Rows of text need only the model's tokenizer; the trained parts can be chosen. */
 static void texts(void)
 {
     static const char rows[] =
@@ -153,8 +153,8 @@ static void texts(void)
     check_uint(waited, <=, 6);
 }
 
-/* Two ranks with one row each learn what one rank learns with two micro-batches, also at the short
- * end of an epoch. */
+/* Two ranks with one row each give the results of one rank with two micro-batches, also at the
+ * short end of an epoch. */
 static void ranks(void)
 {
     static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
@@ -175,8 +175,8 @@ static void ranks(void)
     }
 }
 
-/* Patterns of --freeze that would freeze only a part or match nothing are refused before anything
- * is measured; the message names the pattern. */
+/* If a pattern of --freeze freezes only a part or matches nothing, it is refused before anything is
+ * measured, and the message names it. */
 static void frozen_in_part(void)
 {
     rig_train_begin();
@@ -220,7 +220,7 @@ static void offers_work(void)
     rig_end();
 }
 
-/* A model that cannot fit exits with 3, and the message names what would suffice; nothing is left,
+/* A model that cannot fit exits with 3, and the message names sufficient budgets. Nothing is left,
  * not even the folder. */
 static void too_small(void)
 {
@@ -241,7 +241,8 @@ static void too_small(void)
     rig_end();
 }
 
-/* A plan needs only config.json, and says what is missing for training; a run needs the weights. */
+/* A plan needs only config.json, and says which files are missing for training; a run needs the
+ * weights. */
 static void config_alone(void)
 {
     char path[512];
@@ -320,7 +321,7 @@ static void instruction_sets(void)
     rig_end();
 }
 
-/* Nothing needs an instruction that valgrind does not know, and a plan reads only initialised
+/* The command needs no instruction that valgrind does not know, and a plan reads only initialised
  * bytes. */
 static void under_valgrind(void)
 {
@@ -343,7 +344,7 @@ static void under_valgrind(void)
     rig_end();
 }
 
-/* "." is the folder that it means. */
+/* The folder "." is accepted. */
 static void here(void)
 {
     rig_train_begin();
@@ -352,7 +353,7 @@ static void here(void)
     check_true(rig_has("dot/model.safetensors") && !rig_has("dot.partial"));
     expect(2, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
     check_contains(rig_err, "dot exists and is not empty");
-    /* A link is the folder that it points to, for example one on a larger drive. */
+    /* A link to a folder is accepted like the folder, for example a folder on a larger drive. */
     check_int(mkdir(rig_path("far"), 0700), ==, 0);
     check_int(symlink("far", rig_path("link")), ==, 0);
     expect(0, TRAIN_SMALL "--out %T/link/ --steps 1 -q");

@@ -1,5 +1,6 @@
-/* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads. If one process
- * ends early, all of them end. With Open MPI, and some cases with MPICH; skipped without them. */
+/* `mpirun tide finetune` with a tiny Llama gives the same bytes as ranks that are threads. If one
+ * process ends early, all processes end. Tested with Open MPI, some cases also with MPICH; skipped
+ * without them. */
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -37,8 +38,8 @@ static void write_rank(void)
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
-/* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a file `apart`, each works
- * in a folder of its own; if there is a file `hosts`, each two have a host of their own by its name. */
+/* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a
+ * file `apart`, each process works in a separate folder. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -91,8 +92,9 @@ static int pid_of(unsigned rank)
     return atoi(rig_read(pid_name(rank)));
 }
 
-/* Processes and threads end with the same bytes: each stage of ZeRO, shards that are empty or differ in length, clipping,
- * skipped steps, gradients in fp32, and states on the drive. */
+/* Processes and threads end with the same bytes. Tested with each stage of ZeRO, shards that are
+ * empty or differ in length, clipping, skipped steps, gradients in fp32, and states on the
+ * drive. */
 static void same_bits(void)
 {
     static const struct {
@@ -120,7 +122,8 @@ static void same_bits(void)
     rig_end();
 }
 
-/* A run that was saved continues to the same bytes, and with another number of ranks, also as threads. */
+/* A run that was saved continues to the same bytes. It may also continue with another number of
+ * ranks, or with threads. */
 static void resumed(void)
 {
     begin();
@@ -148,7 +151,8 @@ static void resumed(void)
     rig_end();
 }
 
-/* Without a file of rates, processes measure together what they receive from each other, before any has a rank. */
+/* Without a file of rates, processes measure their collectives together before any of them creates
+ * a rank. */
 static void measured(void)
 {
 #define MEASURED TRAIN "--lr 1e-2 --threads 4 -v --zero 3 --gather-within 2 --steps 3 --overwrite "
@@ -172,7 +176,7 @@ static double summed_reads(const char *log)
     return atof(reads + strlen("\"read_bytes\":"));
 }
 
-/* The log counts what the drives of all processes moved. */
+/* The log counts the bytes that the drives of all processes moved. */
 static void drives_counted(void)
 {
 #define STORED RANKS "--zero 3 --steps 4 --store %T/store --place weights=store,states=store "
@@ -187,7 +191,8 @@ static void drives_counted(void)
     rig_end();
 }
 
-/* Groups of ranks change no bit, take fewer bytes, and are refused if they cannot be equal. */
+/* Groups of ranks change no bit and receive fewer bytes. Groups that cannot be equal are
+ * refused. */
 static void grouped(void)
 {
 #define GROUPS RANKS "--zero 3 --gather int8 --steps 4 "
@@ -240,7 +245,8 @@ static void fast(void)
     rig_end();
 }
 
-/* Without --threads, the processes of a host share the processors that they may use, so that none is given twice. */
+/* Without --threads, the processes of a host divide the processors that they may use, so that none
+ * is given twice. */
 static void threads_are_shared(void)
 {
     cpu_set_t cpus;
@@ -269,8 +275,8 @@ static void make_case(void)
     }
 }
 
-/* Each process writes its own part of a checkpoint: the files are those that threads write, and tide verifies
- * them. */
+/* Each process writes a part of a checkpoint. The files are those that threads write, and tide
+ * verifies them. */
 static void saved(void)
 {
     static const struct {
@@ -307,8 +313,9 @@ static void saved(void)
     rig_end();
 }
 
-/* Adapters: each process makes the same model from options that were sent, or from the same PEFT folder; masters
- * come from all of them, and so does the identity of the base, of which each has read a part. */
+/* With adapters, each process makes the same model, either from options that were sent or from the
+ * same PEFT folder. Masters come from all processes. So does the identity of the base, of which
+ * each process has read a part. */
 static void adapters(void)
 {
     begin();
@@ -335,7 +342,7 @@ static void adapters(void)
     rig_end();
 }
 
-/* The margin of the third step of a log. */
+/* Returns the margin of the third step of a log. */
 static void copy_margin(const char *log, char margin[64])
 {
     static const char key[] = "\"reward_margin\":";
@@ -348,7 +355,8 @@ static void copy_margin(const char *log, char margin[64])
     snprintf(margin, 64, "%.*s", (int)strcspn(at, ",}"), at);
 }
 
-/* Pairs of answers: each process has whole pairs, and the log has the rewards of all. */
+/* The rows are pairs of answers: each process has whole pairs, and the log has the rewards of
+ * all. */
 static void pairs(void)
 {
 #define PAIRS                                                                                      \
@@ -368,8 +376,9 @@ static void pairs(void)
     rig_end();
 }
 
-/* A process that does not see the first one's folder is an error, and one that sees another folder of the same name, too:
- * the first process reads a cut of each part. The earlier checkpoint stays. */
+/* If a process does not see the folder of the first process, there is an error. If it sees another
+ * folder of the same name, there is an error, too, because the first process reads a cut of each
+ * part. The earlier checkpoint is kept. */
 static void apart(void)
 {
     if (TEST_SLOW) {
@@ -414,10 +423,10 @@ static void refused(void)
     setenv("WORLD_SIZE", "2", 1);
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none");
     check_contains(rig_err, "use mpirun -n 2 instead");
-    /* With cards it has no place to meet, or no NCCL. */
+    /* With cards, the process lacks a meeting place or NCCL. */
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none --dev cuda");
     check_contains(rig_err, "torchrun");
-    /* Another process says so, too: its machine may be the only one with the fault. */
+    /* Another process reports the fault, too: its machine may be the only one with the fault. */
     setenv("RANK", "1", 1);
     expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none");
     check_contains(rig_err, "rank 1: torchrun started 2 processes, but does not connect them");
@@ -433,7 +442,8 @@ static void refused(void)
     rig_end();
 }
 
-/* A signal to any process saves the run and ends all. The log has the slowest rank of each step. */
+/* A signal to any process saves the run and ends all processes. The log has the slowest rank of
+ * each step. */
 static void signalled(void)
 {
     begin();
@@ -482,9 +492,10 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     return (*state >> 33) % below;
 }
 
-/* Starts the run once more, and kills the process of a random rank: while it starts, or after its next checkpoint.
- * All processes end with it, and the launcher says which one it was; if MPI was starting, it may say something else.
- * Returns false if the run had ended before. */
+/* Starts the run once more, and kills the process of a random rank, either while it starts or after
+ * its next checkpoint. All processes end with it, and the launcher reports which process it was; if
+ * MPI was starting, the launcher may report something else. Returns false if the run had ended
+ * before. */
 static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *state)
 {
     const unsigned victim = (unsigned)draw(state, ranks);
@@ -533,8 +544,8 @@ static double last_loss(void)
     return strtod(arrow + strlen("-> "), NULL);
 }
 
-/* A run of 2 ranks is killed again and again, each time at another moment. `widens`: every second time it continues
- * with 3 ranks and the same rows per step. Returns the number of kills. */
+/* A run of 2 ranks is killed repeatedly, each time at another moment. With `widens`, every second
+ * time it continues with 3 ranks and the same rows per step. Returns the number of kills. */
 static unsigned storm_series(const char *flags, bool widens, unsigned kills, uint64_t *state)
 {
     char words[512];
@@ -571,8 +582,9 @@ static unsigned storm_series(const char *flags, bool widens, unsigned kills, uin
     return struck;
 }
 
-/* Processes are killed at random moments. The checkpoints stay whole, and the run continues: with the same number of
- * ranks to the same bytes, with another number to the same loss within 2e-3. */
+/* Processes are killed at random moments. The checkpoints stay whole, and the run continues. With
+ * the same number of ranks it ends with the same bytes, with another number with the same loss
+ * within 2e-3. */
 static void storm(void)
 {
     const unsigned kills = test_full() ? 50 : TEST_COUNT(3, 2);
@@ -585,7 +597,8 @@ static void storm(void)
     rig_end();
 }
 
-/* A rank that cannot make its store ends the run; the message names it, and no store is left. */
+/* If a rank cannot create its store, the run ends; the message names the rank, and no store is
+ * left. */
 static void failing_rank(void)
 {
     begin();

@@ -1,5 +1,5 @@
 /* replay.c: runs a target on the seeds, on their prefixes, and with single bytes changed, so that
- * every build, with any compiler, runs it. */
+ * builds of every compiler test it. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static void run_changed(const uint8_t *seed, size_t bytes)
     static const uint8_t odd[] = {'"', '\\', '{', ']', ',', '/', '9', 0x00, 0xC3, 0xFF};
     size_t step = 1 + bytes / (TEST_SLOW ? 40 : 400);
     for (size_t i = 0; i < bytes; i += step) {
-        /* A copy of exact size, so that ASan detects a read past it. */
+        /* A copy of exact size, so that ASan detects a read beyond it. */
         uint8_t *copy = malloc(bytes);
         check_true(copy != NULL);
         memcpy(copy, seed, bytes);

@@ -1,4 +1,4 @@
-/* child.c: fork, run, report; the calling process only waits. */
+/* child.c: forks, runs and reports; the calling process only waits. */
 #include "tests/harness/child.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ int test_child(int (*run)(void *argument), void *argument)
     return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* The process of an orphan: it never returns. */
+/* The process of an orphan never returns. */
 static void be_parent(int (*run)(void *argument), void *argument, int said, int release)
 {
     char byte = 'n';

@@ -1,5 +1,5 @@
-/* child.h: runs a function in a process of its own, for changes that cannot be undone (memlock, another
- * user) and for defects that must end the process (assert). */
+/* child.h: runs a function in a separate process, for changes that cannot be undone (memlock,
+ * another user) and for defects that must end the process (assert). */
 #ifndef TESTS_HARNESS_CHILD_H
 #define TESTS_HARNESS_CHILD_H
 
@@ -16,15 +16,16 @@ int test_child(int (*run)(void *argument), void *argument);
 /* Ends this process like _exit(). In a build that measures coverage it is exit(), because _exit() drops the counters. */
 _Noreturn void test_child_end(int code);
 
-/* A process that has a child which outlives it: what ends with the process must not be kept by the child. */
+/* A process with a child that outlives it. Everything that must end with the process may not be
+ * kept by the child. */
 struct test_orphan {
     int process; /* its id */
     int release; /* the child ends when this is closed */
 };
-/* Runs `run` in a process of its own, which then forks a child; both sleep. A result of `run` other than 0 fails
- * the case. Skips the case under TSan, which ends a child that starts a thread. */
+/* Runs `run` in a separate process, which then forks a child; both sleep. A result of `run` other
+ * than 0 fails the case. Skips the case under TSan, which ends a child that starts a thread. */
 void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_orphan *out);
-/* Kills the process; its child lives on. */
+/* Kills the process; its child continues to run. */
 void test_orphan_kill(const struct test_orphan *orphan);
 /* Ends the child. */
 void test_orphan_end(const struct test_orphan *orphan);
@@ -33,7 +34,8 @@ void test_orphan_end(const struct test_orphan *orphan);
  * also libaio. Returns 0 or -errno. */
 int test_child_refuse_uring(int code, bool libaio);
 
-/* Becomes the user "nobody" without any capability. Returns 0, or -EPERM if we are not root. */
+/* Becomes the user "nobody" without any capability. Returns 0, or -EPERM if the process does not
+ * belong to root. */
 int test_child_drop_root(void);
 
 #endif

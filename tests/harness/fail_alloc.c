@@ -49,7 +49,7 @@ int __wrap_pthread_join(pthread_t thread, void **result);
 
 static _Atomic bool armed;
 static _Atomic unsigned
-    left; /* the request that fails, counted from the next one, which is 1; 0: none */
+    left; /* the request that fails, counted from the next one, which is 1; 0: no request */
 static _Atomic unsigned requests;
 static _Atomic(const char *) failed; /* the request that failed; NULL: none yet */
 static _Atomic int64_t mapped_bytes;
@@ -57,7 +57,7 @@ static _Atomic int threads;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uintptr_t table[TABLE_SLOTS]; /* live blocks that were allocated while armed; 0: free slot */
-static _Atomic unsigned alive; /* also read without the lock: 0 means that the table is empty */
+static _Atomic unsigned alive; /* read without the lock, too; 0 means that the table is empty */
 
 /* ---- the countdown and the table -------------------------------------------------------------*/
 

@@ -24,8 +24,9 @@
  * run makes; more than 10,000 are a failure, too. If `life` fills permanent caches, run it once before. */
 unsigned test_fail_nth(int (*life)(void));
 
-/* The same for n = 1, 1 + stride, 1 + 2 * stride ... With TEST_STRIDE(3), ThreadSanitizer sees every third failure:
- * most requests come one after another from one thread. */
+/* Works like test_fail_nth, for n = 1, 1 + stride, 1 + 2 * stride ... With TEST_STRIDE(3),
+ * ThreadSanitizer sees every third failure: most requests come one after another from one
+ * thread. */
 unsigned test_fail_every(int (*life)(void), unsigned stride);
 
 #endif

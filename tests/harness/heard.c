@@ -1,4 +1,4 @@
-/* heard.c: one text for all lines, under a lock. */
+/* heard.c: one text for all lines, which a lock protects. */
 #include "tests/harness/heard.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@ static char text[1 << 16];
 static size_t text_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A line that does not fit is dropped. */
+/* A line is dropped if there is no space for it. */
 static void keep(void *user, enum core_log_level level, const char *line)
 {
     (void)user;

@@ -6,7 +6,7 @@
  * processes that are started later: root may start them, and sanitizers do not report what MPI's own libraries
  * leak and lock. */
 void test_mpi_begin(void);
-/* The same for MPICH. */
+/* Does the same for MPICH. */
 void test_mpich_begin(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* test.c: runs the cases of one program, each under a jump that a failed check takes. */
+/* test.c: runs the cases of one program. A failed check leaves its case with a jump. */
 #include "tests/harness/test.h"
 
 #include <errno.h>
@@ -29,7 +29,8 @@ static const char *in_memory; /* folder of a tmpfs for test_directory(); NULL: n
 static pid_t directory_owner;
 static pid_t runner; /* the process that runs the cases */
 
-/* The jump leaves the case; a child of the process that runs the cases ends instead. */
+/* The jump leaves the case. In a child of the process that runs the cases, the child ends
+ * instead. */
 static _Noreturn void leave(enum verdict verdict)
 {
     if (getpid() == runner) {
@@ -137,7 +138,7 @@ const char *test_directory(void)
     return directory;
 }
 
-/* A path that is kept until the program ends, in a list, so that leak checkers do not report it. */
+/* A path that is kept in a list until the program ends, so that leak checkers do not report it. */
 struct kept {
     struct kept *next; /* owned */
     char path[];
@@ -197,8 +198,8 @@ static enum verdict run_case(const struct test_case *one)
     }
 }
 
-/* nohup, and shells that start a command in the background, have signals ignored, which tide would
- * inherit from the test. */
+/* nohup, and shells that start a command in the background, make signals ignored; tide would
+ * inherit that from the test. */
 static void signals_reset(void)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};

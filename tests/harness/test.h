@@ -23,7 +23,7 @@ struct test_case {
     void (*run)(void);
 };
 
-/* Exit status of a child in which a check failed, or which would have skipped its case. */
+/* The exit status of a child in which a check failed, or which would have skipped its case. */
 enum { TEST_CHILD_FAILED = 99 };
 
 int test_main(int argc, char **argv, const struct test_case *cases, size_t count);
@@ -53,8 +53,9 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
 
-/* TEST_RACES is 1 under ThreadSanitizer. There, a loop over combinations that run the same threads in the
- * same way takes only every TEST_STRIDE(n)-th, and a case without threads is skipped. */
+/* TEST_RACES is 1 under ThreadSanitizer. A loop over combinations that run the same threads in the
+ * same way then takes only every TEST_STRIDE(n)-th combination, and a case without threads is
+ * skipped. */
 #if defined(__SANITIZE_THREAD__)
 #define TEST_RACES 1
 #else
@@ -66,8 +67,9 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * environment. */
 bool test_full(void);
 
-/* Puts test_directory() in memory, if the system has a tmpfs with enough space: for tests that are not about
- * drives and make thousands of files. Call it before the first use of test_directory(). */
+/* Puts test_directory() in memory, if the system has a tmpfs with enough space. For tests that do
+ * not depend on drives and make thousands of files. Call it before the first use of
+ * test_directory(). */
 void test_directory_in_memory(void);
 /* Returns a new directory under TMPDIR (or /tmp), which is removed with its contents when the
  * program ends. */
@@ -133,7 +135,7 @@ const char *test_root(void);
         }                                                                                          \
     } while (0)
 
-/* `text` contains `part`. */
+/* Checks that `text` contains `part`. */
 #define check_contains(text, part)                                                                 \
     do {                                                                                           \
         const char *text_ = (text);                                                                \

@@ -67,8 +67,8 @@ static int leave_mounted(void *argument)
     exit(fd >= 0 ? 0 : 1);
 }
 
-/* If a case ends early, its file system is unmounted when the program ends, and the whole directory is
- * removed. This is the first case, so that the child makes a directory of its own. */
+/* If a case ends early, its file system is unmounted when the program ends, and the whole directory
+ * is removed. This case is the first one, so that the child makes a separate directory. */
 static void directories_go_with_what_is_mounted(void)
 {
     char *directory = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
@@ -98,7 +98,7 @@ static int skip_case(void *argument)
     test_skip("in a child");
 }
 
-/* Neither looks at what the child returned. */
+/* Neither of them checks the result of the child. */
 static void has_child_that_fails(void)
 {
     test_child(fail_check, NULL);
@@ -125,8 +125,8 @@ static int run_program(void *argument)
     return test_main(1, words, cases, sizeof cases / sizeof cases[0]);
 }
 
-/* A check that fails in a child, and a skip there, end the child and fail the case; the cases that follow
- * run once. */
+/* A failed check in a child and a skip in a child end the child and fail the case; the following
+ * cases run once. */
 static void a_check_in_a_child_fails_the_case(void)
 {
     const char *path = test_path("tap");

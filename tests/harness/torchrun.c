@@ -54,7 +54,7 @@ static int code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for all; looks at what they write meanwhile. */
+/* Waits for all processes, and reads their output meanwhile. */
 static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t bytes)
 {
     size_t length = 0;

@@ -7,9 +7,10 @@
 /* Returns a port of 127.0.0.1 that was free a moment ago. */
 unsigned test_port_free(void);
 
-/* Starts `world` processes of a shell command; they meet at 127.0.0.1, or at `address`, at a free port. When one has
- * failed, the others get some seconds to end, as the agent gives them, and are killed then. Returns the exit status of
- * the first one that failed (128 and more: a signal ended it), or 0; *text is what all wrote. */
+/* Starts `world` processes of a shell command. They meet at a free port of 127.0.0.1, or of
+ * `address`. When one process has failed, the others get some seconds to end, as the agent gives
+ * them, and are then killed. Returns the exit status of the first process that failed (128 and
+ * more: a signal ended it), or 0; *text is the output of all. */
 int test_torchrun(const char *command, unsigned world, const char *address, char *text,
                   size_t bytes);
 

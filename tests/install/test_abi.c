@@ -23,7 +23,7 @@ struct newer {
     int64_t third;
 };
 
-/* Defaults fill the caller's struct, and nothing beyond it. */
+/* Defaults fill the caller's struct and no byte beyond it. */
 static void inits(void)
 {
     const struct now defaults = {0, 1, 2};
@@ -41,7 +41,8 @@ static void inits(void)
     check_contains(core_err_message(), "struct now is 0");
 }
 
-/* A shorter struct gives zeros for the new fields; a longer one must have zeros where it is longer. */
+/* A shorter struct gives zeros for the new fields; a longer struct must have zeros in its
+ * additional bytes. */
 static void reads(void)
 {
     struct now now;
@@ -62,7 +63,8 @@ static void reads(void)
     check_int(now.second, ==, 9);
 }
 
-/* The distance between elements is the caller's; all elements of an array have the same size. */
+/* The caller determines the distance between elements; all elements of an array have the same
+ * size. */
 static void reads_arrays(void)
 {
     struct now now;

@@ -69,7 +69,7 @@ static int progress(void *user, const struct tide_progress *now)
     return talk->stop && now->done == 0 && now->struct_bytes == sizeof *now;
 }
 
-/* Log lines and progress go to their own context, and nowhere after the call. */
+/* Log lines and progress go to the context of the call, and nowhere after the call. */
 static void contexts(void)
 {
     struct talk talks[2] = {{0}};

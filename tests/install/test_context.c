@@ -1,4 +1,4 @@
-/* test_context.c: what every public function does at its beginning and end. */
+/* test_context.c: tests the beginning and the end that all public functions share. */
 #include <errno.h>
 #include <tide/tide.h>
 
@@ -24,7 +24,8 @@ static int stop(void *user, const struct tide_progress *progress)
     return progress->done == 1 && progress->total == 2;
 }
 
-/* Between enter and leave this thread logs to the context; before and after, to its earlier sink. */
+/* Between enter and leave this thread logs to the context; before and afterwards, to its earlier
+ * sink. */
 static void binding(void)
 {
     struct tide_context *context = NULL;

@@ -105,7 +105,7 @@ static void c_program(void)
     compile_and_run("cc", "-std=c17", in_tree("../docs/optimizer.c"), " at last\n");
 }
 
-/* So does the short program of docs/api.md. */
+/* The short program of docs/api.md compiles, links and runs, too. */
 static void guide(void)
 {
     char text[256];
@@ -187,13 +187,12 @@ static void contents(void)
     }
 }
 
-/* The functions of the public headers, one per line, sorted. */
+/* Returns the functions of the public headers, one per line, sorted. */
 static const char headers_functions[] =
     "cat '%s'/../include/tide/*.h | tr '\n' ' ' | grep -o 'TIDE_API [^;]*;' | "
     "grep -o 'tide_[a-z0-9_]*(' | tr -d '(' | sort -u";
 
-/* The shared library exports the functions of the public headers, each with a version, and nothing
- * else. */
+/* The shared library exports exactly the functions of the public headers, each with a version. */
 static void symbols(void)
 {
     static char promised[16384];
@@ -235,8 +234,8 @@ static void contracts(void)
     check_string(text, "");
 }
 
-/* The CUDA runtime, if it is linked into the library, calls `cuda_calls` and has state of its own;
- * builds without it are checked completely. */
+/* The CUDA runtime, if it is linked into the library, calls `cuda_calls` and has global state.
+ * Builds without the runtime are checked completely. */
 static const char cuda_calls[] = " dlclose exit setenv ";
 
 static bool is_cuda_call(const char *name)
@@ -257,9 +256,9 @@ static bool has_cuda_runtime(void)
     return atoi(text) > 0;
 }
 
-/* The library needs no function that ends the process (except in tide_world_close, where TCP connects the
- * processes), prints, changes what belongs to the whole process, or keeps state for all threads; and calls of its
- * own functions cannot be diverted to another library. */
+/* The library needs no function that ends the process (except in tide_world_close, where TCP
+ * connects the processes), prints, changes settings of the whole process, or keeps state for all
+ * threads. Calls between its functions cannot be diverted to another library. */
 static void needs(void)
 {
     static const char *const refused[] = {

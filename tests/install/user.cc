@@ -1,4 +1,4 @@
-// user.cc: the same from C++, against the installed header.
+// user.cc: does the same as user.c in C++, with the installed header.
 #include <tide/engine.h>
 #include <tide/tide.h>
 

@@ -1,4 +1,4 @@
-/* rig.c: arrays on host and device, running ops by id on the device, comparisons. */
+/* rig.c: arrays on host and device; runs ops by id on the device and compares results. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -123,7 +123,7 @@ void rig_each_kernel(void (*test)(void))
     }
 }
 
-/* Runs `test` with our own products, then with the library's. */
+/* Runs `test` first with our products, and then with the library's. */
 static void each_of_card(void (*test)(void))
 {
     const enum kern_products ways[] = {KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_BEST};
@@ -190,9 +190,9 @@ int64_t rig_int(int64_t low, int64_t high)
     return low + (int64_t)(rig_unit() * (double)(high - low + 1));
 }
 
-/* Allocates memory in which no address has a lower half in the range of an enum (see translate), so
- * it must not cross a border of 4 GiB. An unsuitable place stays allocated until there is a
- * suitable one. */
+/* Allocates memory in which no address has a lower half in the range of an enum (see translate). So
+ * the memory must not cross a border of 4 GiB. An unsuitable place stays allocated until a suitable
+ * one is found. */
 static char *host_alloc(size_t bytes)
 {
     char *taken[PLACES_MAX];
@@ -374,11 +374,12 @@ static double unit_of(enum kern_type type)
 
 enum { TOLD_MAX = 3 };
 
-/* Compares, notes the first elements that differ and returns how many differ. */
+/* Compares, notes the first elements that differ, and returns the number of different elements. */
 static int64_t differences(const char *what, const struct array *array, const void *got,
                            struct rig_bound bound)
 {
-    /* Inputs are about 1: even a sum of them that is near 0 has rounding errors of that size. */
+    /* Inputs are about 1. So even a sum of inputs that is near 0 has rounding errors of that
+     * size. */
     double most = 0.05;
     int64_t wrong = 0;
     for (int64_t i = 0; i < array->count; i++) {
@@ -410,8 +411,8 @@ void rig_compare(const char *what, const void *host, struct rig_bound bound)
     }
 }
 
-/* Notes the words of an argument struct, so that a failure can be understood without the machine:
- * numbers as they are, pointers as the array that they point to. */
+/* Notes the words of an argument struct, so that a failure can be understood without the machine.
+ * Numbers are noted unchanged, pointers as the array that they point to. */
 static void arguments_note(enum kern_op op, const void *arguments)
 {
     for (size_t at = 0; at + sizeof(uint64_t) <= kern_op_argument_bytes(op);

@@ -31,7 +31,7 @@ void rig_close(void);
 /* Calls `test` for every way in which this device can compute: each instruction set, and on the CPU
  * oneDNN, too, if it is built in. */
 void rig_each(void (*test)(void));
-/* The same for ops without products: a GPU has one way. */
+/* Does the same for ops without products: a GPU has one way. */
 void rig_each_kernel(void (*test)(void));
 
 /* Returns whether the device is a GPU; its products and sums round at other points. */
@@ -41,12 +41,12 @@ bool rig_is_card(void);
  * bf16 products need it. */
 bool rig_rounds_tiles(enum kern_type type);
 
-/* Starts a case: drops all arrays and seeds the numbers. */
+/* Starts a case: drops all arrays and sets the seed of the numbers. */
 void rig_case(uint64_t seed);
 int64_t rig_int(int64_t low, int64_t high); /* low <= n <= high */
 double rig_unit(void);                      /* in [0, 1) */
 
-/* Arrays are pairs of host and device memory; arguments hold the host's pointers. */
+/* Arrays are pairs of host and device memory; arguments contain the host's pointers. */
 void *rig_random(enum kern_type type, int64_t count, double size); /* uniform in [-size, size) */
 void *rig_zeros(enum kern_type type, int64_t count);
 void *rig_ints(const int32_t *values, int64_t count);
@@ -66,9 +66,9 @@ struct rig_bound {
     double roundings; /* number of roundings of the type */
     double noise;     /* times 2^-24 */
 };
-/* Compares an array's two sides. */
+/* Compares the two sides of an array. */
 void rig_compare(const char *what, const void *array, struct rig_bound bound);
-/* rig_run, rig_reference and a comparison of the listed arrays (NULL ends the list). */
+/* Calls rig_run and rig_reference, and compares the listed arrays (NULL ends the list). */
 void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)
     __attribute__((sentinel));
 
@@ -80,8 +80,8 @@ void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, .
     }
 int rig_main(int argc, char **argv, const struct test_case *cases, size_t count);
 
-/* rig_main calls it first: it returns the default device's name. In machine.c that is "cpu";
- * tests/cuda has one that creates an emulated GPU and returns "cuda". */
+/* rig_main first calls this function, which returns the default device's name. In machine.c the
+ * name is "cpu"; in tests/cuda the function creates an emulated GPU and returns "cuda". */
 const char *rig_machine(void);
 /* Returns whether device memory is host memory that a sanitizer may watch. */
 bool rig_machine_is_visible(void);

@@ -8,7 +8,7 @@ struct shape {
     int64_t rows, length, heads, kv_heads, head_dim, window;
 };
 
-/* q, k and v are parts of one array, as one product writes them. */
+/* q, k and v are parts of one array, because one product writes them. */
 static struct kern_attention_arguments arguments_of(enum kern_type type, const struct shape *s,
                                                     const int32_t *starts)
 {
@@ -67,9 +67,9 @@ static void documents_draw(int32_t *starts, int64_t rows, int64_t length)
     }
 }
 
-/* If probabilities and the gradients of scores are rounded to the type before a product, each one
- * adds an error of half a unit in the last place, times its weight. For outputs the sum is at most
- * half a unit of the largest value. Gradients may cancel, so their error is larger relative to the
+/* If probabilities and the gradients of scores are rounded to the type before a product, each adds
+ * an error of half a unit in the last place, times its weight. For outputs the sum is at most half
+ * a unit of the largest value. Gradients may cancel, so their error is larger relative to the
  * result. */
 static struct rig_bound output_bound(enum kern_type type)
 {
@@ -86,7 +86,8 @@ static void check_both(const struct kern_attention_arguments *arguments)
     const struct kern_attention_grad_arguments g = grad_of(&a);
     const double noise[] = {256.0, rig_rounds_tiles(KERN_BF16) ? 1e5 : 3e4, 3e4};
     const struct rig_bound loose = {2.0, noise[type]};
-    /* The gradient computes delta from the stored o, and each side uses its own o. */
+    /* The gradient computes delta from the stored o; the device and the reference use different
+     * o. */
     rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);
 }
 
@@ -127,16 +128,18 @@ static void attention_sizes(void)
     }
 }
 
-/* Shapes that fill the tiles of tensor cores and end within them: head sizes, tails, windows,
- * documents, groups. The first has three tiles of queries, so that one is neither first nor last. With a
- * window of 100, the last of 260 queries see nothing of the first tile of keys. */
+/* Shapes that fill the tiles of tensor cores and shapes that end within them: head sizes, tails,
+ * windows, documents, groups. The first shape has three tiles of queries, so that one tile is
+ * neither first nor last. With a window of 100, the last of 260 queries see nothing of the first
+ * tile of keys. */
 static void tile_sizes(void)
 {
     const struct shape fixed[] = {{1, 300, 1, 1, 64, 0},    {2, 140, 2, 2, 96, 0},
                                   {1, 260, 1, 1, 128, 100}, {1, 160, 2, 1, 128, 0},
                                   {2, 100, 2, 1, 72, 33},   {1, 129, 1, 1, 104, 1},
                                   {3, 64, 3, 3, 8, 64},     {1, 128, 2, 1, 120, 200}};
-    /* The CPU's tiles have 60 queries: under a sanitizer, two rows with three and two of them. */
+    /* The CPU's tiles have 60 queries. Under a sanitizer, two rows with three tiles and two rows
+     * with two tiles are tested. */
     static const struct shape of_cpu[] = {{1, 130, 1, 1, 64, 0}, {2, 100, 2, 1, 72, 33}};
     const struct shape *shapes = RIG_SANITIZED && !rig_is_card() ? of_cpu : fixed;
     const size_t count = RIG_SANITIZED ? few(2) : sizeof fixed / sizeof fixed[0];
@@ -153,8 +156,8 @@ static void tiles_are_right(void)
     rig_each_kernel(tile_sizes);
 }
 
-/* More tiles than a GPU has multiprocessors, so that blocks must take a second one; the emulated
- * GPU has two. */
+/* There are more tiles than multiprocessors of a GPU, so that blocks must take a second tile; the
+ * emulated GPU has two multiprocessors. */
 static void many_tiles(void)
 {
     const int64_t heads = rig_is_card() && !rig_machine_is_visible() ? 140 : 2;
@@ -177,8 +180,8 @@ static void attention_is_right(void)
     rig_each_kernel(attention_sizes);
 }
 
-/* Answers within a tile, of several tiles, that begin and end at its borders, without a prompt, and none; with and
- * without a window. */
+/* Answers end within a tile, extend over several tiles, begin and end at the borders of tiles, have
+ * no prompt, or are missing; with and without a window. */
 static void answers_case(void)
 {
     static const int32_t gaps[][2] = {{20, 33},   {70, 140}, {64, 128}, {0, 100},
@@ -275,7 +278,8 @@ static void documents_have_their_own_bits(void)
     rig_each_kernel(documents_case);
 }
 
-/* Teams of one, two and five give the same bits, although any member may compute any item. */
+/* Teams of one, two and five threads give the same bits, although any member may compute any
+ * item. */
 static void bits_do_not_depend_on_threads(void)
 {
     static char kept[3][200000];

@@ -1,5 +1,6 @@
-/* test_dnnl.c: proves what the ops of the CPU device do if oneDNN is missing, is another version, cannot start, or uses
- * more instructions than TIDE_ISA allows. The program is linked with --wrap=dlopen and dlsym. */
+/* test_dnnl.c: proves what the ops of the CPU device do if oneDNN is missing, is another version,
+ * cannot start, or uses more instructions than TIDE_ISA allows. The program is linked with
+ * --wrap=dlopen and dlsym. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,8 +14,8 @@
 
 static struct {
     bool missing;         /* the library is not found */
-    const char *absent;   /* it has no function of this name */
-    const char *replaced; /* a function with this name is `by` */
+    const char *absent;   /* the library has no function of this name */
+    const char *replaced; /* `by` replaces the function of this name */
     void *by;
 } library;
 
@@ -64,7 +65,7 @@ static void check_refused(int rc, const char *message)
     memset(&library, 0, sizeof library);
 }
 
-/* A library that is missing or has not all functions is refused by its name. */
+/* A library that is missing or lacks a function is refused by its name. */
 static void another_library(void)
 {
     needs_library();
@@ -98,7 +99,7 @@ static void replace(const char *name, int (*by)(void))
     library.by = symbol.object;
 }
 
-/* Its errors are reported with their numbers. */
+/* Errors of the library are reported with their numbers. */
 static void failing_start(void)
 {
     needs_library();
@@ -141,7 +142,8 @@ static int with_limit(void *argument)
     return 0;
 }
 
-/* TIDE_ISA holds for oneDNN, too; it is refused if it has begun to use more. Each limit in a process of its own. */
+/* TIDE_ISA applies to oneDNN, too. oneDNN is refused if it already uses more instructions. Each
+ * limit is tested in a separate process. */
 static void limits(void)
 {
     static const char *const names[] = {"scalar", "avx2", "avx512", "avx512_vnni"};

@@ -5,7 +5,7 @@
 #include "kernels/ref/ref.h"
 #include "tests/harness/test.h"
 
-/* Every op has a name of its own and arguments that fit a device's command. */
+/* Every op has a different name, and arguments that fit a device's command. */
 static void ops_are_named(void)
 {
     for (unsigned i = 0; i < KERN_OP_COUNT; i++) {
@@ -29,8 +29,8 @@ static void types_have_sizes(void)
     check_string(kern_type_name(KERN_BF16), "bf16");
 }
 
-/* A tile is the whole, or a multiple of 64 rows that fits in the bytes, or 64 rows if that does not
- * fit. */
+/* A tile is the whole linear, or a multiple of 64 rows that fits in the bytes, or 64 rows if that
+ * many do not fit. */
 static void tiles_fit(void)
 {
     check_int(kern_tile_rows(1000, 100, KERN_BF16, 0), ==, 1000);
@@ -41,8 +41,9 @@ static void tiles_fit(void)
     check_int(kern_tile_rows(30, 100, KERN_F32, 1), ==, 30);
 }
 
-/* The references of addition and of the tiled loss against numbers computed by hand: two tokens of
- * width one, a vocabulary of two, logits (0, ln 3) for both, the second token's label ignored. */
+/* Compares the references of addition and of the tiled loss with numbers computed by hand: two
+ * tokens of width one, a vocabulary of two, logits (0, ln 3) for both, the second token's label
+ * ignored. */
 static void references(void)
 {
     const float a[] = {1.5f, -2, 3};
@@ -80,8 +81,8 @@ static void references(void)
     check_double(dx[1], ==, 0);
 }
 
-/* Only tables that this processor can run are returned: a function of another one, even one that
- * only computes a size, would end the process with SIGILL. */
+/* Only tables for this processor are returned. A function of another table, even one that only
+ * computes a size, would end the process with SIGILL. */
 static void sets_run_here(void)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);

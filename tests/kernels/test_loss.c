@@ -1,5 +1,5 @@
-/* Proves the tiled linear + loss (cross-entropy, or that of pairs) against the reference in double, as a whole
- * and by tiles. */
+/* Proves the tiled linear + loss (cross-entropy, or the loss of pairs) against the reference in
+ * double, as a whole and by tiles. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -32,8 +32,8 @@ static struct kern_loss_arguments arguments_of(enum kern_type type, int64_t toke
     return a;
 }
 
-/* Makes the rows those of pairs; the reference's have other inputs and the same labels. Of the last pair, if there
- * are several, the rejected answer has no labels. */
+/* Makes the rows those of pairs; the rows of the reference have other inputs and the same labels.
+ * If there are several pairs, the rejected answer of the last one has no labels. */
 static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
 {
     int32_t labels[256];
@@ -96,8 +96,8 @@ static void losses_are_right(void)
     rig_each(loss_sizes);
 }
 
-/* The size of a tile changes only roundings: tiles that divide the vocabulary and tiles that do
- * not, one that holds all of it, and a gradient that is added to a sum. */
+/* The size of a tile changes only roundings. Tested are tiles that divide the vocabulary, tiles
+ * that do not, one tile for all of it, and a gradient that is added to a sum. */
 static void tiled_case(void)
 {
     static const int64_t tiles[] = {64, 50, 149, 1000};
@@ -120,7 +120,7 @@ static void tiles_are_right(void)
     rig_each(tiled_case);
 }
 
-/* Loss and rewards of pairs, and the gradients of the policy's half. */
+/* Tests loss and rewards of pairs, and the gradients of the policy's half. */
 static void pairs_case(void)
 {
     for (uint64_t seed = 0; seed < 9; seed++) {
@@ -152,7 +152,7 @@ static void smaller_tiles_take_less_scratch(void)
     }
 }
 
-/* Launches for parts of the table leave the bits of one launch, in less scratch. */
+/* Launches for parts of the table give the bits of one launch, with less scratch. */
 static void parts_case(void)
 {
     for (uint64_t seed = 0; seed < 6; seed++) {

@@ -10,7 +10,8 @@ static const struct rig_bound bounds = {2.0, 64.0};
 
 static struct kern_grad grad_of(enum kern_type type, int64_t count, int way)
 {
-    /* Ways: 0 writes `out` directly, 1 sets the sum, 2 adds to it, 3 adds and writes `out`. */
+    /* The ways are: 0 writes `out` directly, 1 sets the sum, 2 adds to it, 3 adds and writes
+     * `out`. */
     struct kern_grad grad = {.out_type = type, .first = way < 2, .last = way == 0 || way == 3};
     grad.sum = way > 0 ? rig_random(KERN_F32, count, 1.0) : NULL;
     grad.out = way == 0 || way == 3 ? rig_zeros(type, count) : NULL;
@@ -203,7 +204,7 @@ static void embeds_are_right(void)
     rig_each(embed_sizes);
 }
 
-/* An id outside the table is an error that names the token, not a read outside the table. */
+/* An id outside the table is an error that names the token, and not a read outside the table. */
 static void bad_ids_are_refused(void)
 {
     if (rig_is_card()) {

@@ -1,5 +1,5 @@
-/* Proves that stored weights have the codes and scales of bitsandbytes, and expand to its weights.
- * tests/oracle/quant.py writes quant.bin; it is read here in the same order. */
+/* Proves that stored weights have the codes and scales of bitsandbytes, and expand to the weights
+ * of bitsandbytes. tests/oracle/quant.py writes quant.bin; this test reads it in the same order. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +137,8 @@ static void codes_are_those_of_bitsandbytes(void)
     fclose(file);
 }
 
-/* Half a byte, a 64th of a byte, and a 256th of four bytes for each 64 elements; a byte and a row's scale. */
+/* The 4-bit format takes half a byte, a 64th of a byte, and a 256th of four bytes for each 64
+ * elements; the 8-bit format takes a byte and a row's scale. */
 static void layouts_are_small(void)
 {
     const struct kern_quant_layout nf4 = kern_quant_layout_of(KERN_QUANT_NF4, KERN_BF16, 4096,
@@ -149,7 +150,7 @@ static void layouts_are_small(void)
     check_uint(int8.bytes, ==, elements + UINT64_C(4096) * 4);
 }
 
-/* Weights that have no code. */
+/* Weights that have no code are refused. */
 static void refuses_what_is_not_finite(void)
 {
     float weights[64] = {1.0f};
@@ -166,8 +167,8 @@ static void refuses_what_is_not_finite(void)
     check_true(!kern_quant_encode(KERN_QUANT_INT8, 64, weights, 64, codes, &scale));
 }
 
-/* Packed weights of 16 bits: of fp16 the codes and scales of a stored tensor; of bf16 within half of a unit, also where fp16
- * ends. */
+/* Packed weights of 16 bits: those of fp16 have the codes and scales of a stored tensor; those of
+ * bf16 are within half a unit, also beyond the range of fp16. */
 static void packs_halves(void)
 {
     enum { ROWS = 5, COLS = 200, COUNT = ROWS * COLS };

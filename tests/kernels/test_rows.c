@@ -76,7 +76,8 @@ static void norm_sizes(void)
                                          .width = rig_int(1, 150)};
         one_norm(seed, &shape);
     }
-    /* Rows that need more than a warp of a GPU or more than its registers, and unaligned ones. */
+    /* Rows that need more than a warp of a GPU or more than its registers, and rows that are not
+     * aligned. */
     const int64_t widths[] = {256, 257, 2048, 2060, 8192, 8200};
     for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 36); seed++) {
         rig_case(seed + 1000);
@@ -85,7 +86,7 @@ static void norm_sizes(void)
     }
 }
 
-/* Both norms, with and without residual, heads and strides, forward and backward. */
+/* Tests both norms, with and without residual, heads and strides, forward and backward. */
 static void norms_are_right(void)
 {
     rig_each_kernel(norm_sizes);
@@ -134,7 +135,7 @@ static void act_sizes(void)
         rig_check(KERN_ACT_GRAD, &d, bounds, out, d.y, NULL);
         check_memory(rig_fetch(d.y), rig_fetch(y.y),
                      (size_t)(tokens * width) * kern_type_bytes(type));
-        /* In place the bits are the same. */
+        /* Computed in place, the bits are the same. */
         const size_t bytes = (size_t)(tokens * stride) * kern_type_bytes(type);
         char apart[60000];
         check_true(bytes <= sizeof apart);
@@ -197,8 +198,8 @@ static void rope_sizes(void)
     }
 }
 
-/* Pairs are rotated by their position's angle, elements past `rotary` stay unchanged, in both
- * directions. */
+/* Pairs are rotated by their position's angle in both directions; elements from `rotary` on stay
+ * unchanged. */
 static void ropes_are_right(void)
 {
     rig_each_kernel(rope_sizes);
@@ -367,7 +368,7 @@ static void dora_cases(void)
     }
 }
 
-/* Norms of adapted rows, also of rows of zeros, and products by column. */
+/* Tests norms of adapted rows, also of rows of zeros, and products by column. */
 static void dora_is_right(void)
 {
     rig_each_kernel(dora_cases);

@@ -1,5 +1,5 @@
 /* Proves ops against PyTorch, and RoPE tables against transformers. tests/oracle/ops.py writes
- * torch_ops.bin; it is read here in the same order, case after case. */
+ * torch_ops.bin; this test reads it in the same order, case after case. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 
 static FILE *file;
 
-/* Returns the next array of the file, stored to both sides of an array of the rig. */
+/* Returns the next array of the file, stored on both sides of an array of the rig. */
 static float *next(int64_t count)
 {
     int64_t stored = 0;

@@ -1,4 +1,4 @@
-/* fixture.h: the folders of tests/model/fixtures, written by transformers
+/* fixture.h: the folders of tests/model/fixtures, which transformers wrote
  * (tests/oracle/model_fixtures.py), and functions that write invalid files. */
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
@@ -30,7 +30,7 @@ void fixture_close(struct fixture *fixture);
 float *fixture_floats(const struct fixture *fixture, const char *name, size_t *count);
 int32_t *fixture_ids(const struct fixture *fixture, int64_t *rows, int64_t *length);
 
-/* |a - b| / |b|, Euclidean norms. */
+/* Returns |a - b| / |b| with Euclidean norms. */
 double fixture_distance(const float *a, const float *b, size_t count);
 
 /* Writes a safetensors file in the test directory: the header text, then `data_bytes` zeros.

@@ -1,5 +1,5 @@
-/* test_claim.c: the claim on a folder that a run will write, and the mark that tells a run's files
- * from others'. */
+/* test_claim.c: the claim on a folder that a run will write, and the mark that distinguishes a
+ * run's files from others. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void one_writer(void)
     model_claim_drop(&first);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);
-    /* The next run can read the note of a killed run; a claim that is dropped leaves no note. */
+    /* The next run can read the note of a killed run; a dropped claim leaves no note. */
     check_int(model_claim_take(out, &first), ==, 0);
     check_true(first.noted == NULL);
     check_int(model_claim_note(&first, "/nvme/one\n/nvme/two\n"), ==, 0);
@@ -94,7 +94,7 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* FOLDER.partial is emptied if a run has left it; if its files belong to somebody else, it is
+/* FOLDER.partial is emptied if a run has left it. If its files belong to somebody else, it is
  * refused and left unchanged. */
 static void somebodys(void)
 {
@@ -130,7 +130,7 @@ static void somebodys(void)
     check_true(!has(partial, "half") && has(partial, MODEL_CLAIM_MARK));
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
-    /* Foreign files beside a run's stay when the run drops its claim. */
+    /* Foreign files beside a run's files are kept when the run drops its claim. */
     check_int(model_claim_take(out, &claim), ==, 0);
     test_file("own.partial/diary", "dear", 4);
     model_claim_drop(&claim);

@@ -1,4 +1,4 @@
-/* test_config.c: the meaning of a config.json, in both spellings, and what is refused. */
+/* test_config.c: the meaning of a config.json in both spellings, and refusals. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,8 +57,8 @@ static void defaults(void)
     check_int(c.kv_heads, ==, 32);
 }
 
-/* Missing sizes, too: a file that names only the family means the model that transformers creates
- * from it. */
+/* Missing sizes have defaults, too: a file that names only the family means the model that
+ * transformers creates from it. */
 static void default_sizes(void)
 {
     const struct {
@@ -160,7 +160,7 @@ static void windows(void)
     check_int(model_config_window(&c, 0), ==, 4096);
 }
 
-/* The same model in the spelling of transformers 4 and 5. */
+/* A model is the same in the spellings of transformers 4 and 5. */
 static void spellings(void)
 {
     struct model_config old;
@@ -191,7 +191,7 @@ static void spellings(void)
     check_int(parse("{" LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{}}", &old), ==, 0);
 }
 
-/* As transformers reads them: zero means the same as missing for some numbers of YaRN, two
+/* Files are read as transformers reads them: for some numbers of YaRN zero means missing, two
  * dictionaries with the same content count as one, and GPT-2's sizes have second names. */
 static void equal_spellings(void)
 {
@@ -381,8 +381,8 @@ static void dropout(void)
     check_true(c.tied);
 }
 
-/* A setting that a type does not use is reported, such as the factor of a type that does not scale.
- * With YaRN the factor may be null if the trained length is given: it follows from the two
+/* A setting without effect in its type is reported, such as the factor of a type that does not
+ * scale. With YaRN the factor may be null if the trained length is given: it follows from the two
  * lengths. */
 static void rope_factors(void)
 {
@@ -403,7 +403,7 @@ static void rope_factors(void)
     check_int(c.rope.original_max_positions, ==, 512);
 }
 
-/* The factor of attention scores: from the head size, from the layer, or one. */
+/* The factor of attention scores follows from the head size or from the layer, or is one. */
 static void scales(void)
 {
     struct model_config c;

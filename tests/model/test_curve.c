@@ -82,13 +82,14 @@ static void llama(void)
     follow("llama");
 }
 
-/* The same for GPT-2, whose head is tied: the gradients of both uses of the table are added. */
+/* Tests the same for GPT-2, whose head is tied: the gradients of both uses of the table are
+ * added. */
 static void gpt2(void)
 {
     follow("gpt2");
 }
 
-/* The same for Qwen3, tied, with normalised attention heads. */
+/* Tests the same for Qwen3, tied, with normalised attention heads. */
 static void qwen3(void)
 {
     follow("qwen3");

@@ -1,4 +1,4 @@
-/* test_files.c: model folders: matching tensors, reading ranges, and writing them. */
+/* test_files.c: model folders: matching tensors, reading ranges, and writing folders. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* Returns the whole block as fp32; the caller frees. */
+/* Returns the whole block as fp32; the caller frees it. */
 static float *read_block(const struct model_files *files, const struct model_block *block)
 {
     float *data = malloc(block->elements * sizeof *data);
@@ -24,8 +24,7 @@ static float *read_block(const struct model_files *files, const struct model_blo
     return data;
 }
 
-/* Parameters are aligned and in order, all of them are there, and everything between them is
- * zero. */
+/* Parameters are aligned and in order, none is missing, and everything between them is zero. */
 static void places(void)
 {
     for (size_t f = 0; f < fixture_count; f++) {
@@ -85,8 +84,8 @@ static void turned(void)
     fixture_close(&fixture);
 }
 
-/* A range of a block is equal to that part of the whole block, wherever it begins and ends; a team
- * reads the same as one thread. */
+/* A range of a block equals that part of the whole block, wherever it begins and ends. A team reads
+ * the same bytes as one thread. */
 static void ranges(void)
 {
     static const char *const names[] = {"gpt2_untied", "llama3", "qwen3_sharded"};
@@ -145,8 +144,8 @@ static void check_total_size(const char *folder, uint64_t bytes)
     free(text);
 }
 
-/* A folder written in chunks of an odd size, sharded or not, reads back with the same bits and has
- * the files that were beside the weights. */
+/* A folder written in chunks of an odd size, sharded or not, is read back with the same bits and
+ * has the files that were beside the weights. */
 static void writes(void)
 {
     char out[600];
@@ -196,8 +195,8 @@ static void writes(void)
     }
 }
 
-/* Writes a file of two tensors of 4 x 2 elements: zeros, except that with `apart` the last element
- * of the second differs. */
+/* Writes a file of two tensors of 4 x 2 elements. All elements are zero, except that with `apart`
+ * the last element of the second tensor differs. */
 static void write_pair(const char *second, const char *type, unsigned bytes, bool apart)
 {
     char header[400];
@@ -216,7 +215,7 @@ static void write_pair(const char *second, const char *type, unsigned bytes, boo
 }
 
 /* If the files of a tied model have a head that differs from the table, the model becomes untied,
- * which is reported and saved; a head with the same values, in any type, changes nothing. */
+ * which is reported and saved. A head with the same values, in any type, changes nothing. */
 static void own_heads(void)
 {
     const struct model_family *llama = model_family_find("llama");
@@ -257,8 +256,8 @@ static void own_heads(void)
     fixture_close(&fixture);
 }
 
-/* An existing folder is left alone unless it may be replaced; a save that ends early leaves
- * nothing; finishing needs all elements. */
+/* An existing folder is not changed unless it may be replaced. A save that ends early leaves
+ * nothing. Finishing needs all elements. */
 static void keeps(void)
 {
     char out[600];
@@ -279,7 +278,8 @@ static void keeps(void)
     check_contains(core_err_message(), "exists and has files in it");
     check_int(rename(out, moved), ==, 0);
     check_int(symlink(moved, out), ==, 0);
-    for (int replace = 0; replace < 2; replace++) { /* nor is the target of a link replaced */
+    /* the target of a link is not replaced, either */
+    for (int replace = 0; replace < 2; replace++) {
         options.replace = replace != 0;
         check_int(model_save_open(fixture.model, &options, &save), ==, -EINVAL);
         check_contains(core_err_message(), "symbolic link");
@@ -320,7 +320,7 @@ static const char *folder_with(const char *name, const char *file, const char *t
     return folder;
 }
 
-/* The index and the shards of a folder do not match. */
+/* The index and the shards of a folder contradict each other. */
 static void bad_folders(void)
 {
     static const char index[] = "model.safetensors.index.json";
@@ -356,14 +356,14 @@ static void bad_folders(void)
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
 
-/* Returns the element that the file of long_runs() has at this index. */
+/* Returns the element at this index of the file of long_runs(). */
 static uint16_t pattern(uint64_t element)
 {
     return (uint16_t)(element * 40503u + element / 65536);
 }
 
-/* A block with more elements than are read at once, also from inside it: every element is in its
- * place, read by one thread or by a team, as a whole or as a range. */
+/* A block has more elements than are read at once. Every element is in its place, also if reading
+ * begins inside the block, by one thread or a team, as a whole or as a range. */
 static void long_runs(void)
 {
     enum { VOCAB = 140001, CUT = 3 };
@@ -410,7 +410,7 @@ static void long_runs(void)
     fixture_close(&fixture);
 }
 
-/* Sums of one read of all blocks: whole by a team, or in pieces. */
+/* Returns the sums of one read of all blocks, as a whole by a team or in pieces. */
 static uint64_t identity_of(const struct fixture *fixture, const struct model *model,
                             enum model_dtype type, uint64_t piece, struct core_team *team)
 {
@@ -474,8 +474,8 @@ static void identities(void)
     core_team_destroy(team);
 }
 
-/* A tensor that is missing or has a wrong shape or a type that cannot be trained is named. Surplus
- * tensors are named in one line, except those that are usual for the family. */
+/* A tensor that is missing, has a wrong shape or has a type that cannot be trained is named.
+ * Surplus tensors are named in one line, except those that are usual for the family. */
 static void mismatches(void)
 {
     struct fixture fixture;
@@ -500,7 +500,7 @@ static void mismatches(void)
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
     check_contains(core_err_message(), "has type I8");
     model_files_close(files);
-    /* Folders of GPTQ and AWQ have codes in place of weights. */
+    /* Folders of GPTQ and AWQ have codes instead of weights. */
     fixture_safetensors(
         "m1/model.safetensors",
         "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[72,32],"
@@ -552,7 +552,7 @@ static void rename_tensor(const char *path, const char *from, const char *to)
     free(text);
 }
 
-/* If the only table of a file has the head's name, a tied model is the same model; an untied one
+/* If the only table of a file has the head's name, a tied model is the same model; an untied model
  * lacks its token table. */
 static void table_by_the_heads_name(void)
 {
@@ -598,8 +598,7 @@ static void table_by_the_heads_name(void)
     }
 }
 
-/* Runs of one group cover a block; frozen parameters are found by pattern, and only as a
- * whole. */
+/* Runs of one group cover a block. Frozen parameters are found by pattern, and only as a whole. */
 static void runs(void)
 {
     struct fixture fixture;

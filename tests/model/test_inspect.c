@@ -1,4 +1,4 @@
-/* test_inspect.c: tide_inspect and the command that uses it. */
+/* test_inspect.c: tests tide_inspect and the command that uses it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void folder(void)
 }
 
 /* A model with surplus tensors can be trained; a note contains the warning that a run would
- * give. */
+ * print. */
 static void surplus(void)
 {
     char command[3200];
@@ -69,7 +69,7 @@ static void surplus(void)
     check_string(one.note, "");
 }
 
-/* One file, a file of another format, a folder without weights, and no path at all. */
+/* Inspects one file, a file of another format, a folder without weights, and a missing path. */
 static void others(void)
 {
     struct tide_inspection one = {.struct_bytes = sizeof one};
@@ -125,8 +125,8 @@ static void prints(void)
     check_contains(out, "\"tied\": true");
     check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 2);
     check_contains(out, "config.json is not a safetensors file");
-    /* The file is shorter than its header says: a figure that could not be read is not printed as
-     * "0". */
+    /* The file is shorter than its header requires: a figure that could not be read is not printed
+     * as "0". */
     char path[600];
     const char *config = "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":4,"
                          "\"num_hidden_layers\":1,\"num_attention_heads\":1,"

@@ -201,7 +201,7 @@ static int write_life(void)
     return rc;
 }
 
-/* Shards with their index, over an earlier folder: that one is whole after each failure. */
+/* Writes shards with their index over an earlier folder, which is whole after each failure. */
 static void writing(void)
 {
     char path[700];

@@ -1,6 +1,7 @@
-/* test_lora.c: adapters. Fifty steps are compared with those of PyTorch and PEFT (tests/oracle/lora.py), from the
- * folder that PEFT wrote to the adapters that it ended with, and twenty steps of pairs with those of TRL
- * (tests/oracle/dpo.py); options that fit no model are refused. */
+/* test_lora.c: adapters. Fifty steps are compared with those of PyTorch and PEFT
+ * (tests/oracle/lora.py), from the folder that PEFT wrote to PEFT's final adapters. Twenty steps of
+ * pairs are compared with those of TRL (tests/oracle/dpo.py). Options that fit no model are
+ * refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +80,8 @@ static int adapt(struct fixture *fixture, const struct lora_case *one)
 
 struct trainer {
     struct fixture fixture;
-    struct model_peft *peft; /* NULL: adapters begin with initial values */
+    /* With `start`, begins with PEFT's adapters; otherwise with initial values. */
+    struct model_peft *peft;
     struct dev_device *device;
     struct plain *plain;
 };
@@ -152,7 +154,8 @@ static struct plain_options options_of(enum kern_type type)
     };
 }
 
-/* Returns the weights of a fp32 trainer's trained parameters against PEFT's last ones. */
+/* Compares the weights of a fp32 trainer's trained parameters with PEFT's last ones; returns the
+ * difference. */
 static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
 {
     char path[700];
@@ -244,7 +247,8 @@ static void follow(const struct lora_case *one, enum kern_type type, struct dist
     trainer_close(&trainer);
 }
 
-/* Fifty fp32 steps end where PEFT's end, for each family and several target sets, with dropout, too. */
+/* Fifty fp32 steps end with PEFT's weights, for each family and several target sets, with dropout,
+ * too. */
 static void peft(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -345,7 +349,7 @@ static void follow_pairs(const char *name, double dropout)
         most[1] = apart(most[1], ours.grad_norm, norm, 0);
         most[2] = apart(most[2], ours.chosen, rewards[0], 1);
         most[3] = apart(most[3], ours.rejected, rewards[1], 1);
-        /* Magnitudes round in the first step, in which all rewards would be 0. */
+        /* With magnitudes, roundings change the rewards of the first step, which would be 0. */
         check_true(ours.right == right || (step == 0 && one.options.dora));
     }
     test_note("%s: losses of pairs within %.2g, norms %.2g, rewards %.2g and %.2g of TRL's", name,
@@ -369,7 +373,7 @@ static void dpo(void)
     follow_pairs("llama_dora", nothing);
 }
 
-/* Two steps from initial values; the caller frees the weights of all blocks. */
+/* Takes two steps from initial values; the caller frees the weights of all blocks. */
 static char *two_steps(const struct lora_case *one, struct plain_options options, size_t *bytes)
 {
     struct trainer trainer;
@@ -428,7 +432,8 @@ static void recompute(void)
     }
 }
 
-/* All linear layers of the family with the most parameters: programs have room for all arrays. */
+/* All linear layers of the family with the most parameters have adapters: programs have room for
+ * all arrays. */
 static void all_linear(void)
 {
     static const struct lora_case most[] = {
@@ -477,7 +482,8 @@ static void initial_values(void)
     }
 }
 
-/* Magnitudes begin as PEFT's: with the norms of the rows, also of those that files have as columns. */
+/* Magnitudes begin like PEFT's, with the norms of the rows, also of rows that files contain as
+ * columns. */
 static void initial_magnitudes(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -514,7 +520,8 @@ static void initial_magnitudes(void)
     }
 }
 
-/* Options that fit no layer, or two of which contradict, are refused with a message that names them. */
+/* Options that fit no layer, or that contradict each other, are refused with a message that names
+ * them. */
 static void refused(void)
 {
     static const struct {

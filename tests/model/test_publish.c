@@ -1,6 +1,6 @@
-/* test_publish.c: a finished folder gets its name, whatever else its owner keeps there. For each of
- * its system requests in turn the process is killed or the request fails: the model is then the old
- * one, none, or the new one, and the owner's files are always unchanged. */
+/* test_publish.c: a finished folder gets its name, whatever else its owner keeps in the folder. For
+ * each of its system requests in turn, the process is killed or the request fails. Afterwards the
+ * model is the old one, the new one, or missing, and the owner's files are unchanged. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,9 +75,9 @@ WRAP_OPEN(open64)
 WRAP_OPENAT(openat)
 WRAP_OPENAT(openat64)
 
-/* A write to a shard is lost, or one of its bits is flipped, and it reports success. */
+/* A write to a shard is lost, or one of its bits is flipped, and the write reports success. */
 static enum { HONEST, LOSES, FLIPS } drive;
-static int lies_at; /* the write to which that happens, from 1 */
+static int lies_at; /* the write that is lost or changed, counted from 1 */
 ssize_t __real_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at)
@@ -192,7 +192,7 @@ static bool is_new(void)
            !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
 }
 
-/* 0, or the error of publishing; everything before it must succeed. */
+/* Returns 0, or the error of publishing; everything before must succeed. */
 static int write_and_publish(int at, bool kill)
 {
     struct model_claim own = {.fd = -1};
@@ -213,7 +213,7 @@ static int write_and_publish(int at, bool kill)
     return rc;
 }
 
-/* The next run that writes there gives a complete result its name. */
+/* The next run that writes to the folder gives a complete result its name. */
 static void go_on(void)
 {
     struct model_claim claim;
@@ -301,7 +301,8 @@ static void killed(void)
     kill_at_each_request();
 }
 
-/* Adapters replace a model: its config.json goes, too, or the folder would be a model without weights. */
+/* Adapters replace a model. The model's config.json is removed, too; otherwise the folder would be
+ * a model without weights. */
 static void adapters_killed(void)
 {
     adapters = true;
@@ -313,7 +314,7 @@ static void adapters_killed(void)
     adapters = false;
 }
 
-/* Each request fails: the error is reported, and in the end the trained model gets its name. */
+/* Each request fails: the error is reported, and finally the trained model gets its name. */
 static void refused(void)
 {
     static const int codes[] = {EIO, EMFILE, EXDEV, EINVAL};
@@ -346,7 +347,7 @@ static void refused(void)
     }
 }
 
-/* A truncated list counts as none, because the files may be incomplete. */
+/* A truncated list counts as missing, because the files may be incomplete. */
 static void torn_list(void)
 {
     make_old();
@@ -377,7 +378,8 @@ static int make_result(void)
     return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
-/* A folder that was restored after a run was stopped is not changed; nor are files outside it. */
+/* A folder that was restored after a run was stopped is not changed, and files outside it are not
+ * changed. */
 static void restored(void)
 {
     static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
@@ -418,8 +420,8 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* A result that was partly moved and then copied is not taken for the original: it stays, with its
- * marks. */
+/* A result that was partly moved and then copied is not taken for the original: it is kept, with
+ * its marks. */
 static void copied_rest(void)
 {
     struct model_claim claim;
@@ -448,8 +450,8 @@ static void linked_weights(void)
     in_out("test ! -L out/model-00009-of-00009.safetensors && grep -q blob blob && rm blob");
 }
 
-/* Stops at the n-th request of publishing; `backup` is a copy of the folder before that. Returns
- * whether it got that far. */
+/* Stops at the n-th request of publishing; `backup` is a copy of the folder from before. Returns
+ * whether publishing reached this request. */
 static bool stop_at(int n)
 {
     int status = 0;
@@ -467,8 +469,9 @@ static bool stop_at(int n)
     return WEXITSTATUS(status) != 0;
 }
 
-/* Wherever a run was stopped: what was since put into the folder, or in its place, is never
- * replaced or removed, even if its files have the sizes and times of the old ones. */
+/* At whichever request a run was stopped, files that were later put into the folder, or a folder
+ * that was put in its place, are never replaced or removed, even if the files have the sizes and
+ * times of the old ones. */
 static void restored_anywhere(void)
 {
     static const char *const ways[] = {
@@ -525,7 +528,7 @@ static void folder_is_gone(void)
         const int rc = model_claim_take(out, &claim);
         check_int(rc, ==, all || none ? 0 : -ENOENT);
         check_true(rc == 0 || !has("config.json"));
-        check_true(is_new() || !has("config.json")); /* a truncated list counts as none */
+        check_true(is_new() || !has("config.json")); /* a truncated list counts as missing */
         if (rc == 0) {
             model_claim_drop(&claim);
         } else {
@@ -564,7 +567,7 @@ static int save_all(struct fixture *fixture, const struct model_save_options *op
 }
 
 /* A write of the weights that is lost or changed by one bit is detected before the model gets its
- * name; also if tensors are written by columns, and with several shards. */
+ * name. This also holds if tensors are written by columns, and with several shards. */
 static void drives_lie(void)
 {
     static const char *const folders[] = {"llama3", "gpt2"};
@@ -617,7 +620,7 @@ static void put_zeros(const struct fixture *fixture, struct model_save *save)
     }
 }
 
-/* A model that cannot be given its name is kept: the message says where it is, and the next run
+/* A model that cannot be given its name is kept. The message says where it is, and the next run
  * moves it. */
 static void kept(void)
 {
@@ -657,8 +660,8 @@ static void kept(void)
     fixture_close(&fixture);
 }
 
-/* A file that appears under the folder's name during a run is left alone, and the model gets its
- * name once the file is gone. */
+/* If a file with the folder's name appears during a run, it is not changed, and the model gets its
+ * name after the file is gone. */
 static void a_file_has_the_name(void)
 {
     struct fixture fixture;

@@ -48,7 +48,8 @@ static struct model_step addition(int index)
     return step;
 }
 
-/* All steps of the requested kind run once each, in order, however often the queue is full. */
+/* All steps of the requested kind run once each, in order, although the queue is full
+ * repeatedly. */
 static void more_steps_than_room(void)
 {
     struct rig rig = {0};

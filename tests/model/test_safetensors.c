@@ -14,7 +14,7 @@
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end  \
     "]}"
 
-/* Headers that break one rule each are refused with a message that says which. */
+/* Headers that break one rule each are refused with a message that names the rule. */
 static void refuses(void)
 {
     static const struct {
@@ -140,8 +140,8 @@ static void file_shrinks(void)
     model_safetensors_close(file);
 }
 
-/* The table is the same from a file and from text, and a header with ten thousand tensors is sorted
- * and searched. */
+/* The table is the same from a file and from text. A header with ten thousand tensors is sorted and
+ * searched. */
 static void many(void)
 {
     enum { COUNT = 10000, ENTRY_BYTES = 80 };
@@ -164,7 +164,8 @@ static void many(void)
     free(text);
 }
 
-/* Conversions: widening is exact, narrowing rounds to nearest even; names convert both ways. */
+/* Conversions that widen are exact, and those that narrow round to nearest even. Names convert both
+ * ways. */
 static void converts(void)
 {
     const float values[] = {1.0f, -2.5f, 1.00390625f, 3.0e38f, 0.0f, INFINITY};

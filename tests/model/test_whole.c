@@ -1,4 +1,4 @@
-/* test_whole.c: whole models compared with transformers (tests/oracle/model_fixtures.py), and with
+/* test_whole.c: compares whole models with transformers (tests/oracle/model_fixtures.py), and with
  * themselves where another method must give the same result. */
 #include <errno.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static struct plain_options options_of(const struct model_batch *batch, enum ker
         .shape = {.rows = batch->rows, .length = batch->length, .type = type}};
 }
 
-/* `count` elements of `type` as floats; the caller frees them. */
+/* Returns `count` elements of `type` as floats; the caller frees them. */
 static float *floats_of(const void *data, enum kern_type type, size_t count)
 {
     float *out = malloc((count + 1) * sizeof *out);
@@ -99,8 +99,8 @@ static double allowed(const struct fixture *fixture, enum kern_type type, const 
 
 struct score {
     double logits;     /* our largest error relative to the allowed one */
-    double grads;      /* the same */
-    double matrices;   /* the same, only of gradients that are matrices */
+    double grads;      /* our largest error of gradients, relative to the allowed one */
+    double matrices;   /* the same error of gradients that are matrices */
     double mean_grads; /* our mean error relative to theirs */
     char worst[160];
 };
@@ -174,7 +174,8 @@ static struct score compare(const char *name, enum kern_type type)
     return score;
 }
 
-/* fp32: logits within 1e-5 and every gradient within 1e-4 of transformers' in double precision. */
+/* In fp32, logits are within 1e-5 and every gradient within 1e-4 of those of transformers in double
+ * precision. */
 static void fp32(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {
@@ -204,7 +205,8 @@ static void bf16(void)
     }
 }
 
-/* All gradients and working weights of all blocks, one after another; the caller frees them. */
+/* Returns all gradients and working weights of all blocks, one after another; the caller frees
+ * them. */
 static char *snapshot(const struct trainer *trainer, const struct model *model, enum kern_type type,
                       size_t *bytes)
 {
@@ -315,7 +317,7 @@ static void tiles(void)
     }
 }
 
-/* Several micro-batches give the step of all rows at once, within rounding. */
+/* Several micro-batches give the step of all rows together, within rounding. */
 static void micro_batches(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -376,8 +378,8 @@ static void documents(void)
     }
 }
 
-/* Labels of -100 are ignored: loss and gradients are those of the other targets. A step without any
- * target changes nothing and succeeds. */
+/* Labels of -100 are ignored: loss and gradients are those of the remaining targets. A step without
+ * any target changes nothing and succeeds. */
 static void ignored(void)
 {
     struct fixture fixture;
@@ -488,7 +490,7 @@ static void bad_rows(void)
     fixture_close(&fixture);
 }
 
-/* The device memory in use is exactly what the tables say. */
+/* The device memory in use is exactly the memory in the tables. */
 static void memory(void)
 {
     for (int i = 0; i < SOME; i++) {

@@ -151,8 +151,8 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 
 /* ---- rows ---- */
 
-/* Returns the number of updates that were made to a block's weights before the step that computes
- * with them. */
+/* Returns the number of updates that a block's weights had before the step that computes with
+ * them. */
 static uint32_t updates_before(const struct machine *machine, uint32_t block, uint32_t step)
 {
     return machine->input->blocks[block].trained ? step : 0;
@@ -169,7 +169,7 @@ static uint64_t rows_value(const struct machine *machine, const struct plan_comm
     return truth_mix(digest, command->micro);
 }
 
-/* Brings the rows of a micro-batch from all of the block's weights. */
+/* Copies the rows of a micro-batch from all of the block's weights. */
 static void bring_rows(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_block_layout *where = &machine->plan->layout->blocks[command->block];
@@ -185,7 +185,7 @@ static void bring_rows(struct machine *machine, const struct plan_command *comma
 
 /* ---- stored weights ---- */
 
-/* Makes the weights of a section: of each of its ranges, which are cells, one cell. */
+/* Computes the weights of a section: each of its ranges, which are cells, becomes one cell. */
 static void expand_section(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -210,7 +210,7 @@ static void expand_section(struct machine *machine, const struct plan_command *c
     }
 }
 
-/* Makes weights of stored ones, whose cells have the values of the first cells of weights. */
+/* Computes weights from stored ones, whose cells have the values of the first cells of weights. */
 static void expand(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -231,7 +231,7 @@ static void expand(struct machine *machine, const struct plan_command *command)
     }
 }
 
-/* Makes weights of packed ones. */
+/* Computes weights from packed ones. */
 static void expand_packed(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -291,8 +291,8 @@ static void clobber_scratch(struct machine *machine, const struct plan_command *
     put_whole(machine, command, PLAN_AS_SCRATCH, 0xdead);
 }
 
-/* Checks the weights of a command's section, and that the sections before it left the scratch to it. Returns
- * whether the section is the last one, which does what the whole command would. */
+/* Checks the weights of a command's section, and that the previous sections left the scratch to it.
+ * Returns whether the section is the last one, which gives the result of the whole command. */
 static bool do_section(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
@@ -424,7 +424,7 @@ static void backward(struct machine *machine, const struct plan_command *command
     leave_gradients(machine, command, digest);
 }
 
-/* Adds up the two uses of a shared parameter. */
+/* Adds the two uses of a shared parameter. */
 static void round_shared(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_operand *shared = machine_need(command, PLAN_AS_SHARED_SUM);
@@ -598,7 +598,8 @@ static void bring(struct machine *machine, const struct plan_command *from,
     }
 }
 
-/* The norm is known: what was written ahead becomes the current generation, or is discarded. */
+/* The norm is known: the generation that was written ahead becomes the current one, or is
+ * discarded. */
 static void decide(struct machine *machine, uint32_t step)
 {
     bool stands = !truth_by_norm(machine->truth, step);

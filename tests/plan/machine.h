@@ -1,9 +1,9 @@
 /* machine.h: runs tapes with numbers in place of tensors, and knows the results that they must
- * have.
- * A cell (64 Ki elements) of weights, states and gradients is one number; so is an activation. Like
- * the engine, it interprets commands only by the roles of their operands. Whatever a command reads
- * must be at the place, and of the size, with which it was written. Every update is compared with a
- * reference that has no buffers, no chunks and no order. Several ranks are several machines. */
+ * have. A cell (64 Ki elements) of weights, states and gradients is one number; so is an
+ * activation. Like the engine, it interprets commands only by the roles of their operands. A
+ * command must find what it reads at the place, and with the size, with which it was written. Every
+ * update is compared with a reference that has no buffers, no chunks and no order. Several ranks
+ * are several machines. */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 
@@ -25,8 +25,8 @@ struct machine *machine_create(const struct plan_input *input, const struct plan
                                const struct machine_truth *truth);
 void machine_destroy(struct machine *machine);
 
-/* Runs a command. `step` is the number of the training step of its tape; for a drain the last
- * step's; for an evaluation any later one. */
+/* Runs a command. `step` is the number of the training step of its tape. For a drain it is that of
+ * the last step; for an evaluation it is any later one. */
 void machine_do(struct machine *machine, const struct plan_command *command, enum plan_kind kind,
                 uint32_t step);
 

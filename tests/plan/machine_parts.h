@@ -1,4 +1,4 @@
-/* machine_parts.h: shared by the files of the machine; private to machine*.c. */
+/* machine_parts.h: declarations that the files of the machine share; private to machine*.c. */
 #ifndef TESTS_PLAN_MACHINE_PARTS_H
 #define TESTS_PLAN_MACHINE_PARTS_H
 
@@ -7,7 +7,7 @@
 
 enum { STATE_CELL_BYTES = 64 };
 
-/* A number at a place. */
+/* A number in a place. */
 struct item {
     uint64_t offset;
     uint64_t bytes;
@@ -20,7 +20,7 @@ struct memory {
     uint32_t room;
 };
 
-/* Whether the norm of a step confirms the update that was made ahead of it. */
+/* Whether the norm of a step confirms the update that was made ahead of the norm. */
 enum machine_word { MACHINE_UNSAID, MACHINE_STANDS, MACHINE_FALLS };
 
 struct machine {
@@ -33,18 +33,18 @@ struct machine {
 };
 
 /* Returns the command with the buffers that it really uses: a command ahead of its norm writes to
- * the other generation, until that has become the current one. */
+ * the other generation, until this becomes the current one. */
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
-/* A cell of an array of `width` bytes per element. The array's element `first` is at the operand's
- * offset. */
+/* Returns a cell of an array of `width` bytes per element. The array's element `first` is at the
+ * operand's offset. */
 struct machine_cell {
     uint64_t offset;
     uint64_t bytes;
 };
 
-/* The cells of a rank's part of a block. */
+/* Returns the cells of a rank's part of a block. */
 struct machine_cells {
     uint64_t first;
     uint64_t end;
@@ -59,11 +59,11 @@ uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t o
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 
-/* The same for a cell of a block's weights as they are kept. */
+/* Returns a cell of a block's weights as they are kept. */
 struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
                                          uint64_t cell, uint64_t base, uint64_t first);
 
-/* The same for a cell of a block's packed weights. */
+/* Returns a cell of a block's packed weights. */
 struct machine_cell machine_packed_cell_at(const struct machine *machine, uint32_t block,
                                            uint64_t cell, uint64_t base);
 

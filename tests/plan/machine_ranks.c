@@ -31,7 +31,7 @@ static void gather(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* The copies of each group, of what the first gather of the step brought. */
+/* Copies within each group the weights that the first gather of the step brought. */
 static void gather_copies(struct machine *const *machines, uint32_t world,
                           const struct plan_command *const *commands)
 {
@@ -59,7 +59,7 @@ static void gather_copies(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Overwrites where a cell's codes are. */
+/* Overwrites the codes of a cell. */
 static void put_codes(struct machine *machine, const struct plan_operand *codes, uint32_t block,
                       uint64_t cell)
 {
@@ -106,7 +106,7 @@ static void reduce_gradient(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Each rank has written only its own tiles; all others still have their initial value, zero. */
+/* Each rank has written only its tiles; the other tiles still have their initial value, zero. */
 static void reduce_tiles(struct machine *const *machines, uint32_t world,
                          const struct plan_command *const *commands)
 {
@@ -124,7 +124,7 @@ static void reduce_tiles(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Pages of the block, from the ranks whose shards have them. */
+/* Receives pages of the block from the ranks whose shards have them. */
 static void gather_pages(struct machine *const *machines, uint32_t world,
                          const struct plan_command *const *commands)
 {

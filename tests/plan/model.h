@@ -1,7 +1,7 @@
-/* model.h: memory as tapes see it, for tests that run tapes in many orders.
- * A buffer is cut at every border of any operand; each piece holds one version. A write stores the
- * number of its command; a read must find the number that program order gives. Nothing here is
- * atomic: if commands run on threads, only the edges order them, and TSan checks that. */
+/* model.h: memory as tapes see it, for tests that run tapes in many orders. A buffer is cut at
+ * every border of any operand; each piece holds one version. A write stores the number of its
+ * command; a read must find the number that program order gives. No access is atomic: if commands
+ * run on threads, only the edges order them, and TSan checks that. */
 #ifndef TESTS_PLAN_MODEL_H
 #define TESTS_PLAN_MODEL_H
 
@@ -11,12 +11,12 @@ struct model {
     const struct plan *plan;
     const struct plan_tape *tapes[3];
     uint32_t tape_count;
-    uint64_t **borders; /* per buffer, sorted */
+    uint64_t **borders; /* one sorted array per buffer */
     uint32_t *border_counts;
     uint32_t **versions;
 };
 
-/* Fills in the other members; the caller has set plan, tapes and tape_count. */
+/* Sets the remaining members; the caller has set plan, tapes and tape_count. */
 void model_init(struct model *model);
 void model_fini(struct model *model);
 

@@ -143,7 +143,7 @@ static void large_models_fit_small_memory(void)
     }
 }
 
-/* Many small blocks of an application: STORE takes at most 2 % more than their bytes. */
+/* An application has many small blocks: STORE takes at most 2 % more than their bytes. */
 static void many_small_blocks(void)
 {
     enum { MANY = TEST_COUNT(10000, 1500), ELEMENTS = 20000 };

@@ -1,6 +1,6 @@
-/* Proves the effect of memory budgets: from the smallest that suffices to more than enough, more
+/* Proves the effect of memory budgets. From the smallest sufficient budget to ample ones, more
  * memory never makes the predicted step more than 1 % slower. Without budgets the plan takes little
- * more memory than its time is worth, and does not write more to the drives for that. */
+ * more memory than is worth its time, and does not write more to the drives to save memory. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -13,8 +13,8 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* The CPU device with layers of 4M parameters. If everything is in the store, the processor and the
- * drive have about the same amount of work. */
+/* Describes the CPU device with layers of 4M parameters. If everything is in the store, the
+ * processor and the drive have about the same amount of work. */
 static void world_of_layers(struct world *world, bool clip)
 {
     world_init(world, false, 1);
@@ -57,7 +57,7 @@ static bool plan_point(const struct world *world, struct point *out)
     return true;
 }
 
-/* Budgets in steps of 10 % from 8 MiB to more than everything needs. */
+/* Budgets grow in steps of 10 % from 8 MiB to more than the whole model needs. */
 static void check_curve(struct world *world, const char *name, uint64_t most)
 {
     struct point last = {.seconds = HUGE_VAL};
@@ -70,7 +70,7 @@ static void check_curve(struct world *world, const char *name, uint64_t most)
         world->input.budgets.joint_bytes = (uint64_t)bytes;
         struct point point;
         if (!plan_point(world, &point)) {
-            check_int(points, ==, 0); /* what fits once also fits with more */
+            check_int(points, ==, 0); /* a model that fits also fits with more memory */
             continue;
         }
         first = points++ == 0 ? point : first;
@@ -102,8 +102,8 @@ static void more_memory_is_no_slower(void)
     }
 }
 
-/* A thrifty plan is at most slightly slower, takes less memory and writes no more; one that may be
- * slower takes even less. */
+/* A thrifty plan is at most slightly slower, takes less memory and writes no more; a plan that may
+ * be slower takes even less memory. */
 static void thrift_saves_memory(void)
 {
     if (TEST_SLOW) {
@@ -135,8 +135,8 @@ static void thrift_saves_memory(void)
     }
 }
 
-/* If a step is bound by the processor, thrift leaves enough memory that the step stays within its
- * limit even if the drive is 10 % slower. */
+/* If the processor limits a step, thrift leaves enough memory that the step stays within its limit
+ * even if the drive is 10 % slower. */
 static void thrift_leaves_slack(void)
 {
     if (TEST_SLOW) {
@@ -168,8 +168,8 @@ static void thrift_leaves_slack(void)
     }
 }
 
-/* Thrift keeps enough slots for the drive to be as busy as during its measurement. That is no
- * reason to take more memory if a budget was given or if the model has few bytes to stage. */
+/* Thrift keeps enough slots for the drive to be as busy as during its measurement. It takes no more
+ * memory for that if a budget was given or if the model has few bytes to stage. */
 static uint64_t staged(const struct world *world)
 {
     struct plan *plan = NULL;

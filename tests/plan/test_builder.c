@@ -60,7 +60,8 @@ static void check_edge(const struct plan_command *command, int e, enum plan_queu
     check_int(command->edges[e].count, ==, count);
 }
 
-/* Two reads of a drive into one place wait for each other, although they are on one queue; two copies need not. */
+/* Two reads of a drive into one place wait for each other, although they are on one queue; two
+ * copies need not wait. */
 static void transfers_of_a_queue_overlap(void)
 {
     struct plan_builder *builder = builder_of();
@@ -78,8 +79,8 @@ static void transfers_of_a_queue_overlap(void)
     plan_builder_destroy(builder);
 }
 
-/* Read after write, write after read and write after write need an edge; two reads and ranges that
- * do not overlap need none. */
+/* Read after write, write after read and write after write need an edge. Two reads, and ranges that
+ * do not overlap, need none. */
 static void conflicts_make_edges(void)
 {
     struct plan_builder *builder = builder_of();
@@ -105,7 +106,7 @@ static void conflicts_make_edges(void)
     plan_builder_destroy(builder);
 }
 
-/* Order that follows from one queue or from other edges needs no edge of its own. */
+/* Order that follows from one queue or from other edges needs no additional edge. */
 static void implied_edges_are_left_out(void)
 {
     struct plan_builder *builder = builder_of();
@@ -151,7 +152,7 @@ static void joins_take_the_rest(void)
     plan_builder_destroy(builder);
 }
 
-/* Numbers of blocks and buffers beyond 16 bits stay apart. */
+/* Numbers of blocks and buffers beyond 16 bits stay distinct. */
 static void numbers_are_wide(void)
 {
     enum { MANY = 66000, FAR = 65536 + 7 };
@@ -178,7 +179,8 @@ static void numbers_are_wide(void)
     free(many);
 }
 
-/* An edge into the tape before counts back from that tape's end; two tapes back none is needed. */
+/* An edge to the previous tape counts back from that tape's end. An edge to the tape before that is
+ * not needed. */
 static void edges_cross_one_border(void)
 {
     struct plan_builder *builder = builder_of();
@@ -202,8 +204,8 @@ static void edges_cross_one_border(void)
     plan_builder_destroy(builder);
 }
 
-/* Commands that touch places of their own in one buffer, as sums of squares of blocks do, cost the same each,
- * however many they are and however many tapes have gone by. */
+/* Commands that use separate places in one buffer, as sums of squares of blocks do, cost the same
+ * each, regardless of the number of commands and of earlier tapes. */
 static void many_places_cost_little(void)
 {
     enum { MANY = 20000, TAPES = 5, LOOKS = 8 };
@@ -233,7 +235,7 @@ static struct drawn {
     enum plan_queue queue;
     bool writes;
     int64_t place;                 /* over all tapes */
-    int64_t reached[PLAN_Q_COUNT]; /* by each queue when it starts */
+    int64_t reached[PLAN_Q_COUNT]; /* how far each queue is when the command starts */
 } drawn[ALL];
 
 static void draw_all(uint64_t seed)
@@ -258,9 +260,9 @@ static void raise(int64_t reached[PLAN_Q_COUNT], const int64_t more[PLAN_Q_COUNT
     }
 }
 
-/* Notes which commands have ended when a command starts, as its edges and the order of its queue guarantee; of a
- * drive's queue the order only says that commands start and end in order. `base` counts the commands of earlier
- * tapes. */
+/* Records which commands have ended when a command starts, as its edges and the order of its queue
+ * guarantee. On a drive's queue the order guarantees only that commands start and end in order.
+ * `base` is the number of commands of earlier tapes. */
 static void follow_edges(uint32_t index, const struct plan_command *command,
                          const int64_t base[PLAN_Q_COUNT])
 {
@@ -295,8 +297,8 @@ static void check_order(uint32_t index)
     }
 }
 
-/* Commands on three queues that touch one buffer of many places: of any two that conflict, in one tape or in two
- * that follow each other, the later one waits for the earlier one. */
+/* Commands on three queues use one buffer of many places. Of any two that conflict, in one tape or
+ * in two consecutive tapes, the later one waits for the earlier one. */
 static void random_conflicts_are_ordered(void)
 {
     const struct plan_buffer wide = {.name = "wide", .bytes = PLACES};

@@ -1,6 +1,6 @@
-/* Proves that the planner's choices pay off: splitting updates between backward and forward,
- * keeping activations if there is memory, slots where they help, two generations; and that
- * checksums cost time of the cores that compute them. */
+/* Proves the benefits of the planner's choices: splitting updates between backward and forward,
+ * keeping activations if there is memory, slots where they help, two generations. Proves also that
+ * checksums take time of the cores that compute them. */
 #include <errno.h>
 
 #include "offload/plan/layout.h"
@@ -9,7 +9,8 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* The CPU device with everything on the drive; compute and I/O take about the same time. */
+/* Describes the CPU device with everything on the drive; compute and I/O take about the same
+ * time. */
 static void world_balanced(struct world *world)
 {
     world_init(world, false, 1);
@@ -37,8 +38,8 @@ static double step_seconds(const struct world *world, enum plan_timing *timing)
     return seconds;
 }
 
-/* If no update waits for the norm, some updates run during the next forward, which does not use the
- * drive otherwise: faster than all of them inside backward. */
+/* If no update waits for the norm, some updates run during the next forward pass, which otherwise
+ * does not use the drive. The step is faster than with all updates in the backward pass. */
 static void a_split_gains(void)
 {
     struct world world;
@@ -66,9 +67,9 @@ static void a_split_gains(void)
     check_true(timing != PLAN_TIMING_SPLIT && timing != PLAN_TIMING_INSIDE);
 }
 
-/* Two generations cost a second copy of what an update overwrites, in each tier, and nothing else.
- * They are chosen only if they gain time, if there is space, and if something waits for the
- * norm. */
+/* Two generations take a second copy of the data that an update overwrites, in each tier, and no
+ * other memory. They are chosen only if they save time, if there is space, and if an update waits
+ * for the norm. */
 static void two_generations_are_weighed(void)
 {
     struct world world;
@@ -146,7 +147,7 @@ static void memory_keeps_activations(void)
     check_int(kept_some, >, 0);
 }
 
-/* Checksums of reads and writes are computed by the cores that do the other work. */
+/* The cores that do the other work also compute the checksums of reads and writes. */
 static void checksums_cost_cores(void)
 {
     struct world world;

@@ -42,7 +42,7 @@ static void every_request_fails_once(void)
     check_int(failed, >=, 50);
 }
 
-/* The same on each of two ranks; under a sanitizer, on the second. */
+/* Plans one rank of two, each in turn; under a sanitizer, the second rank. */
 static void ranks_plan_or_fail(void)
 {
     for (uint32_t rank = TEST_COUNT(0, 1); rank < 2; rank++) {
@@ -54,7 +54,7 @@ static void ranks_plan_or_fail(void)
     }
 }
 
-/* An automatic choice under a budget that not everything fits into. */
+/* Makes an automatic choice under a budget that is too small for everything. */
 static void tight_world(void)
 {
     world_init(&world, true, 1);
@@ -72,7 +72,7 @@ static int choice_life(void)
     return rc;
 }
 
-/* The same while plans are tried one after another and compared; every 31st request. */
+/* Plans are tried one after another and compared; every 31st request fails. */
 static void a_search_ends(void)
 {
     if (TEST_SLOW) {
@@ -97,7 +97,7 @@ static int flow_life(void)
     return rc;
 }
 
-/* Tapes for an application that computes itself. */
+/* Makes tapes for an application that computes by itself. */
 static void flows_end(void)
 {
     world_lend(&world, 1);

@@ -1,6 +1,6 @@
-/* Proves that tapes made while an application's gradients come train: in any order of blocks, new in each
- * step, with blocks on tapes alone or together, and with chunks fetched rightly, wrongly or not at all, in
- * many orders that the edges allow. */
+/* Proves that tapes that are made while an application's gradients come train correctly. Blocks
+ * come in any order, which is new in each step, and are on tapes alone or together. Chunks are
+ * fetched rightly, wrongly or not at all. The tapes run in many orders that the edges allow. */
 #include <string.h>
 
 #include "core/base/rng.h"
@@ -13,7 +13,7 @@
 
 enum { STEPS = MACHINE_STEPS_MAX - 1, TAPES = 3 };
 
-/* The tape that retired last, and up to two under way. */
+/* The tape that retired last, and at most two tapes in progress. */
 struct running {
     struct world world;
     struct plan *plan;
@@ -21,10 +21,10 @@ struct running {
     struct machine *machine;
     struct order order;
     uint32_t steps[TAPES]; /* steps of the tapes */
-    uint32_t made[BLOCKS]; /* steps whose update of a block is done */
+    uint32_t made[BLOCKS]; /* for each block, the number of steps whose update is made */
     uint64_t seed;
     uint32_t turn;
-    uint32_t reads; /* commands on tapes */
+    uint32_t reads; /* the number of reads on tapes */
 };
 
 static uint32_t draw(struct running *run, uint32_t below)
@@ -51,7 +51,7 @@ static void do_one(struct running *run)
     order_done(order, queue);
 }
 
-/* Forgets the oldest tape: the one after it has retired. */
+/* Forgets the oldest tape, because the next one has retired. */
 static void shift(struct running *run)
 {
     struct order *order = &run->order;
@@ -69,7 +69,7 @@ static void shift(struct running *run)
     order->tape_count--;
 }
 
-/* Two tapes may be under way; the flow has memory for three. */
+/* Two tapes may be in progress; the flow has memory for three. */
 static void make_room(struct running *run)
 {
     while (run->order.tape_count == TAPES) {
@@ -107,7 +107,7 @@ static void finish(struct running *run)
 
 /* ---- the application ---- */
 
-/* The gradient of a block, once its last update is made. */
+/* Submits the gradient of a block after the block's last update is made. */
 static void submit(struct running *run, uint32_t block, uint32_t step)
 {
     const struct plan_input *input = &run->world.input;
@@ -146,12 +146,13 @@ static void fetch(struct running *run, uint32_t block, uint32_t step)
     plan_flow_begin(run->flow);
     check_int(plan_flow_fetch(run->flow, block, &full), ==, 0);
     if (!full && plan_flow_has_room(run->flow)) {
-        check_int(plan_flow_fetch(run->flow, block, &full), ==, 0); /* it is there already */
+        /* the block is already in memory */
+        check_int(plan_flow_fetch(run->flow, block, &full), ==, 0);
     }
     push(run, step);
 }
 
-/* Puts blocks on tapes, some of them together; some are fetched before. */
+/* Puts blocks on tapes, some of them together. Some blocks are fetched before that. */
 static void take(struct running *run, const uint32_t *order, uint32_t step, bool inside, bool late)
 {
     const uint32_t count = run->world.input.block_count;
@@ -186,7 +187,7 @@ static void train(struct running *run, bool inside)
         if (!inside) {
             take(run, order, s, false, true);
         }
-        if (draw(run, 8) == 0) { /* something else uses the slots */
+        if (draw(run, 8) == 0) { /* another user takes the slots */
             finish(run);
             plan_flow_forget(run->flow);
         }
@@ -214,7 +215,7 @@ static void flows_train(void)
     }
 }
 
-/* A block that was fetched is not read again, and one whose slots were needed is. */
+/* A block that was fetched is not read again. A block whose slots were needed is read again. */
 static void fetched_chunks_are_used(void)
 {
     struct running run = {.seed = 1};

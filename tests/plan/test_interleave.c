@@ -1,5 +1,5 @@
-/* Proves that the edges of tapes suffice: every order that they allow reads what program order
- * would read; and that this proof can fail. */
+/* Proves that the edges of tapes suffice: in every order that they allow, commands read the
+ * versions of program order. Proves also that this test can fail. */
 #include <stdlib.h>
 
 #include "tests/harness/test.h"
@@ -71,8 +71,9 @@ static void check_interleavings(const struct plan *plan, const enum plan_kind *k
     model_fini(&model);
 }
 
-/* Every policy of activations, both orders, both timings, tied and untied, with and without the
- * CPU device's shortcuts: no interleaving that the edges allow reads a stale or early byte. */
+/* Tests every policy of activations, both orders, both timings, tied and untied models, with and
+ * without the CPU device's shortcuts: in no order that the edges allow is a byte read before or
+ * long after its version. */
 static void edges_are_sufficient(void)
 {
     for (int variant = 0; variant < 32; variant++) {
@@ -101,7 +102,7 @@ static void edges_are_sufficient(void)
     }
 }
 
-/* Checks the check: without one of the edges, some interleaving goes wrong. */
+/* Tests the test: without one of the edges, some order reads a wrong version. */
 static void missing_edges_are_noticed(void)
 {
     struct world world;

@@ -1,5 +1,6 @@
-/* Proves that tapes train: in program order and in many orders that the edges allow they give the weights and states
- * that simple loops give, wherever the data is kept. Several ranks: test_machine_ranks.c. */
+/* Proves that tapes train: in program order and in many orders that the edges allow they give the
+ * weights and states of simple loops, wherever the data is kept. test_machine_ranks.c tests several
+ * ranks. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -9,8 +10,8 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* An application computes: its gradients and weights are in no tier, and its updates are made inside its
- * backward or when the norm is known. */
+/* An application computes. Its gradients and weights are in no tier, and its updates run inside its
+ * backward pass or after the norm is known. */
 static void applications_train(void)
 {
     static const struct train_row rows[] = {
@@ -69,7 +70,7 @@ static void tapes_train(void)
     }
 }
 
-/* The same with two generations of everything that updates overwrite, on one rank and on
+/* Does the same with two generations of everything that updates overwrite, on one rank and on
  * several. */
 static void guesses_train(void)
 {
@@ -91,8 +92,8 @@ static void guesses_train(void)
     }
 }
 
-/* Each section has one unit of the block's weights, two in recomputation, from the last one on in backward; one
- * has none. */
+/* Each section has one unit of the block's weights, or two in recomputation, from the last unit on
+ * in backward. One section has none. */
 struct cut {
     struct model_section list[3 * 8 + 1];
     struct model_range ranges[3 * 8];
@@ -135,8 +136,8 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
     world->shapes[block].source = source;
 }
 
-/* Gives sections to some blocks: of their own weights, which may be trained, of a data block, or of the embedding, which is then read
- * by rows for itself. */
+/* Gives sections to some blocks: of their weights, which may be trained, of a data block, or of the
+ * embedding, whose rows are then read separately. */
 static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t number)
 {
     for (uint32_t b = 1; b < BLOCKS; b++) {
@@ -151,8 +152,9 @@ static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t nu
     }
 }
 
-/* Blocks of which the most part is in a data block that they borrow, in every place, on one rank and on
- * several: the tiny arrays are trained as all others, and the data never changes. */
+/* Most weights of these blocks are in a data block that they borrow. The data is in every place, on
+ * one rank and on several. The tiny arrays are trained like all others, and the data never
+ * changes. */
 static void borrowers_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
@@ -179,7 +181,7 @@ static void borrowers_train(void)
     }
 }
 
-/* Frozen blocks, at the bottom and in the middle, do not affect anything else. */
+/* Frozen blocks, at the bottom and in the middle, do not affect other blocks. */
 static void frozen_blocks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(64, 16); i++) {
@@ -198,8 +200,8 @@ static void frozen_blocks_train(void)
     }
 }
 
-/* Frozen blocks that are stored in fewer bits, wherever they are kept, on one rank and on several; some come by
- * sections. */
+/* Frozen blocks are stored in fewer bits, wherever they are kept, on one rank and on several; some
+ * come by sections. */
 static void stored_blocks_train(void)
 {
     uint32_t expanded[2] = {0, 0};
@@ -252,8 +254,8 @@ static void stored_blocks_are_small(void)
         const bool layer = command->block > 0 && command->block + 1 < BLOCKS;
         bytes += command->op == PLAN_READ && layer ? command->bytes : 0;
     }
-    /* Forward reads each block once. Backward reads all of them again except the last one, whose
-     * weights are still in the slot. */
+    /* The forward pass reads each block once. The backward pass reads all blocks again except the
+     * last one, whose weights are still in the slot. */
     check_uint(bytes, ==, (2 * LAYERS - 1) * UINT64_C(2) * (UNIT + 64));
     plan_destroy(plan);
     world.shapes[1].trained = true;
@@ -261,7 +263,7 @@ static void stored_blocks_are_small(void)
     check_contains(core_err_message(), "must be frozen");
 }
 
-/* All kinds of placement that result from memory between the smallest and ample. */
+/* Tests all kinds of placement that result from memory between the smallest and ample. */
 static void budgets_train(void)
 {
     for (uint64_t mib = 8; mib <= 64; mib += TEST_COUNT(2, 8)) {
@@ -282,7 +284,7 @@ static void budgets_train(void)
     }
 }
 
-/* A GPU that updates the blocks that it holds. */
+/* A GPU updates the blocks that it has in memory. */
 static void give_card(struct world *world)
 {
     world->input.budgets.device_is_host = false;
@@ -315,8 +317,8 @@ static void cards_train(void)
     }
 }
 
-/* The GPU updates what fits in its memory, the CPU the rest; if HOST is too small for the rest, the
- * GPU takes more. */
+/* The GPU updates the blocks that fit in its memory, the CPU the remaining ones. If HOST is too
+ * small for these, the GPU takes more. */
 static void cards_share(void)
 {
     uint32_t shared = 0;
@@ -343,8 +345,9 @@ static void cards_share(void)
     check_int(shared, >=, 3);
 }
 
-/* A GPU sums the squares of every gradient before the next backward pass may reuse its buffer, also of
- * those that the processor updates; with two ranks, or if the GPU's rate is unknown, the processor does. */
+/* A GPU computes the sum of squares of every gradient before the next backward pass may reuse the
+ * gradient's buffer, also for gradients that the processor uses. With two ranks, or if the GPU's
+ * rate is unknown, the processor computes the sums. */
 static void cards_sum_what_they_made(void)
 {
     for (int way = 0; way < 3; way++) {

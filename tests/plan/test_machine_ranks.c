@@ -1,5 +1,5 @@
-/* Proves that tapes of several ranks train as simple loops do, and send as many bytes as each stage, packed weights, codes
- * and copies promise. */
+/* Proves that tapes of several ranks train as simple loops do, and send the predicted number of
+ * bytes in each stage, with packed weights, codes and copies. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -8,7 +8,8 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Two and four ranks at every stage, with data in all tiers: the combined result of all ranks. */
+/* Tests two and four ranks at every stage, with data in all tiers: the combined result of all
+ * ranks. */
 static void ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(240, 40); i++) {
@@ -25,8 +26,8 @@ static void ranks_train(void)
     }
 }
 
-/* The same with weights that ranks gather packed, except those of 32 bits: all compute with the rounded ones, and updates
- * change the exact ones, wherever these are. */
+/* Does the same with weights that ranks gather packed, except those of 32 bits. All ranks compute
+ * with the rounded weights, and updates change the exact ones, wherever these are. */
 static void packed_ranks_train(void)
 {
     uint32_t packed = 0;
@@ -48,7 +49,8 @@ static void packed_ranks_train(void)
     check_uint(packed, >, 0);
 }
 
-/* The same with gradients that ranks exchange as codes: each rank's is rounded, once, after its last micro-batch. */
+/* Does the same with gradients that ranks exchange as codes. The gradient of each rank is rounded
+ * once, after its last micro-batch. */
 static void coded_ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(120, 24); i++) {
@@ -63,7 +65,8 @@ static void coded_ranks_train(void)
     }
 }
 
-/* Counts the gathers of a tape within groups, and those of a block after its first one that are not. */
+/* Returns the number of gathers of a tape within groups. *others: the number of gathers of blocks
+ * from all ranks after the block's first gather. */
 static uint32_t count_within(const struct plan *plan, uint32_t *others)
 {
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
@@ -80,8 +83,9 @@ static uint32_t count_within(const struct plan *plan, uint32_t *others)
     return count;
 }
 
-/* Groups of ranks that keep a copy of what the first gather of a step brought: whole weights, stored ones and packed
- * ones, in layer-major and in micro-major order. No block is gathered from all ranks twice in a step. */
+/* Groups of ranks keep a copy of the weights that the first gather of a step brought: whole, stored
+ * and packed ones, in layer-major and in micro-major order. No block is gathered from all ranks
+ * twice in a step. */
 static void groups_train(void)
 {
     uint32_t within = 0;
@@ -108,7 +112,8 @@ static void groups_train(void)
     check_uint(others, ==, 0);
 }
 
-/* The copy takes its part of the model in HOST. Bytes between nodes are those of shards of other nodes, once. */
+/* Each rank keeps its part of the copy in HOST. The bytes between nodes are those of shards of
+ * other nodes, once. */
 static void groups_gather_inside(void)
 {
     struct world world;
@@ -174,8 +179,8 @@ static const struct plan_command *reduction(const struct plan_tape *tape, uint32
     return &tape->commands[c];
 }
 
-/* Gradients as codes take 33/32 of a quarter of their 16 bits, and one buffer holds those of any block. Stage 0
- * has none. A card is refused. */
+/* Gradients as codes take 33/32 of a quarter of their 16 bits. One buffer has space for the codes
+ * of any block. Stage 0 has no codes, and a card is refused. */
 static void coded_gradients_are_small(void)
 {
     struct world world;
@@ -229,8 +234,9 @@ static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
     return tape->commands[c].bytes;
 }
 
-/* A packed weight takes one byte, and 256 of them share a scale of 4 bytes. A rank receives so many bytes, and slots for
- * packed weights are as small. The shards of a block lie one after the other. A card is refused. */
+/* A packed weight takes one byte, and 256 weights share a scale of 4 bytes. A rank receives this
+ * number of bytes, and slots for packed weights have the same size. The shards of a block follow
+ * one after another. A card is refused. */
 static void packed_weights_are_small(void)
 {
     struct world world;
@@ -273,9 +279,9 @@ static uint64_t bytes_together(const struct plan_tape *tape)
     return bytes;
 }
 
-/* The bytes that each stage sends: about those of an all-reduce of the gradients in stages 0 to 2,
- * and at most half as much again in stage 3. The memory that it keeps: less with each stage. The
- * plans of all ranks have the same hash. */
+/* Tests the bytes that each stage sends: about those of an all-reduce of the gradients in stages 0
+ * to 2, and at most one and a half times as many in stage 3. Each stage keeps less memory than the
+ * one before. The plans of all ranks have the same hash. */
 static void stages_keep_their_promises(void)
 {
     uint64_t bytes[4][PLAN_TIER_COUNT];

@@ -1,5 +1,5 @@
 /* Proves plans: tiers stay within their budgets, placement follows wishes and uses more memory if
- * there is more, traffic is what the design counts. */
+ * there is more, and traffic is what the design predicts. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -27,8 +27,8 @@ static void buffers_do_not_overlap(void)
     plan_destroy(plan);
 }
 
-/* The bytes that DESIGN section 5 counts: everything on the drive with gradients in HOST, deferred:
- * 14 read and 12 written per parameter, minus what is still in a slot. */
+/* Tests the bytes of DESIGN section 5: with everything on the drive, gradients in HOST and deferred
+ * updates, 14 bytes are read and 12 written per parameter, minus those that are still in a slot. */
 static void traffic_is_what_the_design_counts(void)
 {
     struct world world;
@@ -90,8 +90,9 @@ static void time_falls_with_memory(void)
     check_int(traffic, ==, 0);
 }
 
-/* If a store is too small for everything, it takes a part and memory the rest. Data that is explicitly
- * placed in the store is not moved to memory, so the plan is refused. */
+/* If a store is too small for everything, a part of the data is in the store, and the remaining
+ * part is in memory. Data that is explicitly placed in the store is not moved to memory, so the
+ * plan is refused. */
 static void small_stores(void)
 {
     struct world world;
@@ -212,7 +213,7 @@ static void no_store_is_needed(void)
     plan_destroy(plan);
 }
 
-/* The layout of states in a chunk, with and without scales, and the offsets in a slot. */
+/* Tests the layout of states in a chunk, with and without scales, and the offsets in a slot. */
 static void states_lie_packed(void)
 {
     const struct plan_format split = {
@@ -263,7 +264,7 @@ static void shards_cover_a_block(void)
     }
 }
 
-/* The limit on the sum of both memories holds. */
+/* The limit on the sum of both memories is kept. */
 static void joint_limit_holds(void)
 {
     struct world world;
@@ -300,7 +301,7 @@ static void hash_tells_plans_apart(void)
     plan_destroy(plan);
 }
 
-/* Returns how many commands of an op in a step have an operand with the role. */
+/* Returns the number of commands of an op in a step that have an operand with the role. */
 static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum plan_role role)
 {
     uint32_t count = 0;
@@ -343,7 +344,7 @@ static void sums_are_made_where_needed(void)
     }
 }
 
-/* Backward stops at the first trained block; frozen blocks get no update. */
+/* The backward pass ends at the first trained block; frozen blocks get no update. */
 static void frozen_blocks_rest(void)
 {
     struct world world;
@@ -364,8 +365,8 @@ static void frozen_blocks_rest(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device an update inside backward finds its weights in backward's slot: 14 + 12 bytes
- * per parameter, no copies, and working weights are never in a state slot. */
+/* On the CPU device an update inside the backward pass finds its weights in the backward pass's
+ * slot: 14 + 12 bytes per parameter, no copies, and working weights are never in a state slot. */
 static void inside_updates_in_the_slot(void)
 {
     struct world world;
@@ -392,7 +393,7 @@ static void inside_updates_in_the_slot(void)
     plan_destroy(plan);
 }
 
-/* Prints one command in full; each of the others fits on a line. */
+/* Prints one command in full; each of the other commands fits on a line. */
 static void tapes_print(void)
 {
     struct world world;
@@ -443,8 +444,8 @@ static void names_are_told_apart(void)
     check_string(plan_streams_print(0, text, sizeof text), "");
 }
 
-/* Every element of every trained block goes to the checkpoint once, with its weight and states; other tapes
- * write nothing there. */
+/* Every element of every trained block is written to the checkpoint once, with its weight and
+ * states. Other tapes write nothing to the checkpoint. */
 static void check_saving(const struct world *world, const struct plan *plan, enum plan_kind before,
                          enum plan_kind kind, bool saves, const char *name)
 {
@@ -472,8 +473,8 @@ static void check_saving(const struct world *world, const struct plan *plan, enu
     }
 }
 
-/* Wherever weights and states are, a step that saves and a drain that saves write all of them; what a card
- * holds is first copied down, and crosses the link only then. */
+/* Wherever weights and states are, a step that saves and a drain that saves write all of them. Data
+ * of a card is first copied down, and it crosses the link only then. */
 static void saves_write_every_state(void)
 {
     static const struct {
@@ -514,7 +515,8 @@ static void saves_write_every_state(void)
     }
 }
 
-/* Updates inside backward are saved by the step itself: without a pending update it writes all. */
+/* The step itself saves updates inside the backward pass: without a pending update it writes all
+ * states. */
 static void inside_updates_save_their_own(void)
 {
     struct world world;

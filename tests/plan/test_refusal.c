@@ -1,6 +1,6 @@
 /* Proves refusals: each budget that a refusal names suffices, alone or with the others that it
- * names, and a slightly smaller one does not; and the set of needs keeps only those that no other
- * one beats. */
+ * names, and a slightly smaller one does not. Proves also that the set of needs has only those
+ * members that no other member beats. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* Members that are beaten are removed or not added; equal ones are added once. */
+/* Members that another member beats are removed or not added; equal ones are added once. */
 static void the_set_keeps_what_nothing_beats(void)
 {
     struct plan_needs needs = {.count = 0};
@@ -47,7 +47,7 @@ static void the_set_keeps_what_nothing_beats(void)
     check_int(needs.count, ==, PLAN_NEEDS_MAX);
 }
 
-/* Plans with budgets in MiB; 0 or -EFBIG. */
+/* Plans with budgets in MiB; returns 0 or -EFBIG. */
 static int plans(const struct world *world, uint64_t device, uint64_t host, uint64_t store)
 {
     struct plan_input input = world->input;
@@ -70,8 +70,7 @@ static uint64_t alone(const char *message, const char *flag)
     return at != NULL && (end == NULL || at < end) ? strtoull(at + strlen(flag), NULL, 10) : 0;
 }
 
-/* Checks everything that the refusal of these budgets names. Returns how many alternatives there
- * were. */
+/* Checks everything that the refusal of these budgets names. Returns the number of alternatives. */
 static int check_refusal(const struct world *world, const char *name, uint64_t device,
                          uint64_t host, uint64_t store)
 {
@@ -81,8 +80,8 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
     test_note("%s: %s", name, message);
     const uint64_t more[3] = {alone(message, "--device-memory "), alone(message, "--host-memory "),
                               alone(message, "--store DIR:")};
-    /* Exact to 1 MiB unless STORE holds only a part: then the memory needed depends on how whole
-     * blocks and chunks fit. */
+    /* The numbers are exact to 1 MiB unless STORE has only a part of the data: then the memory
+     * needed depends on how whole blocks and chunks fit. */
     const uint64_t part = store < 100;
     const uint64_t fewer[3] = {1 + part * 6, 1 + part * 6, more[2] / 8};
     int named = 0;

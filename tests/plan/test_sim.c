@@ -1,5 +1,6 @@
-/* Proves the simulator: commands that use a resource at the same time share it as on real machines,
- * and a step's predicted time is between what its busiest resource needs alone and little more. */
+/* Proves the simulator: commands that use a resource at the same time share it as on real machines.
+ * The predicted time of a step is at least the time that its busiest resource needs alone, and
+ * little more. */
 #include <errno.h>
 
 #include "offload/plan/print.h"
@@ -34,7 +35,7 @@ static void prediction_keeps_its_bounds(void)
     }
 }
 
-/* The simulator on hand-made cases: a chain, two readers that share a drive, a reader beside a
+/* Tests the simulator on manual cases: a chain, two readers that share a drive, a reader beside a
  * writer, and a deadlock. */
 static void simulator_shares_resources(void)
 {
@@ -62,7 +63,8 @@ static void simulator_shares_resources(void)
     struct plan_time *const times_of[] = {times};
     double end = 0;
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(times[0].end_seconds - 2), <, 1e-9); /* half speed until the other is done */
+    /* half speed until the other command is done */
+    check_double(fabs(times[0].end_seconds - 2), <, 1e-9);
     check_double(fabs(end - 3), <, 1e-9);
     commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
@@ -84,7 +86,7 @@ static void simulator_shares_resources(void)
     check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
-/* Runs two independent commands; returns when each ends. */
+/* Runs two independent commands; returns the end of each. */
 static void run_pair(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_command *first, const struct plan_command *second,
                      struct plan_time times[2])
@@ -131,7 +133,7 @@ static void codes_take_time(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3);
 }
 
-/* A group gathers at its own rate, if that is known, and its copy has been packed before. */
+/* A group gathers at a separate rate, if that is known. The group's copy was packed earlier. */
 static void groups_have_their_own_rate(void)
 {
     struct plan_rates rates = {.coll_bytes = 100, .pack_elements = 1};
@@ -149,7 +151,7 @@ static void groups_have_their_own_rate(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3 + 40);
 }
 
-/* A card's copies slow each other down, and the update by their share of host memory. */
+/* The copies of a card slow each other down. They slow the update by their share of host memory. */
 static void copies_share_links_and_memory(void)
 {
     struct plan_rates rates = {.up_bytes = 10, .down_bytes = 20, .update_elements = 1};

@@ -1,4 +1,4 @@
-/* Proves what a plan reports: the timeline is JSON with a bar for each command at its time, the
+/* Proves the reports of a plan: the timeline is JSON with a bar for each command at its time, the
  * text names bytes that add up, and the bottleneck is named. */
 #include <stdio.h>
 
@@ -31,8 +31,8 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Measured times are written as they are, under names with op and block, in rows with the names of their
- * queues; joins and commands that never ran are left out. */
+/* Measured times are written unchanged, under names with op and block, in rows with the names of
+ * their queues. Joins and commands that never ran are left out. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -87,8 +87,8 @@ static void measured_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The ops that ran while the compute queue did are bars of a row of their own, and their times are added up by
- * name; others are not written. If there were too many, the file says so. */
+/* The ops that ran during the compute queue's commands are bars of a separate row, and their times
+ * are added by name. Other ops are not written. If there were too many ops, the file says so. */
 static void ops_are_drawn(void)
 {
     enum { OPS = 8 };
@@ -106,7 +106,7 @@ static void ops_are_drawn(void)
     for (int full = 0; full < 2; full++) {
         struct plan_trace *trace = NULL;
         check_int(plan_trace_create(1, 2, tape->count, &trace), ==, 0);
-        for (unsigned pushed = 1; pushed <= 6; pushed++) { /* two tapes may be under way */
+        for (unsigned pushed = 1; pushed <= 6; pushed++) { /* two tapes may be in progress */
             plan_trace_push(trace, tape);
             check_int(plan_trace_wants_ops(trace), ==, pushed >= 2 && pushed <= 4);
         }

@@ -131,7 +131,7 @@ static void ranks_end(struct ranks *ranks)
     }
 }
 
-/* The steps whose updates need their norm. */
+/* Returns the steps whose updates need their norm, as bits. */
 static uint32_t by_norm(const struct train_row *row, enum plan_timing timing)
 {
     uint32_t mask = timing == PLAN_TIMING_DEFERRED || timing == PLAN_TIMING_SPECULATIVE ? 0xff : 0;
@@ -181,8 +181,8 @@ void train_as_timed(const struct world *world, bool drained, int seeds)
                    seeds);
 }
 
-/* Right and wrong guesses after each other, after steps that defer, and before everything that can
- * follow. */
+/* Rows with right and wrong guesses after each other, after steps that defer, and before everything
+ * that can follow. */
 static const struct train_row guessed[] = {
     {{PLAN_GUESS, PLAN_GUESS, PLAN_EVAL, PLAN_GUESS}, 4, 0},
     {{PLAN_GUESS, PLAN_GUESS_NEXT, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 5, 1},
@@ -240,7 +240,8 @@ void train_vary(struct world *world, uint64_t number)
         world_mix_formats(world);
     }
 }
-/* Frozen layers in fewer bits; `some` are trained and borrow a data block that is. */
+/* Frozen layers are stored in fewer bits; `some` layers are trained and borrow a stored data
+ * block. */
 void train_store_blocks(struct world *world, bool some)
 {
     for (uint32_t b = 1; b + 1 < BLOCKS; b++) {

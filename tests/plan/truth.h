@@ -14,19 +14,19 @@ struct truth_cell {
 
 uint64_t truth_mix(uint64_t a, uint64_t b);
 uint64_t truth_cells(const struct plan_input *input, uint32_t block);
-/* Cells of the borrowed parameter that has a gradient; 0: none. */
+/* The number of cells of the borrowed parameter that has a gradient; 0: there is none. */
 uint64_t truth_shared_cells(const struct plan_input *input, uint32_t block);
 /* Returns the value that the embedding reads. */
 uint64_t truth_data(uint32_t step, uint32_t rank, uint32_t micro);
 /* Returns the gradient of IN, from IN, kept activations, weights and the gradient of OUT. */
 uint64_t truth_backward(uint64_t in, uint64_t kept, uint64_t weights, uint64_t after);
-/* Returns a micro-batch's gradient of a cell: small, so that sums are exact in any order. */
+/* Returns a micro-batch's gradient of a cell. It is small, so that sums are exact in any order. */
 uint64_t truth_gradient(uint64_t digest, uint64_t cell, bool shared);
 struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_t factor);
 
 bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
 
-/* The value that ranks add for a rank's gradient if they exchange codes. */
+/* Returns the value that ranks add for a rank's gradient if they exchange codes. */
 uint64_t truth_coded(const struct plan_input *input, uint64_t gradient);
 /* Returns the value with which forward and backward compute for this weight of a block: packed
  * weights are rounded. */

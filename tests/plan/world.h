@@ -11,9 +11,9 @@ struct world {
     struct plan_input input;
 };
 
-/* An embedding of eight units, six layers of five and a head (if tied, it has next to nothing of
- * its own and uses seven units of the embedding), bf16 with the split master, more than enough
- * budgets, and a drive that is slower than everything else. */
+/* The model has an embedding of eight units, six layers of five and a head, in bf16 with the split
+ * master. A tied head has nearly no weights and uses seven units of the embedding. The budgets are
+ * more than enough, and a drive is slower than everything else. */
 void world_init(struct world *world, bool tied, uint32_t micros);
 
 /* Adds a data block that a block borrows. */
@@ -25,10 +25,11 @@ void world_set_grad_bytes(struct world *world, uint8_t bytes);
 /* Returns the next digit of a variant's number. */
 uint32_t world_digit(uint32_t *variant, uint32_t base);
 
-/* Every second block is plain fp32. Gradients of several micro-batches are stored alike. */
+/* Makes every second block plain fp32. The sums of gradients of several micro-batches have the same
+ * type. */
 void world_mix_formats(struct world *world);
 
-/* A world whose application computes. */
+/* Makes a world whose application computes. */
 void world_lend(struct world *world, uint64_t number);
 
 uint64_t world_parameters(const struct world *world);

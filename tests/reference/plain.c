@@ -158,7 +158,7 @@ static int make_angles(struct plain *plain)
     return kern_rope_build(&config->rope, config->length_max, length, cosines, sines);
 }
 
-/* The runs of a block, for groups 0 (decay) and 1 (none). */
+/* Returns the runs of a block, for groups 0 (decay) and 1 (no decay). */
 static int make_adam(struct plain *plain, unsigned index)
 {
     const struct block *block = &plain->model->flat->list[index];
@@ -330,7 +330,7 @@ int plain_load(struct plain *plain, const struct model_files *files)
             memset(zeros[i]->memory, 0, zeros[i]->bytes);
         }
     }
-    /* Padding is in no parameter: nobody writes its gradient. */
+    /* Padding belongs to no parameter, so no op writes its gradient. */
     memset(plain->grads.memory, 0, plain->grads.bytes);
     plain->steps = 0;
     for (unsigned i = 0; i < plain->model->block_count; i++) {

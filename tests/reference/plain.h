@@ -58,26 +58,27 @@ int plain_load(struct plain *plain, const struct model_files *files);
 /* Writes the working weights as a model folder; sets options->type. */
 int plain_save(struct plain *plain, const struct model_save_options *options);
 
-/* The next step with this learning rate and these micro-batches ([micro_batches], of the shape).
- * A norm that is not finite is -EDOM in bf16 and fp32, naming the block. */
+/* Takes the next step with this learning rate and these micro-batches ([micro_batches], of the
+ * shape). In bf16 and fp16, a norm that is not finite gives -EDOM with a message that names the
+ * block. */
 int plain_step(struct plain *plain, const struct model_batch *batches, double lr,
                struct plain_result *out);
-/* The first half of a step: gradients and loss without the update. */
+/* Runs the first half of a step: gradients and loss without the update. */
 int plain_backward(struct plain *plain, const struct model_batch *batches,
                    struct plain_result *out);
-/* The loss of one micro-batch without gradients. */
+/* Returns the loss of one micro-batch without computing gradients. */
 int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct kern_loss *out);
-/* Logits [tokens][vocab] in the type of the shape. */
+/* Returns logits [tokens][vocab] in the type of the shape. */
 int plain_logits(struct plain *plain, const struct model_batch *batch, void *out);
 
-/* Flat arrays of a block, borrowed: working weights and, after a backward pass, gradients (both of
- * the shape's type). */
+/* Returns flat arrays of a block, borrowed: working weights and, after a backward pass, gradients,
+ * both of the shape's type. */
 const void *plain_weights(const struct plain *plain, unsigned block);
 const void *plain_grads(const struct plain *plain, unsigned block);
-/* Everything of a block that an update reads and writes; the window is the whole array. */
+/* Returns everything of a block that an update reads and writes; the window is the whole array. */
 struct adam_arrays plain_arrays(const struct plain *plain, unsigned block);
 
-/* Bytes allocated on the device, by purpose. */
+/* The bytes allocated on the device, by purpose. */
 struct plain_bytes {
     uint64_t weights;
     uint64_t states; /* master remainder and moments */
@@ -88,7 +89,7 @@ struct plain_bytes {
 };
 struct plain_bytes plain_memory(const struct plain *plain);
 
-/* Nanoseconds and launches of an op so far (options.profile). */
+/* Returns nanoseconds and launches of an op so far (options.profile). */
 struct plain_time {
     int64_t ns;
     uint64_t launches;

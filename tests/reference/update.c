@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "tests/reference/parts.h"
 
-/* Keeps the factor below one where the norm is the limit itself, as PyTorch and DeepSpeed do. */
+/* Keeps the factor below one if the norm equals the limit, as PyTorch and DeepSpeed do. */
 static const double clip_epsilon = 1e-6;
 
 static int take_norm(struct plain *plain, double *norm)

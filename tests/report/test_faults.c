@@ -1,5 +1,5 @@
-/* Whichever allocation fails while a log is read and its page is written, there is an error and
- * nothing leaks. */
+/* If an allocation fails while a log is read and its page is written, there is an error and nothing
+ * leaks. */
 #include <stdio.h>
 
 #include "core/base/err.h"

@@ -1,4 +1,4 @@
-/* Logs of runs: complete, torn, resumed, long; and files that are not logs. */
+/* Logs of runs that are complete, torn, resumed or long, and files that are not logs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void missing_fields(void)
     report_run_fini(NULL);
 }
 
-/* Reads everything in a first line, and the summary. */
+/* Reads all values of a first line, and the summary. */
 static void heads(void)
 {
     struct report_run run;

@@ -1,5 +1,5 @@
-/* Pages: one file that loads nothing from outside, with the data of the run: each figure as in the
- * log. drawing.js checks what the script draws. */
+/* A page is one file that loads nothing from outside and has the data of the run: each figure as in
+ * the log. drawing.js checks what the script draws. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -77,7 +77,7 @@ static const char log_text[] =
     "\"eval_reward_margin\":2,\"eval_reward_accuracy\":1}\n"
     "{\"step\":3,\"loss\":2.5,\"seconds\":0.25}\n{\"median_seconds\":0.5,\"peak_rss_gb\":0.5}\n";
 
-/* The data has each figure, the plan, the events, and null for what the log does not have. */
+/* The data has each figure, the plan, the events, and null for values that the log lacks. */
 static void data(void)
 {
     make_page(log_text);

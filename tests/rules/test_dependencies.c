@@ -38,8 +38,8 @@ static const struct dependency {
     {"tests/", {""}},
 };
 
-/* A foreign header (a prefix, if it ends in '*'), the path of its wrapper, and how many files may
- * include it. */
+/* A foreign header (a prefix, if it ends in '*'), the path of its wrapper, and the number of files
+ * that may include it. */
 static const struct wrapper {
     const char *header;
     const char *place;
@@ -170,7 +170,8 @@ static void check_foreign(struct rules_report *report, int *wrapper_count,
                     header);
 }
 
-/* Parses one line; true and the name between quotes or angle brackets if it is an include. */
+/* Parses one line. Returns true and the name between quotes or angle brackets if the line is an
+ * include. */
 static bool parse_include(const char *line, char *name, size_t bytes, bool *angle)
 {
     char mark;
@@ -231,7 +232,7 @@ static void dependencies_hold(void)
     rules_check_tree(rule_dependencies);
 }
 
-/* Each planted violation is found, and nothing else. */
+/* Each planted violation is found, and nothing else is reported. */
 static void violations_are_found(void)
 {
     static const struct rules_plant plants[] = {

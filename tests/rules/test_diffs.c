@@ -1,5 +1,5 @@
-/* test_diffs.c: the worked diffs of the documents fit the tree: a line that a diff keeps or removes is in the
- * file that it names, in this order, and a file that it adds does not exist. */
+/* test_diffs.c: the worked diffs of the documents fit the tree: a line that a diff keeps or removes
+ * is in the file that the diff names, in this order, and a file that a diff adds does not exist. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ struct reading {
     const struct rules_file *target; /* NULL: a new file, or one that does not exist */
     const char *name;                /* name of the file that the diff changes */
     size_t name_bytes;
-    const char *rest; /* rest of the target's text: what follows the last hunk */
+    const char *rest; /* the text of the target after the last hunk */
     bool added;       /* the diff adds the file */
 };
 
@@ -40,7 +40,7 @@ static bool is_old(const char *line)
     return *line == ' ' || *line == '-' || *line == '\n';
 }
 
-/* The file of a line `--- a/PATH` or `+++ b/PATH`. */
+/* Returns the file of a line `--- a/PATH` or `+++ b/PATH`. */
 static void begin_file(struct reading *reading, const struct rules_tree *tree, const char *line)
 {
     reading->added = rules_starts(line, "--- /dev/null");
@@ -114,7 +114,7 @@ static void find_hunk(struct reading *reading, const char *hunk, const char *end
     report_missing(reading, hunk, end);
 }
 
-/* Reads "-BEGIN,COUNT" or "-BEGIN" after a hunk's mark; 1 is the count that is left out. */
+/* Reads "-BEGIN,COUNT" or "-BEGIN" after a hunk's mark; without ",COUNT" the count is 1. */
 static long header_count(const char *header, char sign)
 {
     const char *at = strchr(header, sign);
@@ -183,7 +183,8 @@ static void diffs_apply(void)
     rules_check_tree(rule_diffs);
 }
 
-/* Lines that are gone, out of order or apart, wrong counts, and files that exist or do not, are found. */
+/* The rule finds lines that are missing, out of order or apart, wrong counts, and files that
+ * wrongly exist or are missing. */
 static void stale_diffs_are_found(void)
 {
     static const struct rules_plant plants[] = {

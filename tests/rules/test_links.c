@@ -7,7 +7,7 @@
 #include "tests/harness/test.h"
 #include "tests/rules/tree.h"
 
-/* Root of the tree under test; the rule asks the file system, since a link may lead anywhere. */
+/* Root of the tree under test; the rule asks the file system, because a link may lead anywhere. */
 static char root_of_tree[4096];
 
 static void check_link(struct rules_report *report, const struct rules_file *file, size_t at,
@@ -55,14 +55,14 @@ static void rule_links(const struct rules_tree *tree, struct rules_report *repor
     }
 }
 
-/* Every relative link of the checkout's documents leads somewhere. */
+/* Every relative link of the checkout's documents leads to a file. */
 static void links_hold(void)
 {
     snprintf(root_of_tree, sizeof root_of_tree, "%s/..", test_root());
     rules_check_tree(rule_links);
 }
 
-/* A dead link is found with its line; live ones, addresses and code are left alone. */
+/* A dead link is reported with its line; valid links, addresses and code are not reported. */
 static void dead_links_are_found(void)
 {
     static const struct rules_plant plants[] = {
@@ -100,7 +100,7 @@ static void rule_numbers(const struct rules_tree *tree, struct rules_report *rep
     }
 }
 
-/* A decision's number is its own. */
+/* No two decisions have the same number. */
 static void numbers_are_used_once(void)
 {
     rules_check_tree(rule_numbers);

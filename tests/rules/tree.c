@@ -154,7 +154,7 @@ static bool is_source(const char *name)
     return false;
 }
 
-/* `folder/name`, or name alone in the root of a tree; the caller frees it. */
+/* Returns `folder/name`, or only the name in the root of a tree; the caller frees it. */
 static char *join(const char *folder, const char *name)
 {
     char *path = NULL;
@@ -178,7 +178,7 @@ static void add_file(struct rules_tree *tree, const char *whole, const char *pat
 
 static void walk(struct rules_tree *tree, const char *root, const char *folder);
 
-/* Adds a source, or what a folder holds; skips hidden names and build trees. */
+/* Adds a source, or the sources in a folder; skips hidden names and build trees. */
 static void walk_name(struct rules_tree *tree, const char *root, const char *folder,
                       const char *name)
 {

@@ -1,8 +1,7 @@
 /* tree.h: the files of a source tree in memory, and a list of violations.
- *
  * A rule is a function over a tree that reports violations. Each rule's program runs it twice: over
- * the checkout, where it must find nothing, and over a small planted tree, where it must find exactly
- * what was planted. One thread. */
+ * the checkout, where it must find nothing, and over a small planted tree, where it must find
+ * exactly the planted violations. One thread. */
 #ifndef TESTS_RULES_TREE_H
 #define TESTS_RULES_TREE_H
 

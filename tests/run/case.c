@@ -95,7 +95,8 @@ struct batches {
     uint32_t count;
 };
 
-/* Documents of DOCUMENT tokens, the last one shorter; every fifth token is not trained on. */
+/* Fills rows with documents of DOCUMENT tokens, of which the last one is shorter. Every fifth token
+ * is not trained on. */
 static void pack(struct batches *out, unsigned i)
 {
     for (int t = 0; t < TOKENS; t++) {
@@ -123,7 +124,8 @@ static void pair(struct batches *out, unsigned i)
     out->list[i].labels = out->labels[i];
 }
 
-/* The first row, cut short; or, for the plain trainer, which takes whole rows only, padded. */
+/* Takes the first row, cut short. For the plain trainer, which takes whole rows only, the row is
+ * padded. */
 static void shorten(struct batches *out, unsigned i, bool whole, int length)
 {
     if (!whole) {
@@ -159,7 +161,7 @@ static int evaluate(const struct case_model *made, struct run_engine *engine)
     return run_engine_evaluate(engine, &batch, &loss);
 }
 
-/* Makes the batches of a step; with `whole`, of the full shape and count. */
+/* Makes the batches of a step; with `whole`, with the full shape and number of rows. */
 static void make_batches(const struct case_model *made, unsigned step, unsigned count, bool whole,
                          struct batches *out)
 {
@@ -211,7 +213,7 @@ static void hash_window(const struct adam_arrays *arrays, size_t width, struct h
     }
 }
 
-/* Only the weights of a frozen block count. */
+/* Of a frozen block, only the weights are hashed. */
 static struct adam_arrays arrays_of(const struct case_model *made, const struct plain *plain,
                                     unsigned block)
 {
@@ -291,7 +293,7 @@ struct hash_context {
     uint64_t still_groups;
 };
 
-/* Groups of 256 elements whose fp32 first moments are all zero. */
+/* Returns the number of groups of 256 elements whose fp32 first moments are all zero. */
 static uint64_t count_still(const float *m, uint64_t count)
 {
     enum { GROUP = 256 };
@@ -395,11 +397,12 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
     struct hash_context hash = {.width = kern_type_bytes(options->type),
                                 .chunk_elements = options->wishes.chunk_elements};
     hash.hashes.format = run_options_format(options);
-    /* Shards in order are the block; if every rank has all of it, the first rank's counts. */
+    /* The shards in order form the block; if every rank has all of it, the first rank's copy is
+     * hashed. */
     const uint32_t shards = options->stage > 0 ? engine->world : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         const bool trained = made->model->blocks[b].trained;
-        const bool codes = made->model->config.quant != KERN_QUANT_NONE; /* its base is not read */
+        const bool codes = made->model->config.quant != KERN_QUANT_NONE; /* the base is not read */
         int weights = trained || codes ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
         if (weights != 0) {
             return weights;
@@ -484,8 +487,8 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 
 typedef void (*plan_check)(const struct case_model *made, const struct run_prepared *prepared);
 
-/* Returns whether the block comes by sections in the plan for these bytes of DEVICE; *fits: there
- * is a plan. */
+/* Returns whether the block comes by sections in the plan for these bytes of DEVICE; *fits: whether
+ * there is a plan. */
 static bool plan_sections(const struct case_model *made, struct run_options *options,
                           uint64_t device_bytes, unsigned block, plan_check check, bool *fits)
 {

@@ -1,5 +1,6 @@
-/* case.h: small models with random weights, made by the test, and training runs with each of them:
- * the plain trainer's and the engine's, with everything that is compared bit by bit. */
+/* case.h: small models with random weights, which the test makes, and training runs with each of
+ * them. Both the plain trainer's and the engine's runs have all results that are compared bit by
+ * bit. */
 #ifndef TESTS_RUN_CASE_H
 #define TESTS_RUN_CASE_H
 
@@ -10,10 +11,10 @@ enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 80 
 
 /* The rows of the steps. */
 enum case_rows {
-    CASE_WHOLE,  /* as many and as long as the shape's */
+    CASE_WHOLE,  /* whole rows: as many and as long as the shape allows */
     CASE_SHORT,  /* one row less, and shorter */
     CASE_PACKED, /* several documents per row, with positions; some tokens are not trained on */
-    CASE_FEWER,  /* one micro-batch less than a step's */
+    CASE_FEWER,  /* one micro-batch fewer than a step has */
     CASE_PAIRS, /* two answers to the prompt that each two rows begin with, the second one shorter */
 };
 
@@ -25,15 +26,15 @@ struct case_model {
     struct model_files *files; /* owned */
 };
 
-/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide"; "words", "words tied" and "gpt2 words"
- * have many words, whose rows begin anywhere in a page. Blocks are larger than a
- * chunk of 64 Ki; of the last model, larger than 512 Ki. */
+/* The names are "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide", "words",
+ * "words tied" and "gpt2 words". The last three have many words, whose rows begin anywhere in a
+ * page. Blocks are larger than a chunk of 64 Ki; those of the last model, larger than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
-/* The same, with the parameters that these shell patterns match frozen. */
+/* Freezes the parameters whose names match these shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
-/* The same; checkpoints have no frozen blocks. */
+/* Does the same; checkpoints have no frozen blocks. */
 void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
-/* The same, with adapters beside everything frozen. */
+/* Adds adapters and freezes everything else. */
 struct model_lora_options;
 void case_model_adapt(struct case_model *made, const struct model_lora_options *lora);
 void case_model_free(struct case_model *made);
@@ -45,20 +46,21 @@ struct case_outcome {
     /* figures of pairs */
     double chosen[CASE_STEPS_MAX], rejected[CASE_STEPS_MAX], rights[CASE_STEPS_MAX];
     bool skipped[CASE_STEPS_MAX];
-    /* the update was speculative; this and the next two are not compared */
+    /* whether the update was speculative; this member and the next two are not compared */
     bool guessed[CASE_STEPS_MAX];
     bool right[CASE_STEPS_MAX];
     uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
     uint64_t state_hash;  /* hash of weights, masters and moments of all blocks */
     uint64_t weight_hash; /* hash of the weights alone */
-    /* Of 256 elements that never had a gradient: fp32 moments of the engine; not compared. */
+    /* the number of groups of 256 elements that never had a gradient, for fp32 moments of the
+     * engine; not compared */
     uint64_t still_groups;
-    bool under_way; /* a save was still going on after the call; not compared */
+    bool under_way; /* whether a save had not ended when the call returned; not compared */
     /* From other ranks, by all of them; like the next one, as core/coll counts. */
     uint64_t received_bytes;
     uint64_t summed_bytes; /* of these, bytes that were summed */
-    uint64_t gather_bytes; /* the same as steps report them; not compared */
+    uint64_t gather_bytes; /* the bytes of gathers as steps report them; not compared */
     uint64_t reduce_bytes;
     uint64_t gather_between_bytes, reduce_between_bytes;
     char message[1024]; /* message of the error that ended the run; "" if there was none */
@@ -66,42 +68,43 @@ struct case_outcome {
 
 /* Options of a small bf16 run of AdamW with clipping; the planner chooses all places. */
 struct run_options case_options(void);
-/* Adds one path of a store, 1 GiB in the test's directory, and the back end. */
+/* Adds one path of a store with 1 GiB in the test's directory, and sets the back end. */
 void case_store(struct run_options *options, const char *io);
-/* High rates, for plans without a measurement. */
+/* Returns high rates, for plans without a measurement. */
 const struct run_rates *case_rates(void);
 
-/* `steps` steps with seeded random rows. */
+/* Takes `steps` steps with seeded random rows. */
 void case_run_plain(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
 void case_run_engine(const struct case_model *made, const struct run_options *options,
                      unsigned steps, struct case_outcome *out);
-/* 0, or the first error of create or a step; `out` has the results up to there. */
+/* Returns 0, or the first error of creating the engine or of a step; `out` has the results up to
+ * there. */
 int case_try_engine(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
 
 /* A part of a run: steps [first, end), from a checkpoint or from the files; may save checkpoints.
- * `out` gets the results of these steps, and keeps those of earlier ones. */
+ * `out` gets the results of these steps, and keeps those of earlier steps. */
 struct case_part {
     unsigned first, end;
     const char *resume;                  /* a checkpoint's folder; NULL: the files */
     const char *trace;                   /* a file for its timeline; NULL: none */
     const struct run_save_options *save; /* NULL: none */
     unsigned save_after;                 /* steps */
-    bool save_on;                        /* and after every later step */
-    bool later;                          /* the save goes on under the next step */
-    bool ahead;                          /* and was announced before its step */
+    bool save_on;                        /* whether to save after every later step, too */
+    bool later;                          /* whether the save continues during the next step */
+    bool ahead;                          /* whether the save was announced before its step */
     /* bit n: step n + 1 has few targets, and so a norm many times that of the others */
     uint64_t loud;
     uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out);
-/* The same; an error fails the test and names `what`. */
+/* Does the same; an error fails the test with a message that names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
-/* Sets DEVICE to about the least memory in which the block fits if its weights come by sections;
- * with more memory they would come whole. `check`, if any, is called with every plan that has
+/* Sets DEVICE to about the smallest memory in which the block fits if its weights come by sections.
+ * With more memory they would come whole. `check`, unless NULL, is called with every plan that has
  * sections of the block. */
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
@@ -111,9 +114,9 @@ struct store_shelf *case_shelf_open(void);
 
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
 
-/* Returns the next of a seeded sequence. */
+/* Returns the next number of a seeded sequence. */
 uint64_t case_random(uint64_t *state);
-/* Micro-batch `micro` of step `step`. */
+/* Returns micro-batch `micro` of step `step`. */
 struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,
                               int32_t *ids);
 

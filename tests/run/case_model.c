@@ -10,8 +10,8 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Layers have several chunks. Under a sanitizer they have two instead of three, and embeddings one instead of
- * two: processor time follows the number of elements. */
+/* Layers have several chunks. Under a sanitizer they have two instead of three, and embeddings one
+ * instead of two: processor time is proportional to the number of elements. */
 #if TEST_SLOW
 #define WIDTH        "96"
 #define INNER        "160"
@@ -106,7 +106,7 @@ static double random_unit(uint64_t *state)
     return (double)(case_random(state) >> 11) / (double)(UINT64_C(1) << 53) * 2 - 1;
 }
 
-/* Norm weights around one, everything else small. */
+/* Norm weights are near one, all other weights are small. */
 static void put_random(struct model_save *save, const struct model *model, unsigned index,
                        uint64_t *state)
 {

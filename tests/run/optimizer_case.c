@@ -7,7 +7,7 @@
 
 #include "core/base/err.h"
 
-/* Under a sanitizer the long ones have two or three chunks. */
+/* Under a sanitizer the long parameters have two or three chunks. */
 struct form forms[PARAMETERS] = {
     {3, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {1000, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
@@ -191,7 +191,7 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
         if (fault->rules[0].kind ==
-            AIO_FAULT_STALLED) { /* a busy machine is slower than this, too */
+            AIO_FAULT_STALLED) { /* a busy machine may be slower than the limit */
             run->io_limit_ns = INT64_C(300000000);
         }
     }

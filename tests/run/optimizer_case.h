@@ -1,5 +1,6 @@
-/* optimizer_case.h: parameters of all types, the ways in which an optimizer may update them, and the update of each
- * parameter alone, whose bits are expected. Shared by the programs test_optimizer*.c. */
+/* optimizer_case.h: parameters of all types, the ways in which an optimizer may update them, and a
+ * separate update of each parameter, whose bits are expected. The programs test_optimizer*.c share
+ * it. */
 #ifndef TESTS_RUN_OPTIMIZER_CASE_H
 #define TESTS_RUN_OPTIMIZER_CASE_H
 
@@ -18,9 +19,9 @@ enum {
     GROUPS = 2,
     STEPS = 4,
     WAYS = 9,
-    ON_DEVICE = 7, /* one of them, on the drive; the one before it is in memory */
+    ON_DEVICE = 7, /* this parameter is on the drive; the one before it is in memory */
     WORLD_MAX = 3,
-    SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block of several */
+    SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block with several parameters */
 };
 
 /* The parameters; a test may change them while it runs. */
@@ -30,7 +31,7 @@ extern struct form {
 } forms[PARAMETERS];
 extern const struct adam_group groups[GROUPS];
 
-/* Options that runs may differ in without a change of bits. */
+/* Options that may differ between runs without a change of bits. */
 struct way {
     const char *name;
     enum plan_where states;
@@ -87,7 +88,7 @@ static inline __attribute__((always_inline)) float load(enum core_update_type ty
                                       : core_fp16_to_f32(((const uint16_t *)array)[i]);
 }
 
-/* From -0.5 to 0.5; the same for the same arguments. */
+/* Returns numbers from -0.5 to 0.5, the same for the same arguments. */
 static inline __attribute__((always_inline)) float draw(uint64_t seed, unsigned stream, uint64_t i)
 {
     enum { NOISE = 1 << 16 };
@@ -127,14 +128,15 @@ void alone_step(struct alone *alone, unsigned p, const void *gradient, double sc
 
 /* ---- the optimizer ---- */
 
-extern enum core_update_type measured_type; /* type of the options' weights: that of most weights */
+/* type of the options' weights, which is that of most weights */
+extern enum core_update_type measured_type;
 
-/* Processes that share states: here they are optimizers of one process with the same arrays, which are created one
- * after the other. */
+/* Processes that share states. In this test they are optimizers of one process with the same
+ * arrays, which are created one after another. */
 struct meeting {
     pthread_barrier_t barrier;
     pthread_mutex_t lock;
-    double *sums; /* sums of the values that came: [count] */
+    double *sums; /* the sums of the submitted values: [count] */
     size_t count;
 };
 
@@ -146,7 +148,7 @@ extern struct share {
 
 int try_optimizer(const struct way *way, const struct rules *rules, const struct arrays *arrays,
                   struct aio_fault *fault, struct run_optimizer **out);
-/* Fails the test if it cannot be created. */
+/* Creates an optimizer; fails the test if that fails. */
 struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
                                      const struct arrays *arrays);
 /* Returns the parameter whose gradient comes i-th in a step. */

@@ -1,7 +1,7 @@
 /* test_adopt.c: a resumed run whose store adopts the checkpoint's files has the same bits as the
- * run that was not interrupted. It writes nothing for what it adopts, and releases the checkpoint
- * when all of that was updated. A checkpoint that changes meanwhile is detected before its bytes
- * are trained on. */
+ * run that was not interrupted. It writes nothing for adopted data, and releases the checkpoint
+ * when all adopted data was updated. A checkpoint that changes meanwhile is detected before its
+ * bytes are trained on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -64,8 +64,8 @@ static void goes_on(void)
 }
 
 /* Every step after resuming is saved, and one checkpoint is kept: rotation removes the checkpoint
- * while the store still has bytes in its files. With a wrong guess, and an evaluation in
- * between. */
+ * while the store still has bytes in its files. A wrong guess and an evaluation happen between the
+ * steps. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {
@@ -145,7 +145,7 @@ static void release_checkpoint(void)
     struct run_rank *rank = engine->workers[0].rank;
     const uint64_t adopted = store_adopted_bytes(rank->store);
     store_stats_take(rank->store, &stats);
-    if (adopted == 0) { /* a file system without direct I/O: all of it was written */
+    if (adopted == 0) { /* a file system without direct I/O: everything was written */
         check_uint(files_open(), ==, 0);
         check_uint(stats.write_bytes, >, 0);
     } else {
@@ -196,7 +196,7 @@ static void a_change_is_found(bool cut)
     store_shelf_close(shelf);
 }
 
-/* The embedding's only chunk, in a store of its own. */
+/* The embedding has only one chunk, in a separate store. */
 static void one_chunk(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, "threads");

@@ -10,7 +10,7 @@
 struct moved {
     uint64_t read; /* by the drive's counters, after the update of the last step */
     uint64_t written;
-    uint64_t told; /* read and written, of steps, the drain and withdrawn reads */
+    uint64_t told; /* read and written bytes that steps, the drain and withdrawn reads reported */
     struct plan_traffic last_step;
 };
 
@@ -44,8 +44,8 @@ static struct moved run(const struct case_model *made, const struct run_options 
     return moved;
 }
 
-/* A steady step moves no more than `bound` bytes per parameter. What steps report is what the drive
- * counts, except that the drive moves the last part of a chunk in whole pages. */
+/* A steady step moves no more than `bound` bytes per parameter. Steps report the bytes that the
+ * drive counts, except that the drive moves the last part of a chunk in whole pages. */
 static void check_bytes(const struct case_model *made, const struct run_options *options,
                         double reads, double writes, const char *what)
 {
@@ -64,8 +64,9 @@ static void check_bytes(const struct case_model *made, const struct run_options 
     check_true(counted >= told && counted <= told * 1.01);
 }
 
-/* All but gradients in STORE: the update reads 12 B and writes 12 B; backward reads weights again
- * (2 B) unless they are still in a slot. Weights in HOST save 4 B, spilled gradients cost 4 B. */
+/* All but gradients are in STORE. The update reads 12 B and writes 12 B. The backward pass reads
+ * weights again (2 B) unless they are still in a slot. Weights in HOST save 4 B, spilled gradients
+ * cost 4 B. */
 static void bytes_of_a_step(void)
 {
     struct case_model made;

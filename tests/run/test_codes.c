@@ -1,5 +1,6 @@
-/* Folders that bitsandbytes quantised (tests/oracle/bnb_folders.py): runs with adapters have the bits of runs on the
- * dequantised weights, wherever the base is kept; logits are those of transformers; damaged folders are refused. */
+/* Folders that bitsandbytes quantised (tests/oracle/bnb_folders.py). Runs with adapters have the
+ * bits of runs on the dequantised weights, wherever the base is kept. Logits are those of
+ * transformers. Damaged folders are refused. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -63,7 +64,7 @@ static void fixture_path(const char *name, const char *part, char path[600])
     snprintf(path, 600, "%s/run/bnb/%s%s", test_root(), name, part);
 }
 
-/* Opens a folder for adapters. Returns the error of a folder that is refused. */
+/* Opens a folder for adapters. Returns the error if the folder is refused. */
 static int open_folder(struct case_model *made, const char *folder, bool dora)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = dora, .seed = 3};
@@ -214,7 +215,7 @@ static void copy_file(const char *from, const char *folder, const char *name)
     free(text);
 }
 
-/* A copy of a fixture in which every `old` is overwritten by as many bytes. */
+/* Makes a copy of a fixture in which every `old` is overwritten by the same number of bytes. */
 struct change {
     const char *fixture;
     const char *old, *changed;
@@ -352,8 +353,8 @@ static void numbers_are_checked(void)
     }
 }
 
-/* Each rank has its part of what is stored; the identity of the base is the same, as resuming shows, and another one if
- * a byte of codes or scales is. */
+/* Each rank has its part of the stored weights. As resuming shows, the identity of the base is the
+ * same, and it changes if a byte of codes or scales changes. */
 static void ranks_resume_on_the_same_base(void)
 {
     static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
@@ -392,7 +393,7 @@ static void ranks_resume_on_the_same_base(void)
     check_contains(core_err_message(), "belongs to another base model");
     case_model_free(&made);
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
-        static const uint8_t other = 0x5a; /* not what the byte is */
+        static const uint8_t other = 0x5a; /* differs from the byte in the file */
         make_changed(&(struct change){"llama_nested", "weight", "weight", NULL}, path);
         write_tensor(path, changed[i], 3, &other, 1);
         open_good(&made, path, true);
@@ -424,8 +425,8 @@ static bool has_code(const char *folder, int code)
     return has;
 }
 
-/* A map of scales other than ours is read: the scales are kept in fp32 with the map's values, and a
- * line of the log says so. */
+/* A map of scales that differs from ours is read: the scales are kept in fp32 with the map's
+ * values, and a line of the log says so. */
 static void other_maps_are_read(void)
 {
     static const char name[] = "model.layers.0.self_attn.q_proj.weight.nested_quant_map";
@@ -450,7 +451,7 @@ static void other_maps_are_read(void)
             ==, 0);
         model_safetensors_close(file);
         for (int k = 0; k < 256;
-             k++) { /* the values of codes that the tensor does not have; then all */
+             k++) { /* codes without a value in the tensor's map; then all codes */
             map[k] *= i == 1 || !has_code(folder, k) ? 1.5f : 1.0f;
         }
         write_tensor(folder, name, 0, map, sizeof map);
@@ -468,8 +469,8 @@ static void other_maps_are_read(void)
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 
-/* Returns the identity of the model of `made` when a team of `threads` makes stored weights of
- * it. */
+/* Returns the identity of the model of `made` after a team of `threads` threads made stored weights
+ * of it. */
 static uint64_t identity_of_stored(const struct case_model *made, unsigned threads)
 {
     const struct model *model = made->model;
@@ -502,8 +503,8 @@ static uint64_t identity_of_stored(const struct case_model *made, unsigned threa
     return identity;
 }
 
-/* Modules that bitsandbytes left whole are read part by part; parts begin anywhere, and neither that nor the number of
- * threads changes the identity. */
+/* Modules that bitsandbytes left whole are read part by part. Parts begin anywhere. Neither the
+ * parts nor the number of threads change the identity. */
 static void whole_modules_have_one_identity(void)
 {
     static const char *const frozen[] = {"*"};

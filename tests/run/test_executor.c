@@ -1,6 +1,6 @@
-/* Proves the executor: real threads run whole tapes and read what program order gives, also with
- * lanes that are full at times; failures and stalls end it with their message; waiting is charged
- * to its cause; its turns per command are bounded. */
+/* Proves the executor. Real threads run whole tapes and read the versions of program order, also if
+ * lanes are sometimes full. Failures and stalls end the executor with their message. Waiting is
+ * charged to its cause, and the number of turns per command is bounded. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -151,8 +151,8 @@ static void run_tapes(struct bench *bench, uint32_t tapes)
     check_int(run_executor_drive(bench->executor, 0), ==, 0);
 }
 
-/* A step, a step with a pending update and a drain on ten threads: every command reads what it
- * would read in program order. */
+/* A step, a step with a pending update and a drain run on ten threads: every command reads the
+ * versions that it would read in program order. */
 static void threads_read_what_program_order_reads(void)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -220,8 +220,8 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
     seen->ends[tape][command - now->commands] = end_ns;
 }
 
-/* A watcher sees each command once, in its queue's order, beginning after what it waited for was
- * done. */
+/* A watcher sees each command once, in its queue's order, with a beginning after the end of
+ * everything that the command waited for. */
 static void a_watcher_sees_every_command(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -249,7 +249,7 @@ static void a_watcher_sees_every_command(void)
     }
 }
 
-/* A command that fails ends the run with its own message; every later call fails, too. */
+/* A command that fails ends the run with the command's message; every later call fails, too. */
 static void a_failure_ends_the_run(void)
 {
     struct bench bench = {0};
@@ -268,7 +268,7 @@ static void a_failure_ends_the_run(void)
     plan_destroy(bench.plan);
 }
 
-/* Data that never arrives: the stall limit ends the wait. */
+/* Data never arrives: the stall limit ends the wait. */
 static void the_gate_holds_compute(void)
 {
     struct core_line data;
@@ -328,8 +328,8 @@ static void a_stopped_process_has_not_stalled(void)
     check_int(test_child(drives_and_stops, NULL), ==, 0);
 }
 
-/* A tape behind a closed gate only reads. Withdrawn, it leaves nothing but the count of what it has
- * read, and another tape takes its place. */
+/* A tape behind a closed gate only reads. If it is withdrawn, only the count of its reads remains,
+ * and another tape takes its place. */
 static void a_tape_is_taken_back(void)
 {
     struct core_line data;
@@ -363,8 +363,7 @@ static void a_tape_is_taken_back(void)
     check_int(run_executor_push(bench.executor, tapes[2], (struct core_fence){&data, 1}), ==, 0);
     core_line_reach(&data, 1);
     check_int(run_executor_drive(bench.executor, 0), ==, 0);
-    check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_UPDATE, 1), ==,
-              0); /* done long ago */
+    check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_UPDATE, 1), ==, 0); /* done earlier */
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         read -= bench.done[q] - tapes[0]->queue_count[q] - tapes[1]->queue_count[q] -
                 tapes[2]->queue_count[q];
@@ -374,7 +373,7 @@ static void a_tape_is_taken_back(void)
     plan_destroy(bench.plan);
 }
 
-/* Compute waits for a slow drive, or for a slow update, and the wait is charged to that. */
+/* Compute waits for a slow drive, or for a slow update, and the wait is charged to that cause. */
 static void waiting_is_charged_to_its_cause(void)
 {
     for (int slow = 0; slow < 2; slow++) {
@@ -409,7 +408,7 @@ static int submit_done(void *context, const struct plan_command *command, struct
     return 0;
 }
 
-/* The executor's own work: if lanes are done at once, a turn of its loop serves several
+/* The executor's overhead is limited: if lanes are done at once, a turn of its loop serves several
  * commands. */
 static void a_turn_serves_several_commands(void)
 {
@@ -446,7 +445,7 @@ static int submit_nothing(void *context, const struct plan_command *command, str
     return core_queue_submit(bench->queues[command->queue], &job, out);
 }
 
-/* A step of a thousand empty commands, each run by a thread: the executor looks at its queues when
+/* A step has a thousand empty commands, each run by a thread. The executor checks its queues when
  * one of them has moved, and not in between. */
 static void a_long_step_takes_few_turns(void)
 {
@@ -481,7 +480,8 @@ static void a_long_step_takes_few_turns(void)
     plan_destroy(bench.plan);
 }
 
-/* Refuses a tape that is too long, and a third tape; drive_to returns once its command is done. */
+/* The executor refuses a tape that is too long, and a third tape; drive_to returns when its command
+ * is done. */
 static void limits(void)
 {
     struct bench bench = {0};

@@ -1,6 +1,5 @@
-/* test_faults.c: a drive misbehaves at any point of a run. The run ends with the bits of an
- * undisturbed one, or with an error that has a message; never with other bits, and it never
- * hangs. */
+/* test_faults.c: a drive fails at any point of a run. The run ends with the bits of an undisturbed
+ * run, or with an error that has a message. It never ends with other bits, and it never hangs. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,10 +18,10 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Operation n may be of a kind that the rule does not affect: then another one is tried. */
+/* If operation n is of a kind that the rule does not affect, another operation is tried. */
 enum { STEPS = 2, PATIENCE_SECONDS = 60, TRIES = 16 };
 
-/* After this long the drive gives up a stalled block. */
+/* After this time the drive gives up a stalled block. */
 static const int64_t short_limit_ns = 150000000;
 
 /* ---- options ---- */
@@ -37,7 +36,8 @@ struct setting {
     uint32_t paths;
     uint32_t ranks; /* each has a store, whose drive injects the faults of the rules */
     bool inside;    /* nothing is clipped: updates run inside backward */
-    double guesses; /* updates are speculative, with this limit of the norm; 0: they are not */
+    /* the limit of the norm of speculative updates; 0: updates are not speculative */
+    double guesses;
 };
 
 static const struct setting settings[] = {
@@ -111,9 +111,9 @@ enum outcome { EQUAL, ERROR, EITHER };
 struct day {
     const char *name;
     struct aio_fault_rule rule; /* `from` comes from the seed */
-    enum outcome outcome;       /* if the rule hit anything */
+    enum outcome outcome;       /* the outcome if the rule hit an operation */
     int code;                   /* code of the error; 0: any */
-    bool slow;                  /* it waits for the limit */
+    bool slow;                  /* whether the run waits for the limit */
 };
 
 static const struct day days[] = {
@@ -156,7 +156,8 @@ static const struct day days[] = {
      .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
      .outcome = ERROR,
      .code = -EBADMSG},
-    /* A lost write may leave what it would have written: zeros of new moments on a new drive. */
+    /* A lost write may leave the bytes that it would have written: zeros of new moments on a new
+     * drive. */
     {.name = "write lost",
      .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},
      .outcome = EITHER},
@@ -216,7 +217,7 @@ static void have_good_day(const struct case_model *made, const struct setting *s
     check_uint(out->ops, >, 30);
 }
 
-/* The directories of the stores are gone. */
+/* The directories of the stores were removed. */
 static void check_nothing_left(void)
 {
     struct stat info;
@@ -271,8 +272,9 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     return hit;
 }
 
-/* Every kind of fault at seeded points of create, load, two steps, the drain and the reading of all
- * states, with every setting. Under a sanitizer each setting has every third or sixth fault. */
+/* Injects every kind of fault at seeded points of create, load, two steps, the drain and the
+ * reading of all states, with every setting. Under a sanitizer each setting has every third or
+ * sixth fault. */
 static void bad_days(void)
 {
     struct case_model made;
@@ -346,7 +348,7 @@ static void after_an_error(void)
     case_model_free(&made);
 }
 
-/* Nothing moves, and the drive's own limit is longer: the executor ends the step and names the
+/* Nothing moves, and the drive's limit is longer, so the executor ends the step and names the
  * queue. */
 static void a_lane_that_stands_still(void)
 {
@@ -360,7 +362,7 @@ static void a_lane_that_stands_still(void)
                 .rules_count = 1, .rules = {{.kind = AIO_FAULT_STALLED, .from = good.ops * 3 / 4}}};
             struct run_options options = options_of(&settings[s], &fault);
             struct case_outcome outcome;
-            options.stall_limit_ns = 1500000000; /* a busy machine pauses for less */
+            options.stall_limit_ns = 1500000000; /* longer than the pauses of a busy machine */
             options.io_limit_ns = 6000000000;
             watch(settings[s].name);
             check_int(case_try_engine(&made, &options, STEPS, &outcome), ==, -ETIMEDOUT);
@@ -373,7 +375,7 @@ static void a_lane_that_stands_still(void)
     case_model_free(&made);
 }
 
-/* Keeps a rank from going on in its first call until it is released; counts the calls. */
+/* Stops a rank in its first call until it is released; counts the calls. */
 static struct {
     atomic_uint calls;
     atomic_bool released;
@@ -392,7 +394,7 @@ static int stand_still(void *user, const char *phase, uint64_t done, uint64_t to
     return 0;
 }
 
-/* A rank that makes no progress is named, and the memory that it uses stays. */
+/* A rank that makes no progress is named, and the memory that it uses is not freed. */
 static void a_rank_that_stands_still(void)
 {
     static struct case_model made; /* the rank may use all of these until the program ends */
@@ -419,7 +421,7 @@ static void a_rank_that_stands_still(void)
     check_int(run_options_stall_ns(&options), >, INT64_C(60) * 1000000000);
     const unsigned calls = atomic_load(&stand.calls);
     atomic_store(&stand.released, true);
-    while (atomic_load(&stand.calls) == calls) { /* it goes on with its memory */
+    while (atomic_load(&stand.calls) == calls) { /* the rank continues with its memory */
         usleep(1000);
     }
     alarm(0);

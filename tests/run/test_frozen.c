@@ -1,6 +1,7 @@
-/* Frozen blocks, and the frozen parts of others, which are blocks of their own: they have no states,
- * gradients, updates and writes, in plans, on drives and in checkpoints; of a frozen embedding only the rows that a micro-batch uses are read, wherever it is kept, with the same
- * bits as a run that has all of it in memory. */
+/* Frozen blocks, and the frozen parts of others, which are separate blocks. They have no states,
+ * gradients, updates and writes, in plans, on drives and in checkpoints. Only those rows of a
+ * frozen embedding are read that a micro-batch uses, wherever the embedding is kept. The bits are
+ * those of a run that has all of it in memory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static const struct way ways[] = {
      KERN_BF16, 3, 3, CASE_SHORT, "mem"},
 };
 
-/* The number of ways that whole blocks are tested in; the ways after these are for sections. */
+/* The number of ways in which whole blocks are tested; the ways after these are for sections. */
 enum { WAYS = 7 };
 
 static struct run_options options_of(const struct way *way)
@@ -113,7 +114,7 @@ static void check_command(const struct plan_command *command)
     }
 }
 
-/* No buffer for states or gradients, and no command that computes, moves or writes any. */
+/* There is no buffer for states or gradients, and no command that computes, moves or writes any. */
 static void check_plan(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -150,7 +151,7 @@ static void check_plan(const struct case_model *made, const struct run_prepared 
     }
 }
 
-/* Frozen ends, a frozen layer, and everything frozen but a head, with every place of the trained blocks. */
+/* Freezes the ends, a layer, and everything but a head, with every place of the trained blocks. */
 static void plans_have_nothing_for_it(void)
 {
     static const char *const layer[] = {"model.layers.1.*", "lm_head.weight", "model.norm.weight"};
@@ -179,7 +180,7 @@ static void plans_have_nothing_for_it(void)
     }
 }
 
-/* A checkpoint has a frozen block's weights, and nothing else of it. */
+/* Of a frozen block, a checkpoint has only the weights. */
 static void checkpoints_have_its_weights_alone(void)
 {
     struct case_model made;
@@ -248,8 +249,8 @@ static void positions_too(void)
 
 /* ---- blocks that are partly frozen ---- */
 
-/* Parts of layers, of an embedding and of a head: both the arrays that are trained and those that are
- * borrowed go the way of the plan, with the same bits as in memory. */
+/* Parts of layers, of an embedding and of a head are frozen. The arrays that are trained and those
+ * that are borrowed are both kept where the plan says, with the same bits as in memory. */
 static void parts_have_the_same_bits(void)
 {
     static const char *const llama[] = {"*.mlp.*", "*norm*"};
@@ -288,8 +289,8 @@ static void parts_have_the_same_bits(void)
     }
 }
 
-/* The trained part of a layer has small slots of its own. The frozen part is read for forward and
- * again for backward of each micro-batch, unless a slot still has it. */
+/* The trained part of a layer has separate small slots. The frozen part is read for the forward
+ * pass and again for the backward pass of each micro-batch, unless a slot still has it. */
 static void parts_are_read_twice(void)
 {
     static const char *const frozen[] = {"*proj*"};
@@ -316,8 +317,8 @@ static void parts_are_read_twice(void)
         const bool reads = command->op == PLAN_READ && command->block >= data;
         read[reads && command->block == data] += reads ? command->bytes : 0;
     }
-    /* Three layers have two slots: the first one is read for forward of the first micro-batch and for
-     * backward of each, the last one once for each. */
+    /* Three layers have two slots. The first layer is read for the forward pass of the first
+     * micro-batch and for the backward pass of each, the last layer once for each micro-batch. */
     check_uint(options.micro_batches, ==, 3);
     check_uint(read[1], ==, 4 * bytes);
     check_uint(read[0], ==, (1 + 3) * bytes);
@@ -332,7 +333,7 @@ static int by_number(const void *a, const void *b)
     return (int)(*(const int32_t *)a - *(const int32_t *)b);
 }
 
-/* Returns the bytes of the pages of a batch's rows, each page once. */
+/* Returns the bytes of the pages of a batch's rows; each page counts once. */
 static uint64_t bytes_of(const struct case_model *made, const struct model_batch *batch,
                          uint64_t width)
 {
@@ -353,8 +354,9 @@ static uint64_t bytes_of(const struct case_model *made, const struct model_batch
     return pages * 4096;
 }
 
-/* The drive reads the pages of the batch's rows, once each, and nothing else of the embedding; the traffic
- * says so; the plan has at most a page or two for each token, in memory and of reads. */
+/* The drive reads the pages of the batch's rows, once each, and nothing else of the embedding. The
+ * reported traffic is the same. The plan has at most a page or two for each token, both in memory
+ * and in reads. */
 static void only_used_rows_are_read(void)
 {
     for (size_t w = 0; w < 2; w++) {
@@ -404,7 +406,8 @@ static void only_used_rows_are_read(void)
             }
             check_uint(used, <, planned);
             check_uint(step.traffic.store_read_bytes, ==, other + used);
-            /* With what was read ahead for a step that does not follow; chunks are whole pages. */
+            /* The reads ahead for a step that does not follow are included; chunks are whole
+             * pages. */
             const uint64_t told = step.traffic.store_read_bytes +
                                   run_rank_traffic_take(engine->workers[0].rank).store_read_bytes;
             check_uint(after.read_bytes - before.read_bytes, >=, told);
@@ -439,7 +442,7 @@ static const struct sectioned {
     {"trained layers", "wide", ends, 3, 1, 64 << 10},
 };
 
-/* The plan is sound, and a section is much smaller than the largest block that has sections. */
+/* The plan is valid, and a section is much smaller than the largest block that has sections. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -457,7 +460,7 @@ static void check_sections(const struct case_model *made, const struct run_prepa
     check_plan(made, prepared);
 }
 
-/* Logits after an evaluation. */
+/* Computes logits after an evaluation. */
 static void sample(const struct case_model *made, const struct run_options *options, float *out)
 {
     struct run_engine *engine = NULL;
@@ -515,7 +518,7 @@ static void sections_have_the_same_bits(void)
     }
 }
 
-/* An evaluation between steps, and a checkpoint from which a run resumes; with `sections` it has too little
+/* Evaluates between steps, and resumes from a checkpoint. With `sections` the run has too little
  * memory for the whole head. */
 static void resume(const char *const *patterns, size_t count, bool sections)
 {
@@ -572,8 +575,9 @@ static void change_base(const struct case_model *made)
     check_int(fclose(file), ==, 0);
 }
 
-/* Checkpoints of such a run have trained blocks and the identity of the base. A run resumes with the same bits
- * on every kind of place and rank, and not on another base: the error names both. */
+/* Checkpoints of a run on a frozen base have the trained blocks and the identity of the base. A run
+ * resumes with the same bits in every kind of place and on every rank. On another base it is
+ * refused with an error that names both. */
 static void checkpoints_name_their_base(void)
 {
     static const char *const parts[] = {"*.mlp.*", "*norm*", "model.embed*"};

@@ -1,5 +1,6 @@
-/* A quantised base that one run keeps beside its store and the next one reads: the same bits, wherever weights are,
- * and not a byte of the model's files; one that is damaged, out of date or half-written is made again. */
+/* A run keeps a quantised base beside its store, and the next run reads it: the bits are the same,
+ * wherever weights are, and no byte of the model's files is read. A kept base that is damaged, out
+ * of date or half-written is made again. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +66,8 @@ static void make(struct case_model *made)
     model_stored_set_base(made->files, made->model, MODEL_STORAGE_NF4, KERN_BF16);
 }
 
-/* Files in the store's directory whose names have `part`; the last one's path is in *path. */
+/* Returns the number of files in the store's directory whose names have `part`; the path of the
+ * last one is in *path. */
 static unsigned kept_files(const char *part, char path[900])
 {
     unsigned count = 0;
@@ -103,8 +105,8 @@ static void flip(const char *path, int64_t at)
     close(fd);
 }
 
-/* Overwrites the tensors of the model's file, whose size and times stay as they are. Open files of the model see
- * that, too. */
+/* Overwrites the tensors of the model's file. The file's size and times do not change, and
+ * processes that have the file open see the change. */
 static void spoil_model(const struct case_model *made)
 {
     char path[700];
@@ -183,7 +185,7 @@ static void later_runs_read_only_what_was_kept(void)
         case_run_engine(&made, &options, STEPS, &plain[i]);
         check_uint(kept_files("", path), ==, 0);
     }
-    run_kept(&made, &ways[3], &outcome); /* its parts are not those that others read */
+    run_kept(&made, &ways[3], &outcome); /* its parts differ from those that others read */
     check_same(&plain[1], &outcome, "while the base is kept");
     check_uint(kept_files("", path), ==, 1);
     spoil_model(&made);
@@ -244,8 +246,9 @@ static uint64_t bytes_written(const struct case_model *made, const struct run_op
     return stats.write_bytes;
 }
 
-/* Layers that come by sections: a file that such a run wrote is read where it is, page by page; one of a run with whole
- * layers has too few checksums for that, and is copied. The bits are the same. */
+/* Layers come by sections. If the run that wrote the file had sections, too, the file is read in
+ * place, page by page. The file of a run with whole layers has too few checksums for that, and is
+ * copied. The bits are the same. */
 static void sections_are_read_where_they_are_kept(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -345,8 +348,8 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
-/* Files that another user may have written, and links to files elsewhere, are not used; a warning says what is in
- * the way. */
+/* Files that another user may have written, and links to files elsewhere, are not used; a warning
+ * names the obstacle. */
 static void what_is_not_ours_is_not_used(void)
 {
     struct case_model made;
@@ -397,8 +400,8 @@ static void touch_model(const struct case_model *made, time_t seconds)
     check_int(utimensat(AT_FDCWD, path, times, 0), ==, 0);
 }
 
-/* Another time of the model's file, or another size: the old bases of that folder are removed, of each storage. Another
- * storage is another file. */
+/* If the time or the size of the model's file has changed, the old bases of this folder are
+ * removed, for each storage. Another storage is another file. */
 static void a_changed_model_is_made_again(void)
 {
     struct case_model made;
@@ -461,7 +464,7 @@ static void write_blocks(const struct case_model *made, struct model_kept *kept,
     }
 }
 
-/* Makes a model, a run whose base can be kept, and the directory where that would be. */
+/* Makes a model, a run whose base can be kept, and the directory for the base. */
 static struct model_kept_options begin_writing(struct case_model *made,
                                                struct run_prepared **prepared)
 {
@@ -472,8 +475,8 @@ static struct model_kept_options begin_writing(struct case_model *made,
     return kept_options(made, *prepared);
 }
 
-/* A process is killed while it writes: before and after each block, and once it has written all. No
- * later process reads what it left; the next one writes the whole file. */
+/* A process is killed while it writes: before and after each block, and after it has written all
+ * blocks. No later process reads the incomplete file; the next one writes the whole file. */
 static void killed_runs_leave_nothing_that_is_read(void)
 {
     struct case_model made;
@@ -588,7 +591,7 @@ static void one_run_writes(void)
  * which that run locks it. */
 static struct {
     bool ends;
-    bool begins; /* another file of the same name afterwards */
+    bool begins; /* another file of the same name follows */
     int rc;
     char part[900], name[900];
 } writer;
@@ -608,8 +611,8 @@ int __wrap_flock(int fd, int operation)
     return __real_flock(fd, operation);
 }
 
-/* A run opens the half-written file of another one, which gives it its name before the run has locked it: the file stays
- * as it is. */
+/* A run opens the half-written file of another run. The other run gives the file its name before
+ * the first run has locked it. The file does not change. */
 static void a_file_that_was_just_finished_stays(void)
 {
     struct case_model made;

@@ -29,8 +29,8 @@ static inline kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
     return {tile.bits + (bytes >> 4)};
 }
 
-/* Element (i, k) of an operand: elements with consecutive k are adjacent, or, if `turned`, those
- * with consecutive i. */
+/* Returns element (i, k) of an operand. Elements with consecutive k are adjacent, or, if `turned`,
+ * elements with consecutive i. */
 template <typename T> float card_wg_element(kern_wg_tile tile, bool turned, int i, int k)
 {
     const uint32_t start = static_cast<uint32_t>(tile.bits & 0x3fff) << 4;
@@ -51,7 +51,7 @@ struct card_wg_product {
     float (*d)[4];
     int count; /* number of groups of eight columns */
     bool first;
-    const uint32_t *a; /* NULL: in a tile */
+    const uint32_t *a; /* NULL: the operand is in a tile */
     kern_wg_tile a_tile, b_tile;
     unsigned batch;
 };
@@ -62,7 +62,7 @@ struct card_wg_queue {
     int count;
     unsigned batch;
 };
-/* One for all files: the linker keeps one of each template below. */
+/* All files share one: the linker keeps one instance of each template below. */
 inline card_wg_queue card_wg_queues[1024];
 
 inline card_wg_queue &card_wg_mine()
