@@ -301,16 +301,10 @@ static void print_outcome(const struct job *job)
     printf("\n");
 }
 
-/* A resumed run cannot have fewer steps than it already made. */
+/* The model in the folder cannot be replaced by one with fewer steps, unless the run that wrote it is resumed. */
 static int check_steps(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
-    if (job->run.begun > steps) {
-        return core_err_set(-EINVAL,
-                            "--steps %" PRId64 ", but %s/checkpoint-%" PRId64
-                            " is after step %" PRId64 "; request at least that many",
-                            steps, job->flags.out, job->run.begun, job->run.begun);
-    }
     return job->there <= steps || job->run.begun == steps
                ? 0
                : core_err_set(-EINVAL,

@@ -207,6 +207,12 @@ int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
             "%s was not written by tide finetune: the position of its run in the data is unknown",
             resumed.path);
     }
+    if (place.steps > run->settings->steps) {
+        return core_err_set(-EINVAL,
+                            "--steps %" PRId64 ", but %s is after step %" PRId64
+                            "; request at least that many",
+                            run->settings->steps, resumed.path, place.steps);
+    }
     run->steps = run->begun = place.steps;
     run->skipped = place.skipped;
     run->first_loss = place.first_loss;
