@@ -194,8 +194,9 @@ struct tide_engine_options {
     uint64_t numa_off;
 
     /* 1: with `world`, each machine writes its own ranks' ranges of a checkpoint to a drive of its
-     * own, in a directory whose path is the same on all machines. Such a run resumes only with the
-     * same ranks on the same machines. 0: all machines share the directory */
+     * own, in a directory whose path is the same on all machines. A run that resumes from such
+     * parts sets it, too: a machine then receives the ranges that it lacks from one that has them.
+     * 0: all machines share the directory */
     uint64_t checkpoint_local;
 
     /* 1: no file beside the first of `stores` keeps a base in 8 or 4 bits for later engines: none

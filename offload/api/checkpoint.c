@@ -46,6 +46,7 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
 {
     bool damaged = false;
     run->checkpoint = path;
+    run->shelf = engine->shelf;
     run->damaged = &damaged;
     int rc = look(engine, path, other);
     if (rc != 0) {

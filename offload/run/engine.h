@@ -30,6 +30,7 @@ struct run_engine_options {
     struct coll_peers
         *peers; /* each rank is a process of its own; NULL: ranks are threads of this one */
     bool local; /* each machine keeps its ranks' part of checkpoints */
+    struct store_shelf *shelf; /* of `checkpoint`, for parts that are completed; may be NULL */
     /* folder of the model and its files, for other processes; the next member, too */
     const char *folder;
     const struct model_options *model_options; /* without `frozen_as` */

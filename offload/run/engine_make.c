@@ -140,7 +140,7 @@ static int check_part(const struct run_engine *engine, const struct run_engine_w
             return core_err_set(
                 -ENODATA,
                 "%s on this machine lacks the data that rank %d wrote and this rank needs; "
-                "resume with the same ranks on the same machines",
+                "resume with --checkpoint-local and processes on all machines that have its parts",
                 engine->given.checkpoint, missing);
         }
     }
@@ -298,12 +298,15 @@ int run_engine_make(struct run_engine *engine)
     if (rc != 0) {
         return rc;
     }
-    rc = run_engine_call_ranks(engine, RUN_CALL_LOAD, "", 0);
+    rc = run_engine_complete_parts(engine);
+    bool damaged = rc == -ENODATA || rc == -EBADMSG || rc == -EIO;
     if (rc == 0) {
-        rc = compare_checkpoints(engine);
+        rc = run_engine_call_ranks(engine, RUN_CALL_LOAD, "", 0);
+        rc = rc == 0 ? compare_checkpoints(engine) : rc;
+        damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
     if (engine->given.damaged != NULL) {
-        *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
+        *engine->given.damaged = damaged;
     }
     if (rc != 0 || !apart) {
         return rc;

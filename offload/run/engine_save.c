@@ -85,7 +85,7 @@ static int merge_sums(void *context, uint64_t first, uint64_t count,
 /* ---- several processes ---- */
 
 /* Returns the first rank of a rank's machine; 0 if all machines share the folder of checkpoints. */
-static uint32_t leader_of(const struct run_engine *engine, uint32_t rank)
+uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank)
 {
     struct coll_host host = {.first = 0};
     if (engine->given.local) {
@@ -100,7 +100,7 @@ enum which { LEADERS = 1, MEMBERS = 2, OTHERS = 3 };
 
 static bool is_among(const struct run_engine *engine, uint32_t rank, enum which which)
 {
-    return (leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
+    return (run_engine_leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
 /* Waits for the replies of those of the first `called` ranks that `which` names. Returns the first
@@ -134,7 +134,7 @@ static struct store_part part_of(const struct run_engine *engine, uint32_t leade
 {
     struct store_part part = {.ranks = 0};
     for (uint32_t r = 0; engine->given.local && r < engine->world; r++) {
-        part.ranks |= (uint64_t)(leader_of(engine, r) == leader) << r;
+        part.ranks |= (uint64_t)(run_engine_leader_of(engine, r) == leader) << r;
     }
     if (engine->given.local && part.ranks == UINT64_MAX >> (STORE_PART_RANKS - engine->world)) {
         part.ranks = 0; /* there is one machine */
@@ -187,7 +187,7 @@ static int write_parts(struct run_engine *engine, struct store_checkpoint_write 
         if (r >= writers && !is_among(engine, r, LEADERS)) {
             continue;
         }
-        writer.here = leader_of(engine, r) == 0;
+        writer.here = run_engine_leader_of(engine, r) == 0;
         rc = run_remote_pieces(peers, r, engine->piece, merge_sums, &writer);
         first = first.code != 0 ? first : core_err_keep(rc);
     }

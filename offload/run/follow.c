@@ -13,6 +13,7 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/engine.h"
 #include "offload/run/measure.h"
+#include "offload/run/parts.h"
 #include "offload/run/prepare.h"
 #include "offload/run/remote.h"
 #include "offload/run/runtime.h"
@@ -32,6 +33,7 @@ struct follower {
     /* owned: the shelf of this machine's part; NULL: another process has it. */
     struct store_shelf *shelf;
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
+    struct store_checkpoint *have;       /* owned: a part from which ranges are read; NULL: none */
     void *batches;                       /* owned: a micro-batch that is received */
     size_t batch_bytes;
 };
@@ -42,6 +44,7 @@ static bool destroy_engine(struct follower *follower)
     if (!run_engine_destroy(follower->engine)) {
         return false;
     }
+    (void)store_checkpoint_close(follower->have);
     (void)store_checkpoint_end(follower->save);
     store_shelf_close(follower->shelf);
     follower->engine = NULL;
@@ -258,9 +261,7 @@ static int check_shelf(const char *directory, uint64_t run)
     return rc;
 }
 
-/* Begins the part of this machine. */
-static int lead_save(struct follower *follower, const struct run_remote_save *save,
-                     const char *directory)
+static int open_shelf(struct follower *follower, const char *directory, uint64_t run)
 {
     int rc = 0;
     if (follower->shelf == NULL || !store_shelf_is(follower->shelf, directory)) {
@@ -268,9 +269,14 @@ static int lead_save(struct follower *follower, const struct run_remote_save *sa
         follower->shelf = NULL;
         rc = store_shelf_open(directory, &follower->shelf);
     }
-    if (rc == 0) {
-        rc = check_shelf(directory, save->position.run);
-    }
+    return rc == 0 ? check_shelf(directory, run) : rc;
+}
+
+/* Begins the part of this machine. */
+static int lead_save(struct follower *follower, const struct run_remote_save *save,
+                     const char *directory)
+{
+    const int rc = open_shelf(follower, directory, save->position.run);
     return rc != 0 ? rc
                    : run_engine_save_lead(follower->engine, follower->shelf, save,
                                           directory + strlen(directory) + 1, &follower->save);
@@ -365,6 +371,73 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
     return drop_save(follower);
 }
 
+/* ---- parts that are completed ---- */
+
+/* Opens this machine's part of a checkpoint, and says what it has. */
+static int open_part(struct follower *follower, struct run_reply *reply)
+{
+    const char *folder = follower->memory;
+    (void)store_checkpoint_close(follower->have);
+    follower->have = NULL;
+    const int rc = store_checkpoint_open(folder, run_options_file_io(&follower->made.options), NULL,
+                                         &follower->have);
+    if (rc == 0) {
+        const struct store_manifest *manifest = store_checkpoint_manifest(follower->have);
+        reply->part = manifest->part;
+        reply->sums_hash = manifest->sums.hash;
+    }
+    return rc;
+}
+
+/* The number of the run is checked, as for a part that is saved. */
+static int begin_part(struct follower *follower, size_t bytes)
+{
+    const struct run_remote_made *made = &follower->made;
+    const struct run_engine_options given = {
+        .options = &made->options, .model = follower->model, .folder = made->model};
+    const char *directory = (const char *)follower->memory + sizeof(struct store_part);
+    const char *text = directory + strlen(directory) + 1;
+    struct run_part_begin with = {
+        .given = &given,
+        .manifest = text,
+        .manifest_bytes = bytes - (size_t)(text - (const char *)follower->memory)};
+    struct store_manifest manifest = {.step = 0};
+    memcpy(&with.part, follower->memory, sizeof with.part);
+    int rc = store_manifest_parse(text, with.manifest_bytes, directory, &manifest);
+    if (rc == 0) {
+        rc = open_shelf(follower, directory, manifest.run);
+    }
+    store_manifest_fini(&manifest);
+    (void)store_checkpoint_end(follower->save);
+    follower->save = NULL;
+    follower->leads = true;
+    with.shelf = follower->shelf;
+    return rc == 0 ? run_part_begin(&with, &follower->save) : rc;
+}
+
+static int give_part(struct follower *follower, struct run_reply *reply)
+{
+    struct run_part_move move;
+    (void)reply;
+    memcpy(&move, follower->memory, sizeof move);
+    return follower->have != NULL
+               ? run_part_give(follower->peers, &move, follower->have, follower->memory)
+               : core_err_set(-EPROTO, "no part of a checkpoint is open");
+}
+
+static int take_part(struct follower *follower, struct run_reply *reply)
+{
+    struct run_part_move move;
+    (void)reply;
+    memcpy(&move, follower->memory, sizeof move);
+    if (follower->save == NULL) {
+        return core_err_set(-EPROTO, "no part of a checkpoint is being written");
+    }
+    return move.from == move.to
+               ? run_part_copy(&move, follower->have, follower->save, follower->memory)
+               : run_part_take(follower->peers, &move, follower->save, follower->memory);
+}
+
 typedef int follower_work(struct follower *follower, struct run_reply *reply);
 static follower_work *const works[RUN_CALL_END] = {
     [RUN_CALL_FEED] = feed,
@@ -377,6 +450,9 @@ static follower_work *const works[RUN_CALL_END] = {
     [RUN_CALL_SAVE_END] = end_save,
     [RUN_CALL_SAVE_PUBLISH] = publish_save,
     [RUN_CALL_SAVE_ROTATE] = rotate_save,
+    [RUN_CALL_PART] = open_part,
+    [RUN_CALL_PART_GIVE] = give_part,
+    [RUN_CALL_PART_TAKE] = take_part,
 };
 
 /* Takes part in the measurements of the first process. */
@@ -411,6 +487,13 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
     }
     if (follower->engine == NULL) {
         return core_err_set(-EPROTO, "call %d needs an engine, and none was created", (int)call);
+    }
+    if (call == RUN_CALL_PART_BEGIN) {
+        return begin_part(follower, bytes);
+    }
+    if (call == RUN_CALL_LOAD) { /* which opens the part as it is now */
+        (void)store_checkpoint_close(follower->have);
+        follower->have = NULL;
     }
     if (call < RUN_CALL_RANKS) {
         return run_engine_serve(follower->engine, call, follower->memory, reply);

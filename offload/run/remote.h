@@ -36,6 +36,10 @@ enum run_call {
     RUN_CALL_SAVE_END,   /* with a uint32_t: 1 seals the written data, 0 drops it */
     RUN_CALL_SAVE_PUBLISH,
     RUN_CALL_SAVE_ROTATE,
+    RUN_CALL_PART, /* with the folder of a checkpoint, which stays open until the ranks load */
+    RUN_CALL_PART_BEGIN, /* with struct store_part, a directory and a manifest */
+    RUN_CALL_PART_GIVE,  /* with struct run_part_move, like the next: parts.h */
+    RUN_CALL_PART_TAKE,
     RUN_CALL_DESTROY,
     RUN_CALL_MEASURE, /* with struct run_remote_measure; needs no rank */
     RUN_CALL_END,     /* with the exit code; has no reply */
@@ -44,10 +48,11 @@ enum run_call {
 struct run_reply {
     int32_t code; /* 0 or -errno, with its message */
     char message[CORE_ERR_MESSAGE_BYTES];
-    uint64_t plan_hash;   /* CREATE, like the next member */
-    uint64_t blocks_hash; /* hash of the model: names, shapes, frozen parts */
-    uint64_t sums_hash;   /* LOAD: hash of all checksums of the checkpoint; 0: none was read */
-    int64_t targets;      /* FEED */
+    uint64_t plan_hash;     /* CREATE, like the next member */
+    uint64_t blocks_hash;   /* hash of the model: names, shapes, frozen parts */
+    uint64_t sums_hash;     /* LOAD: hash of all checksums of the checkpoint; 0: none was read */
+    struct store_part part; /* PART: what the files have; it also has sums_hash */
+    int64_t targets;        /* FEED */
     struct run_result result;
     struct kern_loss loss;
     struct plan_traffic traffic;

@@ -46,6 +46,9 @@ const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpo
  * `manifest` has the streams and blocks; its memory is taken over. */
 int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
                           struct store_manifest *manifest, struct store_checkpoint_write **out);
+/* Returns the layout of the files. */
+const struct store_image *
+store_checkpoint_write_image(const struct store_checkpoint_write *checkpoint);
 /* Returns pointers to the checksums of a range that was put: one checksum per cut of each stream. */
 struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
                                           uint32_t block, uint64_t first);
@@ -93,6 +96,9 @@ int store_checkpoint_close(struct store_checkpoint *checkpoint); /* Accepts NULL
 const struct store_manifest *store_checkpoint_manifest(const struct store_checkpoint *checkpoint);
 const struct store_image *store_checkpoint_image(const struct store_checkpoint *checkpoint);
 const char *store_checkpoint_path(const struct store_checkpoint *checkpoint);
+/* Returns pointers to the checksums of a block: one for each cut of each stream. */
+struct store_arrays store_checkpoint_read_sums(const struct store_checkpoint *checkpoint,
+                                               uint32_t block);
 /* As store_flow_direct_file. */
 int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
                                  enum store_stream stream);

@@ -159,6 +159,19 @@ const struct store_image *store_checkpoint_image(const struct store_checkpoint *
     return &checkpoint->image;
 }
 
+struct store_arrays store_checkpoint_read_sums(const struct store_checkpoint *checkpoint,
+                                               uint32_t block)
+{
+    struct store_arrays sums = {{NULL}};
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        if (store_image_bytes(&checkpoint->image, (enum store_stream)s, block) > 0) {
+            sums.at[s] = (char *)(store_flow_sums(checkpoint->flow, (enum store_stream)s) +
+                                  checkpoint->image.first_cuts[s][block]);
+        }
+    }
+    return sums;
+}
+
 const char *store_checkpoint_path(const struct store_checkpoint *checkpoint)
 {
     return checkpoint->path;

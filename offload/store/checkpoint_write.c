@@ -272,6 +272,12 @@ int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t blo
     return rc == 0 ? store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow)) : rc;
 }
 
+const struct store_image *
+store_checkpoint_write_image(const struct store_checkpoint_write *checkpoint)
+{
+    return &checkpoint->image;
+}
+
 struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
                                           uint32_t block, uint64_t first)
 {
@@ -311,6 +317,8 @@ void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32
         const uint64_t *first = checkpoint->image.first_cuts[s];
         if (own.at[s] != NULL && sums->at[s] != NULL) {
             memcpy(own.at[s], sums->at[s], (first[block + 1] - first[block]) * sizeof(uint64_t));
+            note_cuts(checkpoint, (enum store_stream)s, block,
+                      (struct plan_span){0, checkpoint->image.blocks->list[block].elements}, 0);
         }
     }
 }
