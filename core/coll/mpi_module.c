@@ -80,6 +80,8 @@ static int module_open(const struct coll_transport_options *options, struct coll
     }
     rc = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", why);
     if (rc != 0) {
+        free(requests);
+        requests = NULL;
         return rc;
     }
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);

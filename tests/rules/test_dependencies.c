@@ -58,6 +58,7 @@ static const struct wrapper {
     {"nccl.h", "tests/cuda/fake_nccl.c", 1},
     {"mpi.h", "core/coll/", 1},
     {"mpi.h", "tests/api/mpi_application.c", 1},
+    {"mpi.h", "tests/coll/test_module.c", 1},
     {"mpi.h", "tests/bench/bench_coll_mpi.c", 1},
     {"hwloc*", "core/base/", 1},
     {"numa.h", "core/base/", 1},
