@@ -191,14 +191,19 @@ static void parts_of_layers_too(void)
 }
 
 /* Adapters are beside layers whose weights are stored in fewer bits. Their magnitudes begin with
- * the norms of the expanded weights. */
+ * the norms of the expanded weights. With dropout these are multiplied twice. */
 static void adapters_too(void)
 {
-    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
+    struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
     struct case_model made;
     case_model_make(&made, "llama");
     case_model_adapt(&made, &lora);
     run_made(&made, "adapters", MODEL_STORAGE_NF4, KERN_QUANT_NF4);
+    case_model_free(&made);
+    lora.dropout = 0.2;
+    case_model_make(&made, "llama");
+    case_model_adapt(&made, &lora);
+    run_made(&made, "adapters, dropout", MODEL_STORAGE_INT8, KERN_QUANT_INT8);
     case_model_free(&made);
 }
 
