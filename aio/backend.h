@@ -1,7 +1,7 @@
-/* backend.h: the contract of a back end, and the registry of those that are built in. A back end is a
- * constant struct of functions in one file (backend_<name>.c). The drive (drive.h) is its only caller and
- * does what all of them need: cutting, ordering, retries, checksums, time limits. All functions run on the
- * drive's thread, except `wake`, which any thread may call. */
+/* backend.h: the contract of a back end, and the registry of those that are built in. A back end is
+ * a constant struct of functions in one file (backend_<name>.c). The drive (drive.h) is its only
+ * caller and does what all of them need: cutting, ordering, retries, checksums, time limits. All
+ * functions run on the drive's thread, except `wake`, which any thread may call. */
 #ifndef AIO_BACKEND_H
 #define AIO_BACKEND_H
 
@@ -12,7 +12,8 @@
 
 enum aio_kind { AIO_READ, AIO_WRITE, AIO_SYNC };
 
-/* One transfer of at most AIO_TRANSFER_MAX_BYTES. AIO_SYNC makes earlier writes to the file durable. */
+/* One transfer of at most AIO_TRANSFER_MAX_BYTES. AIO_SYNC makes earlier writes to the file
+ * durable. */
 struct aio_op {
     uint64_t token; /* returned in the event; below AIO_TOKEN_LIMIT */
     enum aio_kind kind;
@@ -62,8 +63,8 @@ struct aio_backend {
     /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; called at most once. On -errno they
      * are not registered, and ops must not name them. */
     int (*buffers)(void *state, const struct iovec *slabs, unsigned count);
-    /* Accepts ops in order. Returns how many it accepted (fewer when it is full), or -errno if none.
-     * May leave passing them to the kernel to `reap`. */
+    /* Accepts ops in order. Returns how many it accepted (fewer when it is full), or -errno if
+     * none. May leave passing them to the kernel to `reap`. */
     int (*submit)(void *state, const struct aio_op *ops, unsigned count);
     /* Passes accepted ops to the kernel, then collects up to `max` events. Blocks until there are
      * `min`, wake() is called or wait_ns has passed; never blocks with min 0. Returns the number of
@@ -82,8 +83,9 @@ extern const struct aio_backend aio_libaio;
 extern const struct aio_backend aio_threads;
 extern const struct aio_backend aio_mem;
 
-/* A disk in memory: the context of back end `mem`. Every attached file is these bytes. The drive's thread
- * uses it; the caller may access `memory` and change the rates while nothing is in flight. */
+/* A disk in memory: the context of back end `mem`. Every attached file is these bytes. The drive's
+ * thread uses it; the caller may access `memory` and change the rates while nothing is in
+ * flight. */
 struct aio_mem_disk {
     unsigned char *memory; /* owned */
     uint64_t bytes;

@@ -1,5 +1,6 @@
-/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. It is asynchronous on
- * direct files only. The drive's thread; `wake` writes an eventfd that the context polls. */
+/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. It is
+ * asynchronous on direct files only. The drive's thread; `wake` writes an eventfd that the context
+ * polls. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>

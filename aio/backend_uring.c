@@ -1,5 +1,5 @@
-/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later). Created, used and closed by the
- * drive's thread; `wake` writes an eventfd that the ring reads. */
+/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later). Created, used and closed
+ * by the drive's thread; `wake` writes an eventfd that the ring reads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>

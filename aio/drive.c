@@ -1,5 +1,6 @@
-/* drive.c: the drive's thread. One turn answers calls, submits pieces, collects completions, verifies
- * reads and looks for late pieces. Files and memory are attached by calls from other threads. */
+/* drive.c: the drive's thread. One turn answers calls, submits pieces, collects completions,
+ * verifies reads and looks for late pieces. Files and memory are attached by calls from other
+ * threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* drive.h: a drive, served by one thread. Only that thread talks to the back end. It takes requests from
- * queues (queue.h) of different urgency, cuts them into pieces of at most `block_bytes` and keeps up to
- * `depth` of them in flight. It continues short transfers, repeats transient errors, retries EIO three
- * times, computes and verifies checksums, and reports a drive that does not respond. After create nothing
- * is allocated and no lock is taken, except by attach, detach, register and the opening and closing of
- * queues. */
+/* drive.h: a drive, served by one thread. Only that thread talks to the back end. It takes requests
+ * from queues (queue.h) of different urgency, cuts them into pieces of at most `block_bytes` and
+ * keeps up to `depth` of them in flight. It continues short transfers, repeats transient errors,
+ * retries EIO three times, computes and verifies checksums, and reports a drive that does not
+ * respond. After create nothing is allocated and no lock is taken, except by attach, detach,
+ * register and the opening and closing of queues. */
 #ifndef AIO_DRIVE_H
 #define AIO_DRIVE_H
 
@@ -60,8 +60,8 @@ struct aio_file {
     bool direct;         /* opened with O_DIRECT: alignment is checked */
 };
 
-/* Attaches a file; requests name it by *index. Any thread; concurrent calls wait for each other. -ENOSPC:
- * AIO_FILES_MAX files are attached. */
+/* Attaches a file; requests name it by *index. Any thread; concurrent calls wait for each other.
+ * -ENOSPC: AIO_FILES_MAX files are attached. */
 int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint32_t *index);
 /* Detaches a file. No unfinished or later request may name it. Any thread. */
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);

@@ -1,5 +1,5 @@
-/* files.h: one path of a store: its directory, the file system that holds it, and the extent file with the
- * drive that serves it. One thread at a time, unless said otherwise. */
+/* files.h: one path of a store: its directory, the file system that holds it, and the extent file
+ * with the drive that serves it. One thread at a time, unless said otherwise. */
 #ifndef AIO_FILES_H
 #define AIO_FILES_H
 
@@ -11,9 +11,9 @@
 
 /* ---- directories ---- */
 
-/* A directory for this process alone. Its path has no symbolic links; it belongs to our user, has mode 0700
- * and is locked while it is open. Files are created exclusively with mode 0600. Only files that were
- * created or opened here are removed, compared by inode. */
+/* A directory for this process alone. Its path has no symbolic links; it belongs to our user, has
+ * mode 0700 and is locked while it is open. Files are created exclusively with mode 0600. Only
+ * files that were created or opened here are removed, compared by inode. */
 
 struct aio_dir;
 
@@ -38,8 +38,8 @@ int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *
  * message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
 
-/* Opens any directory without following symbolic links; no other rule applies. Returns the descriptor, or
- * -errno with a message. */
+/* Opens any directory without following symbolic links; no other rule applies. Returns the
+ * descriptor, or -errno with a message. */
 int aio_dir_look(const char *path);
 
 /* ---- file systems ---- */
@@ -62,8 +62,8 @@ struct aio_fs {
     uint32_t offset_align;
 };
 
-/* Fills type, verdict and reason from the magic number of statfs. `direct`: a direct write could be read
- * back with direct I/O. */
+/* Fills type, verdict and reason from the magic number of statfs. `direct`: a direct write could be
+ * read back with direct I/O. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
 /* Examines a directory: calls statfs, and writes one block to a temporary file and reads it back.
@@ -71,16 +71,17 @@ void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
  * nothing can be written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
-/* Creates an unnamed file, which is gone with its last descriptor. `direct`: with O_DIRECT. Returns the
- * descriptor, or -errno with a message. */
+/* Creates an unnamed file, which is gone with its last descriptor. `direct`: with O_DIRECT. Returns
+ * the descriptor, or -errno with a message. */
 int aio_fs_scratch(int directory_fd, const char *name, bool direct);
 
 /* ---- extent files ---- */
 
-/* One path of a store: its directory, the extent file in it and the drive that serves the file. The file
- * is created at its full size and filled with zeros, so that writes of a run never change metadata of the
- * file system. It begins with a header that identifies it. It is removed when the path is closed; after a
- * crash the next run reuses it if header and lock prove that it is ours and not in use. Set-up thread. */
+/* One path of a store: its directory, the extent file in it and the drive that serves the file. The
+ * file is created at its full size and filled with zeros, so that writes of a run never change
+ * metadata of the file system. It begins with a header that identifies it. It is removed when the
+ * path is closed; after a crash the next run reuses it if header and lock prove that it is ours and
+ * not in use. Set-up thread. */
 
 struct aio_path;
 
@@ -113,7 +114,8 @@ struct aio_path_options {
     struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */
     /* Reserve the space but write no zeros, because every extent is written before it is read. */
     bool unwritten;
-    /* Called repeatedly while zeros are written; a result other than 0 stops with -ECANCELED. May be NULL. */
+    /* Called repeatedly while zeros are written; a result other than 0 stops with -ECANCELED. May
+     * be NULL. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };

@@ -1,5 +1,5 @@
-/* measure.h: measures the speed of a path in about two seconds, for the planner and for `tide doctor`. The
- * calling thread waits. */
+/* measure.h: measures the speed of a path in about two seconds, for the planner and for `tide
+ * doctor`. The calling thread waits. */
 #ifndef AIO_MEASURE_H
 #define AIO_MEASURE_H
 
@@ -17,8 +17,8 @@ struct aio_rates {
     uint64_t hashed_bytes; /* number of transferred bytes that had checksums */
 };
 
-/* Reads and overwrites bytes [offset, offset + bytes) of an attached file. Takes `seconds` in total, or
- * longer if a few blocks take longer. Other requests to the drive distort the result. */
+/* Reads and overwrites bytes [offset, offset + bytes) of an attached file. Takes `seconds` in
+ * total, or longer if a few blocks take longer. Other requests to the drive distort the result. */
 int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
                       double seconds, struct aio_rates *out);
 

@@ -1,10 +1,10 @@
-/* queue.h: an in-order queue of requests over one drive or several (striping).
- * One thread submits (the queue's owner). The drives work on several requests at once; the queue's line
- * advances in order, so a reached fence means that its request and all earlier ones are complete: every
- * byte transferred, every result checked, every checksum verified.
- * The first request that fails ends the queue: the line gets the error code and message (file, offset,
- * cause), and requests that were not submitted to a back end are dropped. The kernel may access memory of
- * requests in flight until aio_queue_close has returned 0. */
+/* queue.h: an in-order queue of requests over one drive or several (striping). One thread submits
+ * (the queue's owner). The drives work on several requests at once; the queue's line advances in
+ * order, so a reached fence means that its request and all earlier ones are complete: every byte
+ * transferred, every result checked, every checksum verified. The first request that fails ends the
+ * queue: the line gets the error code and message (file, offset, cause), and requests that were not
+ * submitted to a back end are dropped. The kernel may access memory of requests in flight until
+ * aio_queue_close has returned 0. */
 #ifndef AIO_QUEUE_H
 #define AIO_QUEUE_H
 
@@ -17,8 +17,8 @@
 
 struct aio_queue;
 
-/* Priority among queues that share a drive: each level gets eight times the bytes of the next one, so none
- * starves. */
+/* Priority among queues that share a drive: each level gets eight times the bytes of the next one,
+ * so none starves. */
 enum aio_urgency { AIO_WEIGHTS, AIO_STATES, AIO_WRITEBACK, AIO_CHECKPOINT, AIO_URGENCY_COUNT };
 
 enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };

@@ -26,9 +26,10 @@ void aio_space_split(struct aio_space *space, struct aio_range part);
 
 uint64_t aio_space_free_bytes(const struct aio_space *space);
 
-/* Shares `units` among `count` paths in proportion to `weights`. `credit`, zeros at first and kept by the
- * caller, carries rounding errors to the next call, so that over many extents each path is exact to one
- * unit. No path gets more than `free_units`; others take the excess. `units` must not exceed their sum. */
+/* Shares `units` among `count` paths in proportion to `weights`. `credit`, zeros at first and kept
+ * by the caller, carries rounding errors to the next call, so that over many extents each path is
+ * exact to one unit. No path gets more than `free_units`; others take the excess. `units` must not
+ * exceed their sum. */
 void aio_stripe_share(const double *weights, double *credit, const uint64_t *free_units,
                       unsigned count, uint64_t units, uint64_t *out);
 

@@ -1,7 +1,8 @@
-/* store.h: the extent store: data on one path or striped over several, with a checksum for each MiB.
- * Extents are allocated at set-up; after that reads and writes allocate no memory. The thread that opened
- * the store allocates and frees extents; each queue belongs to the thread that submits to it.
- * Order: before a read that must see a write, wait for the fence of the write, even on the same queue. */
+/* store.h: the extent store: data on one path or striped over several, with a checksum for each
+ * MiB. Extents are allocated at set-up; after that reads and writes allocate no memory. The thread
+ * that opened the store allocates and frees extents; each queue belongs to the thread that submits
+ * to it. Order: before a read that must see a write, wait for the fence of the write, even on the
+ * same queue. */
 #ifndef AIO_STORE_H
 #define AIO_STORE_H
 
@@ -93,10 +94,11 @@ uint64_t aio_extent_bytes(const struct aio_extent *extent);
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
-/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB, if it has checksums for
- * pages), and so is `bytes` unless the part reaches the end; `memory` is aligned to 4 KiB. Returns as aio_queue_submit. A read fails
- * with -EBADMSG (the message names file, offset and both checksums) if the data is not what was
- * written last, and with -ENODATA if nothing was written. */
+/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB, if it has
+ * checksums for pages), and so is `bytes` unless the part reaches the end; `memory` is aligned to 4
+ * KiB. Returns as aio_queue_submit. A read fails with -EBADMSG (the message names file, offset and
+ * both checksums) if the data is not what was written last, and with -ENODATA if nothing was
+ * written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,

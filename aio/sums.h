@@ -1,5 +1,6 @@
 /* sums.h: checksums of data on a drive, one for each MiB or, where the owner wants to read less at
- * once, for each page. The owner of the data keeps them in memory; the drive computes them just before a write and compares them just after a read. No state; any thread. */
+ * once, for each page. The owner of the data keeps them in memory; the drive computes them just
+ * before a write and compares them just after a read. No state; any thread. */
 #ifndef AIO_SUMS_H
 #define AIO_SUMS_H
 

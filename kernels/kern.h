@@ -249,9 +249,9 @@ struct kern_rope_arguments {
  * score matrix is never stored whole. Query head h reads key head h / (heads / kv_heads). Within a
  * row, query i sees key j if starts[i] <= j <= i and, with a window, i - j < window. A row with
  * several documents gives the same bits as one call per document if all of its numbers are finite;
- * otherwise a masked pair may add 0 times a NaN of another document.
- * With `gaps`, a row is a prompt and two answers to it: queries from gaps[row][1] on, the second answer, do not see
- * the keys from gaps[row][0] up to there, the first one, and i - j does not count these. */
+ * otherwise a masked pair may add 0 times a NaN of another document. With `gaps`, a row is a prompt
+ * and two answers to it: queries from gaps[row][1] on, the second answer, do not see the keys from
+ * gaps[row][0] up to there, the first one, and i - j does not count these. */
 struct kern_attention_arguments {
     enum kern_type type;
     int64_t rows, length;
@@ -333,10 +333,11 @@ struct kern_add_arguments {
     void *y;
 };
 
-/* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Element i is kept if the random number
- * of (*seed, stream, i) is at least `rate` (core_rng_unit of word i % 4 at position i / 4), so that the same call
- * drops the same elements again. A *seed of 0: nothing is dropped and x is not scaled. Dense. y may be x or
- * add. With `rest`: y = x - r (+ add), where r is what y would be without `rest` and `add`. */
+/* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Element i is kept if the
+ * random number of (*seed, stream, i) is at least `rate` (core_rng_unit of word i % 4 at position i
+ * / 4), so that the same call drops the same elements again. A *seed of 0: nothing is dropped and x
+ * is not scaled. Dense. y may be x or add. With `rest`: y = x - r (+ add), where r is what y would
+ * be without `rest` and `add`. */
 struct kern_dropout_arguments {
     enum kern_type type;
     float rate; /* 0 <= rate < 1 */
@@ -364,8 +365,8 @@ struct kern_magnitude_arguments {
     float *inverse;        /* [rows] */
 };
 
-/* KERN_COLUMNS: y = x * factor (* by) (+ bias) (+ add), rounded once; factor and bias belong to columns. y may
- * be x, by or add. */
+/* KERN_COLUMNS: y = x * factor (* by) (+ bias) (+ add), rounded once; factor and bias belong to
+ * columns. y may be x, by or add. */
 struct kern_columns_arguments {
     enum kern_type type; /* type of all arrays except factor */
     int64_t tokens, width;
@@ -438,8 +439,9 @@ struct kern_loss_parts {
 /* How a tensor of frozen weights is stored (quant.h). */
 enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4, KERN_QUANT_NF4_F32 };
 
-/* KERN_EXPAND: y = weights of a stored tensor, or of a part of it, each the fp32 product of the value of its code
- * and its scale, rounded once; the same bits on every device. kern_quant_point sets the pointers. */
+/* KERN_EXPAND: y = weights of a stored tensor, or of a part of it, each the fp32 product of the
+ * value of its code and its scale, rounded once; the same bits on every device. kern_quant_point
+ * sets the pointers. */
 struct kern_expand_arguments {
     enum kern_type type; /* type of y */
     enum kern_quant quant;

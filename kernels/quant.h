@@ -56,9 +56,9 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
 /* Returns the elements that are encoded together: encoding begins at a multiple of it. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
-/* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32; `scales` gets one
- * fp32 for each grain. Returns false if a weight is not finite or, for INT8, beyond the range of
- * fp16. */
+/* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32;
+ * `scales` gets one fp32 for each grain. Returns false if a weight is not finite or, for INT8,
+ * beyond the range of fp16. */
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales);
 /* Encodes `rows` x `cols` weights of 16 bits as a stored tensor of INT8. The weights are not

@@ -1,5 +1,5 @@
-/* block_device.h: the block device under a file and how the kernel has set it up. Reads /sys only (`root`
- * is as in sysfile.h); nothing is kept; any thread. */
+/* block_device.h: the block device under a file and how the kernel has set it up. Reads /sys only
+ * (`root` is as in sysfile.h); nothing is kept; any thread. */
 #ifndef CORE_BASE_BLOCK_DEVICE_H
 #define CORE_BASE_BLOCK_DEVICE_H
 

@@ -1,5 +1,5 @@
-/* clock.c: CLOCK_MONOTONIC as one number, and a heartbeat in one atomic word: the last reading in the
- * upper bits, the time counted until then in the lower ones, both in ticks of about 1 ms. */
+/* clock.c: CLOCK_MONOTONIC as one number, and a heartbeat in one atomic word: the last reading in
+ * the upper bits, the time counted until then in the lower ones, both in ticks of about 1 ms. */
 #include "core/base/clock.h"
 
 #include <time.h>
@@ -8,7 +8,8 @@ enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
 /* A thread may be preempted between reading the clock and reporting the reading. A report that is
- * earlier than the last one by less than this is late; a larger difference is a stop of the process. */
+ * earlier than the last one by less than this is late; a larger difference is a stop of the
+ * process. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)

@@ -34,8 +34,9 @@ ssize_t core_file_read_some(int fd, void *to, size_t bytes);
  * without a message. */
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
 
-/* Opens `name` in `folder` for direct I/O, or through the page cache if the file system has no direct I/O: *direct says
- * which. Follows no link, and does not wait for the writer of a pipe. Returns a descriptor, or -errno without a message. */
+/* Opens `name` in `folder` for direct I/O, or through the page cache if the file system has no
+ * direct I/O: *direct says which. Follows no link, and does not wait for the writer of a pipe.
+ * Returns a descriptor, or -errno without a message. */
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct);
 
 /* The checksum of a file is the sum over its pieces of CORE_FILE_SUM_BYTES, each hashed with its

@@ -1,4 +1,5 @@
-/* poison.h: tells AddressSanitizer which bytes must not be accessed. Does nothing in other builds. */
+/* poison.h: tells AddressSanitizer which bytes must not be accessed. Does nothing in other
+ * builds. */
 #ifndef CORE_BASE_POISON_H
 #define CORE_BASE_POISON_H
 

@@ -16,8 +16,8 @@ enum { CORE_THREAD_STACK_BYTES = 8 << 20 };
 /* Like pthread_create; returns 0 or a positive errno. */
 int core_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
-/* Installs the default floating-point environment on the calling thread, for work of the library on a
- * thread of the application; core_thread_fpu_leave restores `before`. */
+/* Installs the default floating-point environment on the calling thread, for work of the library on
+ * a thread of the application; core_thread_fpu_leave restores `before`. */
 void core_thread_fpu_enter(fenv_t *before);
 void core_thread_fpu_leave(const fenv_t *before);
 

@@ -1,4 +1,5 @@
-/* topo_read.h: reads the topology of this machine, or of another one that a file or string describes. */
+/* topo_read.h: reads the topology of this machine, or of another one that a file or string
+ * describes. */
 #ifndef CORE_BASE_TOPO_READ_H
 #define CORE_BASE_TOPO_READ_H
 

@@ -15,11 +15,12 @@ struct coll_backend {
      * already ended it, returns the code of that failure and leaves its message set for this
      * thread. */
     int (*abort)(struct coll *coll, int code);
-    /* With `code` 0: returns the error that has ended all ranks, and sets its message; 0: none has.
-     * With another `code`: ends all ranks with that code and this thread's message, whether or not
-     * they are in a collective, and returns the error. NULL: no back end runs on top of this one. */
+    /* With `code` 0: returns the error that has ended all ranks, and sets its message, or returns 0
+     * if there is none. With another `code`: ends all ranks with that code and this thread's
+     * message, whether or not they are in a collective, and returns the error. NULL: no back end
+     * runs on top of this one. */
     int (*end)(struct coll *coll, int code);
-    bool devices; /* can reach memory that the host cannot */
+    bool devices; /* whether it can reach memory that the host cannot */
 };
 
 extern const struct coll_backend coll_backend_self;

@@ -14,7 +14,7 @@ uint64_t coll_codes_groups(uint64_t count)
     return (count + COLL_CODES - 1) / COLL_CODES;
 }
 
-/* The largest magnitude; infinity or NaN if there is one. */
+/* Returns the largest magnitude, or infinity or NaN if the numbers contain one. */
 static float largest(const float *values)
 {
     uint32_t most = 0;

@@ -1,7 +1,7 @@
 /* codes.h: numbers as codes of 4 bits. COLL_CODES numbers share an fp32 scale, their largest
- * magnitude, and are a group: an element of COLL_INT4. A group is its scale, and after it a byte
- * for the numbers i and i + COLL_CODES / 2, the first one in the low half. Each half is the code,
- * -7 to 7, plus 8. Pure; any thread. */
+ * magnitude, and are a group, which is an element of COLL_INT4. A group consists of its scale and
+ * of a byte for each pair of numbers i and i + COLL_CODES / 2, with the first one in the low half.
+ * Each half is the code, -7 to 7, plus 8. Pure; any thread. */
 #ifndef CORE_COLL_CODES_H
 #define CORE_COLL_CODES_H
 
@@ -9,11 +9,12 @@
 
 enum { COLL_CODES = 256 };
 
-/* The number of groups that `count` numbers take. The last group is filled up with zeros. */
+/* Returns the number of groups that `count` numbers take. Zeros fill the last group. */
 uint64_t coll_codes_groups(uint64_t count);
 
-/* Writes the groups of `count` numbers of fp32, bf16 or fp16. A number becomes the nearest code, ties to even. A group
- * whose largest magnitude is below 1e-36 becomes zero, and one with a number that is not finite becomes NaN. */
+/* Writes the groups of `count` numbers of fp32, bf16 or fp16. A number becomes the nearest code,
+ * with ties to even. A group whose largest magnitude is below 1e-36 becomes zero. A group with a
+ * number that is not finite becomes NaN. */
 void coll_codes_encode(enum coll_type type, const void *from, uint64_t count, void *groups);
 
 /* Writes the COLL_CODES numbers of a group. */

@@ -24,7 +24,8 @@ struct dev_device;
 
 /* ---- Registry ---- */
 
-/* The name of the index-th back end ("self", "local", "processes", "nccl"); NULL past the last one. */
+/* Returns the name of the index-th back end ("self", "local", "processes", "nccl"); NULL past the
+ * last one. */
 const char *coll_kind_name(unsigned index);
 bool coll_kind_built(unsigned index);
 
@@ -32,8 +33,8 @@ bool coll_kind_built(unsigned index);
 
 enum { COLL_WORLD_MAX = 4096 };
 
-/* Shared by ranks that are threads of one process. Create it before they open; destroy it after all
- * have closed. */
+/* Ranks that are threads of one process share a meeting. Create it before they open; destroy it
+ * after all have closed. */
 int coll_meeting_create(unsigned world, struct coll_meeting **out);
 void coll_meeting_destroy(struct coll_meeting *meeting);
 
@@ -52,18 +53,18 @@ struct coll_options {
     size_t scratch_bytes;
     int64_t limit_ns; /* limit of a wait for other ranks, which ends the run; 0: 10 min */
     uint32_t depth;   /* commands in flight; 0: 64 */
-    const struct core_cpus *cpus; /* of the back end's thread; NULL: the caller's processors */
-    struct core_bell *bell;       /* borrowed: rung by the line; NULL: its own */
+    /* processors of the back end's thread; NULL: those of the caller */
+    const struct core_cpus *cpus;
+    struct core_bell *bell; /* borrowed: the line rings it; NULL: the coll creates one */
 };
 
-/* Returns 0 if NCCL can be used, or -errno with a message that says why not. */
+/* Returns 0 if NCCL can be used, or -errno with a message that gives the reason. */
 int coll_nccl_find(void);
 
 int coll_open(const struct coll_options *options, struct coll **out);
-/* Waits until the submitted commands have ended, and logs their number and bytes; if they can no longer end, call
- * coll_abort first.
- * Commands of other ranks that still need this rank fail with an error that names it. NULL is
- * fine. */
+/* Waits until the submitted commands have ended, and logs their number and bytes. If they can no
+ * longer end, call coll_abort first. Commands of other ranks that still need this rank fail with an
+ * error that names it. Accepts NULL. */
 void coll_close(struct coll *coll);
 
 unsigned coll_world(const struct coll *coll);
@@ -99,21 +100,23 @@ struct coll_command {
     unsigned root;    /* BROADCAST */
     const void *from; /* borrowed until the fence is reached; BROADCAST: only the root's */
     void *to;         /* may be `from` in ALL_REDUCE and BROADCAST; in the others the part may be at
-                         its own place inside the whole array. Otherwise `from` and `to` do not
-                         overlap */
+                       * its place inside the whole array. Otherwise `from` and `to` do not
+                       * overlap */
     uint64_t count;   /* elements of the whole array */
-    /* The size of groups of consecutive ranks: 0 to within - 1 are the first one. Must divide the
-     * world; 0: none. All ranks submit the command.
-     * GATHER: each group gathers an array of its own.
-     * REDUCE_SCATTER, ALL_REDUCE of fp32, bf16 and fp16: the ranks of a group add their arrays, and
-     * the groups add their sums, which are rounded to `type`; so a part comes once from each other
-     * group, and not from each of its ranks. On cards: NCCL's own sum of all ranks */
+    /* The size of groups of consecutive ranks: ranks 0 to within - 1 are the first group. Must
+     * divide the world; 0: no groups. All ranks submit the command. GATHER: each group gathers a
+     * separate array. REDUCE_SCATTER and ALL_REDUCE of fp32, bf16 and fp16: the ranks of a group
+     * add their arrays, and the groups add their sums, which are rounded to `type`; so a part comes
+     * once from each other group, and not from each of its ranks. On cards: NCCL sums over all
+     * ranks */
     unsigned within;
-    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1] of a GATHER within groups, ascending from 0 to count: the r-th rank has elements
-     * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
+    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1] of a GATHER within groups, ascending
+     * from 0 to count: the r-th rank has elements borders[r] to borders[r + 1]; borrowed until the
+     * fence is reached. NULL: coll_border() */
     const uint64_t *borders;
-    /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16), which does not overlap `from`,
-     * and how many of them this rank's part has; its last element may have fewer than 256 */
+    /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16), which does
+     * not overlap `from`, and how many of them this rank's part has; its last element may have
+     * fewer than 256 */
     enum coll_type sum_type;
     uint64_t sum_count;
     /* GATHER, REDUCE_SCATTER: called on the coll's thread, before `from` is read, to write what
@@ -123,21 +126,20 @@ struct coll_command {
     void *context;
 };
 
-/* The r-th default border: parts of equal size, except that each of the first `count % world` ranks
- * has one element more. */
+/* Returns the r-th default border. Parts have equal size, except that each of the first `count %
+ * world` ranks has one element more. */
 uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
 
-/* Never blocks. Returns 0 and a fence; -EAGAIN (without a message) if `depth` commands are in
- * flight; -EINVAL for a command that is invalid on every rank; or the error that has ended this
- * coll.
- * A collective that fails does so on every rank that has not finished it, with the same message
- * everywhere. The message names a rank and the collective: -ETIMEDOUT if the rank did not arrive
- * within the limit, -EPIPE if it closed, -EPROTO if it submitted a different command, or the code
- * with which it aborted. All later commands fail, too. Once a rank's fence has failed, no other
- * rank uses its arrays. */
+/* Submits a command and never blocks. Returns 0 and a fence; -EAGAIN (without a message) if `depth`
+ * commands are in flight; -EINVAL for a command that is invalid on every rank; or the error that
+ * has ended this coll. A collective that fails does so on every rank that has not finished it, with
+ * the same message everywhere. The message names a rank and the collective: -ETIMEDOUT if the rank
+ * did not arrive within the limit, -EPIPE if it closed, -EPROTO if it submitted a different
+ * command, or the code with which it aborted. All later commands fail, too. After a rank's fence
+ * has failed, no other rank uses its arrays. */
 int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out);
 
-/* Ends the run for all ranks with `code` and this thread's message; for a rank that cannot
+/* Ends the run for all ranks with `code` and this thread's message. For a rank that cannot
  * continue. Waiting ranks return at once. */
 void coll_abort(struct coll *coll, int code);
 

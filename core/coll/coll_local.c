@@ -1,9 +1,8 @@
-/* coll_local.c: ranks are threads of one process that read each other's arrays.
- * A collective has two steps, an all-reduce three: each rank arrives and publishes its command;
- * each rank works on its own part; each leaves when all are done. Between steps every rank waits
- * for all others. When a rank's fence is reached, nobody else uses its arrays, and no sum depends
- * on the order of arrival.
- * Entered by the thread of each rank's queue and by any thread that aborts. */
+/* coll_local.c: ranks are threads of one process that read each other's arrays. A collective has
+ * two steps, an all-reduce three: each rank arrives and publishes its command; each rank works on
+ * its part; each leaves when all are done. Between steps every rank waits for all others. When a
+ * rank's fence is reached, no other rank uses its arrays, and no sum depends on the order of
+ * arrival. The thread of each rank's queue enters, and any thread that aborts. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,21 +13,22 @@
 #include "core/base/err.h"
 #include "core/coll/backend.h"
 
-/* The state that one rank publishes. Its thread writes `work` before it releases `step`; others
- * read it after they acquired that step. It does not change until all ranks have passed the last
- * step of the collective. */
+/* The state that one rank publishes. Its thread writes `work` before it releases `step`; other
+ * ranks read `work` after they have acquired that step. `work` does not change until all ranks have
+ * passed the last step of the collective. */
 struct seat {
     _Alignas(64) _Atomic uint64_t step; /* the number of steps that the rank has reached */
-    _Atomic bool working;               /* uses arrays of other ranks: work_begin */
+    /* whether the rank uses arrays of other ranks: work_begin */
+    _Atomic bool working;
     _Atomic bool taken;
-    _Atomic bool left; /* the rank has closed */
+    _Atomic bool left; /* whether the rank has closed */
     struct coll_work work;
 };
 
 struct coll_meeting {
     unsigned world;
     struct core_bell bell; /* rung on each step, on leaving and on failure */
-    pthread_mutex_t lock;  /* of the message, while it is written */
+    pthread_mutex_t lock;  /* protects the message while it is written */
     _Atomic int error;     /* 0 or the -errno that ends all ranks; released after the message */
     char message[CORE_LINE_MESSAGE_BYTES];
     struct seat seats[]; /* [world] */
@@ -39,7 +39,7 @@ struct local {
     struct coll_meeting *meeting; /* borrowed */
     const void **arrays;          /* owned, [world]: scratch for sums */
     uint64_t step;                /* steps of this rank, counted by its thread */
-    uint64_t number;              /* of the collective, counted from 1, for messages */
+    uint64_t number;              /* number of the collective, counted from 1, for messages */
 };
 
 int coll_meeting_create(unsigned world, struct coll_meeting **out)
@@ -104,7 +104,7 @@ static int fail_missing(struct local *local, const struct coll_work *work, int64
 
 /* ---- Steps ---- */
 
-/* The first rank that has not reached `step`; `world` if all have. */
+/* Returns the first rank that has not reached `step`; `world` if all have. */
 static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
 {
     unsigned r = 0;
@@ -115,7 +115,7 @@ static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
     return r;
 }
 
-/* Enters the next step and waits until all ranks have. */
+/* Enters the next step and waits until all ranks have entered it. */
 static int next_step(struct local *local, const struct coll_work *work)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -208,8 +208,8 @@ static void work_end(struct local *local)
     core_bell_ring(&meeting->bell);
 }
 
-/* After a failure: waits until no other rank uses this rank's arrays. It always ends, because the
- * others only copy and add. */
+/* After a failure, waits until no other rank uses this rank's arrays. The wait always ends, because
+ * the other ranks only copy and add. */
 static void wait_for_readers(struct coll_meeting *meeting)
 {
     for (unsigned r = 0; r < meeting->world;) {
@@ -266,7 +266,7 @@ static void sum_part(struct local *local, const struct coll_work *work, uint64_t
     }
 }
 
-/* `to` already has the part that this rank summed; copies the other parts from their ranks. */
+/* `to` already has the part that this rank summed. Copies the other parts from their ranks. */
 static void take_sums(struct local *local, const struct coll_work *work)
 {
     size_t type_bytes = coll_type_bytes(work->type);
@@ -309,7 +309,7 @@ static void do_work(struct local *local, const struct coll_work *work)
     }
 }
 
-/* The steps of one collective: arrive, work, copy the sums (all-reduce only), leave. */
+/* Runs the steps of one collective: arrive, work, copy the sums (all-reduce only), leave. */
 static int run_steps(struct local *local, const struct coll_work *work)
 {
     int rc = next_step(local, work);

@@ -1,11 +1,12 @@
-/* coll_nccl.c: ranks with a card each. Arrays in a card's memory go over NCCL; arrays in host
- * memory go over the host's back end, "local" or "processes", on top of which this one runs. The host's
+/* coll_nccl.c: ranks with a card each. NCCL moves arrays in a card's memory. The host's back end,
+ * "local" or "processes", moves arrays in host memory; this back end runs on top of it. The host's
  * back end also synchronises the ranks: before each collective all ranks arrive there and compare
  * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
- * another command; a rank that fails ends the other ranks there. An op of the card computes sums,
- * in the order of ranks, because the order of NCCL's own sums depends on its rings; NCCL's own are
- * used for commands that permit it (coll_command.within). The library is opened when the first rank needs it. Only the thread of a rank's queue calls this file and NCCL,
- * whose calls never block (ncclConfig_t.blocking). */
+ * another command. A rank that fails ends the other ranks there. An op of the card computes sums in
+ * the order of ranks, because the order of NCCL's sums depends on its rings. NCCL computes the sums
+ * of commands that permit another order (coll_command.within). The library is opened when the first
+ * rank needs it. Only the thread of a rank's queue calls this file and NCCL, whose calls never
+ * block (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +35,7 @@ _Static_assert((int)COLL_F32 == (int)CORE_UPDATE_F32 && (int)COLL_BF16 == (int)C
 
 enum { PIECE_ALIGN_ELEMENTS = 128, QUEUE_DEPTH = 64, SPINS = 1000, SLEEP_NS = 20000 };
 static const int64_t look_ns =
-    CORE_CLOCK_BEAT_NS; /* between two looks at other ranks while NCCL works */
+    CORE_CLOCK_BEAT_NS; /* between two checks of other ranks while NCCL works */
 
 /* ---- the library ---- */
 
@@ -52,8 +53,8 @@ struct functions {
 #undef MEMBER
 };
 
-/* Opens the library and finds its functions. RTLD_NODELETE: unloading would drop its threads and the kernels that it has
- * put on cards. */
+/* Opens the library and finds its functions. RTLD_NODELETE: unloading would drop its threads and
+ * the kernels that it has put on cards. */
 static int load(struct functions *out)
 {
     static const char *const names[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
@@ -79,7 +80,7 @@ static int load(struct functions *out)
     }
     FUNCTIONS(FIND)
 #undef FIND
-    dlclose(opened); /* the functions stay: see RTLD_NODELETE above */
+    dlclose(opened); /* the functions stay loaded: see RTLD_NODELETE above */
     if (missing != NULL) {
         return core_err_set(
             -ENOTSUP, "libnccl.so.2 has no function %s; NCCL 2.14 or later is needed", missing);
@@ -107,10 +108,10 @@ struct nccl {
     struct coll *host;         /* owned: this rank in the host's back end */
     struct dev_device *device; /* borrowed */
     struct dev_queue *queue;   /* owned: NCCL works on its stream and receives into its scratch */
-    struct dev_launch where;   /* of the queue */
+    struct dev_launch where;   /* the stream and scratch of the queue */
     unsigned sum_op;
-    ncclComm_t comm; /* owned; NULL: not connected yet, or not any more */
-    uint64_t number; /* of the collective, counted from 1, for messages */
+    ncclComm_t comm; /* owned; NULL: not connected yet, or no longer */
+    uint64_t number; /* number of the collective, counted from 1, for messages */
 };
 
 static int code_of(ncclResult_t result)
@@ -132,7 +133,7 @@ static int fail_call(const struct nccl *nccl, const char *call, ncclResult_t res
                         last != NULL ? last : "");
 }
 
-/* Whether to go on waiting: 0, the error that ended the ranks, or -ETIMEDOUT at the limit. */
+/* Returns 0 to continue waiting, the error that ended the ranks, or -ETIMEDOUT at the limit. */
 static int look_around(const struct nccl *nccl, const char *what, int64_t start_ns)
 {
     const int rc = nccl->host->backend->end(nccl->host, 0);
@@ -226,7 +227,7 @@ static int copy_own(struct nccl *nccl, void *to, const void *from, uint64_t byte
     return to == from || bytes == 0 ? 0 : dev_queue_copy(nccl->queue, &copy, &unused);
 }
 
-/* A send and a receive of a group, with one other rank. */
+/* Adds a send to one other rank and a receive from it to the group. */
 struct exchange {
     const void *from;
     uint64_t from_bytes;
@@ -266,14 +267,15 @@ static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t in
         const struct exchange with = of(nccl, work, rank, index);
         received(nccl, work->op, with.to_bytes);
         result = add_exchange(nccl, rank, &with);
-        result = result == ncclInProgress ? ncclSuccess : result; /* the group's end says more */
+        /* the result of the group's end is more precise */
+        result = result == ncclInProgress ? ncclSuccess : result;
     }
     const ncclResult_t ended = nccl->call.ncclGroupEnd();
     return result != ncclSuccess ? fail_call(nccl, "ncclSend or ncclRecv", result)
                                  : settle(nccl, "ncclGroupEnd", ended);
 }
 
-/* Bytes of rank r's part, and where it begins. */
+/* Returns the bytes of rank r's part, and where it begins. */
 static uint64_t part_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                            uint64_t *at)
 {
@@ -325,8 +327,8 @@ static int gather(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : exchange(nccl, work, 0, parts_of);
 }
 
-/* The number of elements that are summed at a time. The scratch has room for that many from every
- * other rank. */
+/* Returns the number of elements that are summed at a time. The scratch has room for this number
+ * from every other rank. */
 static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *work)
 {
     const uint64_t room = nccl->where.scratch_bytes / (nccl->base.world - 1);
@@ -334,7 +336,7 @@ static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *
     return elements - elements % PIECE_ALIGN_ELEMENTS;
 }
 
-/* The index-th piece of rank r's part. */
+/* Returns the index-th piece of rank r's part. */
 static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                             uint64_t index, uint64_t *at)
 {
@@ -422,7 +424,7 @@ static ncclDataType_t nccl_type(enum coll_type type)
     return type == COLL_F32 ? ncclFloat32 : type == COLL_BF16 ? (ncclDataType_t)BF16 : ncclFloat16;
 }
 
-/* Sums of parts that differ in length: one for each rank. */
+/* Sums parts that differ in length, with one NCCL sum for each rank. */
 static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
 {
     ncclResult_t result = nccl->call.ncclGroupStart();
@@ -437,7 +439,8 @@ static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
                                            nccl_type(work->type), ncclSum, (int)r, nccl->comm,
                                            nccl->where.stream);
             result = result == ncclInProgress ? ncclSuccess
-                                              : result; /* the group's end says more */
+                                              /* the result of the group's end is more precise */
+                                              : result;
         }
     }
     const ncclResult_t ended = nccl->call.ncclGroupEnd();
@@ -482,7 +485,7 @@ static int broadcast(struct nccl *nccl, const struct coll_work *work)
 
 static int put_work(struct nccl *nccl, const struct coll_work *work)
 {
-    const bool fast = work->within > 0; /* of sums */
+    const bool fast = work->within > 0; /* whether a sum may have another order */
     switch (work->op) {
     case COLL_GATHER: return gather(nccl, work);
     case COLL_REDUCE_SCATTER:
@@ -497,8 +500,9 @@ static int put_work(struct nccl *nccl, const struct coll_work *work)
 
 /* ---- a collective ---- */
 
-/* Whether the arrays of a command are on cards. All ranks decide the same, because the arrays of
- * all ranks are in the same kind of memory. `to` decides, because `from` may be missing or empty. */
+/* Returns whether the arrays of a command are on cards. All ranks get the same answer, because the
+ * arrays of all ranks are in the same kind of memory. `to` is tested, because `from` may be missing
+ * or empty. */
 static bool is_on_card(const struct nccl *nccl, const struct coll_work *work)
 {
     return work->count > 0 && dev_memory_holds(nccl->device, work->to, 1);
@@ -526,7 +530,7 @@ static int run_on_cards(struct nccl *nccl, const struct coll_work *work)
 }
 
 /* Ends all ranks with `code` unless they have ended already, and aborts the work of NCCL. Returns
- * the error that ended them. */
+ * the error that ended the ranks. */
 static int end_ranks(struct nccl *nccl, int code)
 {
     if (nccl->host->backend->end(nccl->host, 0) == 0) {

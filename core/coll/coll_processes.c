@@ -1,11 +1,12 @@
-/* coll_processes.c: ranks are processes that exchange transfers (peers.h), over MPI or TCP.
- * A collective begins with a head from each rank to each other one: what it calls, and its data if they are
- * short. Once a rank has sent its head it takes part in that collective to the end, unless the head of another
- * rank says that this one has left or aborted; so data are on their way only to ranks that will receive them, and
- * all ranks fail at the same collective. Longer data follow: each rank sends the parts to their owners, who add
- * them up in the order of ranks with the code that ranks as threads use; or groups of ranks add first. If another
- * back end moves the data (coll_work.meets), ranks only exchange heads.
- * Entered by the thread of the coll's queue and by any thread that aborts. */
+/* coll_processes.c: ranks are processes that exchange transfers (peers.h), over MPI or TCP. A
+ * collective begins with a head from each rank to each other rank: the command, and its data if
+ * they are short. After a rank has sent its head, it takes part in the collective to the end,
+ * unless the head of another rank reports that this other rank has left or aborted. So data are
+ * sent only to ranks that will receive them, and all ranks fail at the same collective. Longer data
+ * follow: each rank sends the parts to their owners, who add them in the order of ranks with the
+ * code that ranks as threads use; or groups of ranks add first. If another back end moves the data
+ * (coll_work.meets), ranks only exchange heads. The thread of the coll's queue enters, and any
+ * thread that aborts. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,42 +23,45 @@
 
 enum head_kind { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED };
 
-/* The head is followed by short data, or by the message of an abort. */
+/* Short data, or the message of an abort, follow the head. */
 struct head {
     uint32_t kind;
     int32_t code; /* ABORTED */
     uint32_t op, type, root, within;
     uint64_t count;
-    uint64_t borders; /* a hash of them */
+    uint64_t borders; /* a hash of the borders */
 };
 
-/* A transfer of HEAD_BYTES is below the size up to which MPI libraries send without waiting for the receiver. */
+/* A transfer of HEAD_BYTES is below the size up to which MPI libraries send without waiting for the
+ * receiver. */
 enum { HEAD_BYTES = 3584, SHORT_BYTES = HEAD_BYTES - sizeof(struct head) };
-/* Sums go by pieces, of which two are under way. The pieces of all ranks take at most PIECES_BYTES. */
+/* Sums are computed by pieces, of which two are in flight. The pieces of all ranks take at most
+ * PIECES_BYTES. */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20, TURNS = 2 };
-/* Longer transfers are cut. */
+/* Longer transfers are cut to this size. */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
-/* How long a rank that closes waits for the others to close. */
+/* The time for which a rank that closes waits for the others to close. */
 static const int64_t close_ns = INT64_C(3) * 1000000000;
 
-/* The transfers of one turn: one each way with every other rank. */
+/* The transfers of one turn: one in each direction with every other rank. */
 struct turn {
     struct coll_transfer *out, *in; /* [world] */
-    unsigned char *pieces;          /* [world][piece_bytes]: received */
+    unsigned char *pieces;          /* [world][piece_bytes]: pieces that were received */
 };
 
 struct processes {
     struct coll base;
     struct coll_peers *peers; /* borrowed */
-    int tag;                  /* of heads; the next one is that of data */
+    int tag;                  /* tag of heads; the next tag is that of data */
     size_t piece_bytes;
-    uint64_t number;                       /* of the collective, counted from 1, for messages */
+    /* number of the collective, counted from 1, for messages */
+    uint64_t number;
     unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
-    struct coll_transfer *transfers;       /* owned: all below */
+    struct coll_transfer *transfers;       /* owned: the transfers of the following arrays */
     struct coll_transfer *out, *in, *last; /* [world]: heads, and the head of leaving */
     struct turn turns[TURNS];
     const void **arrays;  /* owned, [world]: for sums */
-    pthread_mutex_t lock; /* of the next two and of the order of heads */
+    pthread_mutex_t lock; /* protects the next two members and the order of heads */
     bool ended;           /* the last head of this rank was sent */
     struct core_err failed;
     unsigned char last_head[HEAD_BYTES];
@@ -99,7 +103,7 @@ static void post(struct processes *procs, struct coll_transfer *transfer, bool s
     coll_peers_post(procs->peers, transfer);
 }
 
-/* Begins to send a part of an array to another rank; 0 bytes are not sent. */
+/* Begins to send a part of an array to another rank; sends nothing if the part has 0 bytes. */
 static void send_data(struct processes *procs, struct coll_transfer *transfer, unsigned to,
                       const void *from, uint64_t bytes)
 {
@@ -128,7 +132,8 @@ static int wait_turn(struct processes *procs, const struct turn *turn)
     return rc != 0 ? rc : coll_peers_wait(procs->peers, turn->out, procs->base.world);
 }
 
-/* The i-th other rank of this one, so that not all ranks send to the same one first. */
+/* Returns the i-th other rank, counted from this one, so that not all ranks send to the same rank
+ * first. */
 static unsigned other(const struct processes *procs, unsigned i)
 {
     return (procs->base.rank + 1 + i) % procs->base.world;
@@ -155,7 +160,7 @@ static int fail(struct processes *procs, int rc)
     return rc;
 }
 
-/* Sends the last head of this rank to all others; holds the lock. */
+/* Sends the last head of this rank to all others. The caller holds the lock. */
 static void send_last(struct processes *procs, const struct head *head, const char *message)
 {
     procs->ended = true;
@@ -185,13 +190,13 @@ static struct head head_of_work(const struct processes *procs, const struct coll
     };
 }
 
-/* Whether a collective's data go with its heads. */
+/* Returns whether the data of a collective are sent with the heads. */
 static bool is_short(const struct coll_work *work)
 {
     return bytes_of(work, work->count) <= SHORT_BYTES && !work->meets;
 }
 
-/* The elements that a rank sends to another one in its head, or to the owner of a part. */
+/* Returns the elements that a rank sends to another one in its head, or to the owner of a part. */
 static void part_for(const struct processes *procs, const struct coll_work *work, unsigned to,
                      uint64_t *begin, uint64_t *count)
 {
@@ -201,7 +206,7 @@ static void part_for(const struct processes *procs, const struct coll_work *work
     if (work->op == COLL_GATHER) {
         coll_part(&procs->base, work, procs->base.rank, begin, &end);
         *count = coll_takes_part(&procs->base, work, to) ? end - *begin : 0;
-        *begin = 0; /* `from` is the part alone */
+        *begin = 0; /* `from` is only the part */
     } else if (work->op == COLL_REDUCE_SCATTER) {
         coll_part(&procs->base, work, to, begin, &end);
         *count = end - *begin;
@@ -230,7 +235,7 @@ static int begin_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head head = head_of_work(procs, work);
     int rc = coll_peers_wait(procs->peers, procs->out,
-                             procs->base.world); /* of the last collective */
+                             procs->base.world); /* the command of the last collective */
     if (rc != 0) {
         return rc;
     }
@@ -258,8 +263,8 @@ static int begin_heads(struct processes *procs, const struct coll_work *work)
     return core_err_first(&failed, 0);
 }
 
-/* Reads the heads that have arrived. Returns the error of a rank that has left or aborted; *missing is the number of
- * ranks without a head. */
+/* Reads the heads that have arrived. Returns the error of a rank that has left or aborted; *missing
+ * is the number of ranks without a head. */
 static int look_at_heads(struct processes *procs, const struct coll_work *work, unsigned *missing)
 {
     *missing = 0;
@@ -354,7 +359,7 @@ static int compare_heads(struct processes *procs, const struct coll_work *work)
 
 /* ---- short data, which came with the heads ---- */
 
-/* Elements [begin, begin + count) of this rank, and those that came from the others, summed. */
+/* Sums elements [begin, begin + count) of this rank and those that the other ranks sent. */
 static void sum_short(struct processes *procs, const struct coll_work *work, uint64_t begin,
                       uint64_t count, void *to)
 {
@@ -414,14 +419,14 @@ static void finish_short(struct processes *procs, const struct coll_work *work)
 
 /* ---- longer data ---- */
 
-/* The `index`-th piece of a part. */
+/* Returns the `index`-th piece of a part. */
 static uint64_t piece_of(uint64_t bytes, uint64_t piece_bytes, uint64_t index, uint64_t *at)
 {
     *at = index * piece_bytes < bytes ? index * piece_bytes : bytes;
     return bytes - *at < piece_bytes ? bytes - *at : piece_bytes;
 }
 
-/* Bytes of rank r's part, and where it is. */
+/* Returns the bytes of rank r's part, and where it begins. */
 static uint64_t part_bytes(const struct processes *procs, const struct coll_work *work, unsigned r,
                            uint64_t *at)
 {
@@ -443,7 +448,7 @@ static uint64_t longest_part(const struct processes *procs, const struct coll_wo
     return longest;
 }
 
-/* Sends this rank's part to all and receives theirs at their places. */
+/* Sends this rank's part to all ranks and receives their parts at the right places. */
 static int gather_long(struct processes *procs, const struct coll_work *work, const void *own)
 {
     const struct turn *turn = &procs->turns[0];
@@ -474,7 +479,7 @@ static int gather_long(struct processes *procs, const struct coll_work *work, co
     return rc;
 }
 
-/* A piece of a sum has whole elements. */
+/* Returns the size of a piece of a sum, which has whole elements. */
 static uint64_t sum_piece_bytes(const struct processes *procs, const struct coll_work *work)
 {
     return procs->piece_bytes - procs->piece_bytes % coll_type_bytes(work->type);
@@ -524,7 +529,7 @@ static void sum_piece(struct processes *procs, const struct coll_work *work, uin
     }
 }
 
-/* Sums this rank's part into `to`; while a piece is summed, the next one is on its way. */
+/* Sums this rank's part into `to`. While a piece is summed, the next piece is in flight. */
 static int sum_long(struct processes *procs, const struct coll_work *work, void *to)
 {
     const uint64_t piece = sum_piece_bytes(procs, work);
@@ -543,22 +548,23 @@ static int sum_long(struct processes *procs, const struct coll_work *work, void 
     return 0;
 }
 
-/* ---- longer sums of groups ----
- * Groups add up first (coll_command.within): first each rank exchanges pieces inside its group, and adds its group's
- * sums of its own part and of those of its twins, the ranks of other groups with its index; then twins exchange these. */
+/* ---- longer sums of groups ---- Groups add first (coll_command.within). First, each rank
+ * exchanges pieces with its group, and adds its group's sums of its part and of the parts of its
+ * twins, which are the ranks of other groups with the same index. Then twins exchange these
+ * sums. */
 
 static bool sums_by_groups(const struct processes *procs, const struct coll_work *work)
 {
     return work->op != COLL_GATHER && work->within > 1 && work->within < procs->base.world;
 }
 
-/* The rank of a group with the `index` of the group's member. */
+/* Returns the rank of the member of `group` with this index. */
 static unsigned member(const struct coll_work *work, unsigned group, unsigned index)
 {
     return group * work->within + index;
 }
 
-/* The groups, this rank's own, and its index there. */
+/* The number of groups, this rank's group, and its index in the group. */
 struct groups {
     unsigned count, own, index;
 };
@@ -570,7 +576,7 @@ static struct groups groups_of(const struct processes *procs, const struct coll_
                            .index = procs->base.rank % work->within};
 }
 
-/* The `index`-th piece of rank r's part: its size, and where it is in the whole array. */
+/* Returns the size of the `index`-th piece of rank r's part, and where it is in the whole array. */
 static uint64_t piece_at(const struct processes *procs, const struct coll_work *work, unsigned r,
                          uint64_t index, uint64_t *at)
 {
@@ -581,15 +587,15 @@ static uint64_t piece_at(const struct processes *procs, const struct coll_work *
     return bytes;
 }
 
-/* Received pieces: of rank r. A part of a twin comes from each member of this group, so its piece has the place of
- * the rank with the member's index in the twin's group. */
+/* Returns the place of a piece received for rank r. A part of a twin comes from each member of this
+ * group, so its piece has the place of the rank with the member's index in the twin's group. */
 static unsigned char *piece_from(const struct processes *procs, const struct turn *turn, unsigned r)
 {
     return turn->pieces + r * procs->piece_bytes;
 }
 
-/* Where a twin's sum of this rank's part is received: a place inside its group that is free when the
- * sums of this group are made. */
+/* Returns the place where a twin's sum of this rank's part is received. The place is that of a
+ * member of the twin's group, and is free when the sums of this group are made. */
 static unsigned char *twin_sum(const struct processes *procs, const struct coll_work *work,
                                const struct turn *turn, unsigned group)
 {
@@ -617,7 +623,8 @@ static void begin_inside(struct processes *procs, const struct coll_work *work, 
     }
 }
 
-/* Adds the pieces of this group for this rank and its twins, and begins to exchange the sums with these. */
+/* Adds the pieces of this group for this rank and its twins, and begins to exchange the sums with
+ * the twins. */
 static void add_inside(struct processes *procs, const struct coll_work *work, uint64_t index)
 {
     const struct turn *turn = &procs->turns[index % TURNS];
@@ -690,7 +697,8 @@ static int sum_groups_long(struct processes *procs, const struct coll_work *work
     return rc;
 }
 
-/* Each rank's part of a sum is in its place: first twins exchange theirs, then each group what its members have. */
+/* Each rank's part of a sum is in its place. First twins exchange their parts, and then each group
+ * the parts of its members. */
 static int gather_groups_long(struct processes *procs, const struct coll_work *work)
 {
     const struct turn *turn = &procs->turns[0];
@@ -859,8 +867,8 @@ static void free_processes(struct processes *procs)
     free(procs);
 }
 
-/* Receives the heads of a rank up to its last one, so that nothing is left behind in the transport. Ranks close at about the
- * same time, unless something failed. */
+/* Receives the heads of a rank up to its last one, so that no message remains in the transport.
+ * Ranks close at about the same time, unless a rank has failed. */
 static void drain_heads(struct processes *procs, unsigned rank, int64_t until_ns)
 {
     struct core_bell *bell = coll_peers_bell(procs->peers);
@@ -892,7 +900,8 @@ static void processes_close(struct coll *base)
     for (unsigned i = 0; i + 1 < base->world; i++) {
         drain_heads(procs, other(procs, i), until_ns);
     }
-    /* By now these transfers are complete, or the world has ended and nobody uses their buffers. */
+    /* By now these transfers are complete, or the world has ended and nothing uses their
+     * buffers. */
     (void)coll_peers_wait(procs->peers, procs->out, base->world);
     (void)coll_peers_wait(procs->peers, procs->last, base->world);
     pthread_mutex_destroy(&procs->lock);

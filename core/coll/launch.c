@@ -1,4 +1,4 @@
-/* launch.c: a table of launchers and the variables in which they say rank and world. */
+/* launch.c: a table of launchers and of the variables with which they give rank and world. */
 #include "core/coll/launch.h"
 
 #include <errno.h>
@@ -9,12 +9,13 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* The most specific first: several may be set, for example by srun around Open MPI's processes. Slurm sets
- * SLURM_PROCID also for the batch script itself, which is one process; only a step has STEP variables. */
+/* The most specific launcher is first, because the variables of several may be set, for example by
+ * srun around Open MPI's processes. Slurm also sets SLURM_PROCID for the batch script, which is one
+ * process; only a step has STEP variables. */
 static const struct row {
     const char *launcher;
     const char *rank, *world; /* names of variables; `world` NULL: MPI knows the number (PMIx) */
-    const char *step;         /* a further variable that must be there; NULL: none */
+    const char *step;         /* a further variable that must be set; NULL: none */
     enum coll_flavour flavour;
     bool torchrun;
 } rows[] = {
@@ -48,7 +49,7 @@ static bool is_set(const char *(*get)(const char *name), const struct row *row)
            (row->step == NULL || get(row->step) != NULL);
 }
 
-/* Reads what torchrun says besides rank and world. */
+/* Reads the variables of torchrun besides rank and world. */
 static int read_torchrun(const char *(*get)(const char *name), struct coll_launch *found)
 {
     static const char *const same[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",

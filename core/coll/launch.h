@@ -1,5 +1,5 @@
-/* launch.h: what the environment says about the processes that a launcher (mpirun, srun, torchrun) started
- * together with this one. Pure functions of the environment; any thread. */
+/* launch.h: the processes that a launcher (mpirun, srun, torchrun) started together with this one,
+ * as the environment describes them. Pure functions of the environment; any thread. */
 #ifndef CORE_COLL_LAUNCH_H
 #define CORE_COLL_LAUNCH_H
 
@@ -14,21 +14,23 @@ enum { COLL_RENDEZVOUS_BYTES = 288 };
 struct coll_launch {
     const char *launcher; /* "mpirun (Open MPI)"; NULL: this process was started alone */
     enum coll_flavour flavour;
-    bool torchrun; /* torchrun alone, which starts processes but does not connect them over MPI */
+    /* whether torchrun alone started the processes; it does not connect them over MPI */
+    bool torchrun;
     unsigned rank, world;
-    /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT; torchrun's agent
-     * uses MASTER_PORT itself. "": these variables do not name an address */
+    /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT;
+     * torchrun's agent uses MASTER_PORT itself. "": these variables do not name an address */
     char rendezvous[COLL_RENDEZVOUS_BYTES];
-    /* torchrun: a hash of the variables that identify this run; they are the same in all its processes */
+    /* torchrun: a hash of the variables that identify this run; they are the same in all its
+     * processes */
     uint64_t run;
 };
 
-/* `get` is getenv, or a test's. -EINVAL names two variables that contradict each other, or one that is not a
- * number. */
+/* `get` is getenv, or a test's function. Returns -EINVAL with a message if two variables contradict
+ * each other, or if a variable is not a number. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
-/* Returns only the rank, also if coll_launch_find fails, so that only the first process reports that error. 0 if this
- * process was started alone. */
+/* Returns only the rank, also if coll_launch_find fails, so that only the first process reports
+ * that error. Returns 0 if this process was started alone. */
 unsigned coll_launch_rank(const char *(*get)(const char *name));
 
 #endif

@@ -1,6 +1,6 @@
-/* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a launcher
- * started. Built as a module of its own for each MPI library; it uses no other code of tide. Only the
- * thread of peers.c calls it, and with it MPI. */
+/* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a
+ * launcher started. Built as a separate module for each MPI library; it uses no other code of tide.
+ * Only the thread of peers.c calls it, and only it calls MPI. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -15,7 +15,7 @@
 /* MPI has one state in a process, and so has this module. */
 static MPI_Comm comm = MPI_COMM_NULL;
 static MPI_Request *requests; /* owned, [slots] */
-static bool initialised;      /* by us */
+static bool initialised;      /* whether this module initialised MPI */
 
 static int check(int code, const char *call, char *why)
 {
@@ -29,8 +29,8 @@ static int check(int code, const char *call, char *why)
     return -EIO;
 }
 
-/* The thread that initialises MPI is the only one that calls it (FUNNELED). An application that initialised
- * MPI itself did it on another thread. */
+/* Only the thread that initialises MPI calls MPI (FUNNELED). An application that initialised MPI
+ * did so on another thread. */
 static int initialise(char *why)
 {
     int there = 0;
@@ -145,7 +145,7 @@ static int module_receive(unsigned slot, int from, int tag, void *to, size_t byt
                  "MPI_Irecv", why);
 }
 
-/* MPI_Test moves what can be moved. */
+/* Does nothing, because MPI_Test moves data. */
 static int module_progress(char *why)
 {
     (void)why;

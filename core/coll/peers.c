@@ -1,5 +1,5 @@
-/* peers.c: the thread that calls the transport: it begins what others post, tests what is under way, and listens for
- * signs of life. */
+/* peers.c: the thread that calls the transport. It begins posted transfers, tests those in flight,
+ * and checks that other processes are alive. */
 #include "core/coll/peers.h"
 
 #include <assert.h>
@@ -27,12 +27,12 @@ static const int64_t silence_default_ns = INT64_C(60) * 1000000000;
 static const int64_t beats_per_limit = 12;
 static const int64_t second_ns = 1000000000;
 
-/* Service messages: what processes tell each other besides the posted transfers. */
+/* Service messages: information that processes exchange besides the posted transfers. */
 enum service_kind { SERVICE_ALIVE, SERVICE_STOP, SERVICE_ENDED };
 struct service {
     uint32_t kind;
     uint32_t rank; /* of the sender */
-    int32_t code;  /* ENDED: of the world */
+    int32_t code;  /* ENDED: the world's code */
     char message[MESSAGE_BYTES];
 };
 
@@ -48,32 +48,34 @@ struct coll_peers {
     bool started;
     struct core_bell work; /* rung for the thread */
     struct core_bell done; /* rung by the thread */
-    pthread_mutex_t lock;  /* of the next four */
+    pthread_mutex_t lock;  /* protects the next four members */
     struct coll_transfer *posted, **posted_tail;
     struct coll_transfer *withdrawn; /* the receive that a thread wants back; NULL: none */
     struct core_err wish;            /* the error with which a thread ends the world */
     char message[MESSAGE_BYTES];
-    _Atomic int opened; /* 1: it is; below 0: failed. Released after `place` or the message */
+    _Atomic int opened; /* 1: opened; below 0: failed. Released after `place` or the message */
     _Atomic int
         error; /* the world's error; released after the message, when no transfer moves data any
                 * more */
     _Atomic bool ending;
     _Atomic bool stopping;
 
-    /* The thread's own. */
-    struct coll_transfer **active; /* owned, [slots]; under way */
+    /* The following members belong to the thread. */
+    struct coll_transfer **active; /* owned, [slots]; transfers in flight */
     unsigned *free_slots;          /* owned, [slots] */
     unsigned slots, active_count, free_count;
-    struct coll_transfer *waiting, **waiting_tail; /* for a slot */
+    struct coll_transfer *waiting, **waiting_tail; /* transfers that wait for a slot */
     int failed;                                    /* the world has ended; `error` follows */
     struct service heard;
     struct coll_transfer listen;
-    struct service *said;        /* owned, [world]: one transfer to each, like the next */
+    /* owned, [world]: one transfer to each process, as in the next member */
+    struct service *said;
     struct coll_transfer *sends; /* owned, [world] */
     int64_t *heard_ns;           /* owned, [world] */
-    int64_t beat_ns;             /* of the last sign of life that was sent */
+    int64_t beat_ns;             /* time at which the last sign of life was sent */
     bool stop_sent;
-    bool leader_ended; /* the first process said that the world ended, and will end this one */
+    /* whether the first process reported that the world ended; it will end this process */
+    bool leader_ended;
 };
 
 /* ---- the end of the world ---- */
@@ -84,7 +86,7 @@ int coll_peers_error(struct coll_peers *peers)
     return error == 0 ? 0 : core_err_adopt(error, peers->message);
 }
 
-/* Thread. The first error stays. */
+/* The thread calls this. The first error is kept. */
 static void set_error(struct coll_peers *peers, int code, const char *message)
 {
     if (peers->failed == 0) {
@@ -123,7 +125,7 @@ static bool begin_transfer(struct coll_peers *peers, struct coll_transfer *trans
     return true;
 }
 
-/* Takes what was posted. Transfers wait for a slot in order. */
+/* Takes posted transfers. They wait in order for a slot. */
 static void take_posted(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -150,7 +152,7 @@ static void end_transfer(struct coll_peers *peers, unsigned index, enum coll_tra
     atomic_store_explicit(&transfer->state, state, memory_order_release);
 }
 
-/* Tests everything that is under way. Returns the number that is done. */
+/* Tests all transfers in flight. Returns the number of those that are done. */
 static unsigned test_active(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -187,7 +189,8 @@ static void withdraw(struct coll_peers *peers, const struct coll_transfer *trans
     }
 }
 
-/* Serves what other threads requested besides transfers: to withdraw a receive, or to end the world. */
+/* Serves the requests of other threads besides transfers: to withdraw a receive, or to end the
+ * world. */
 static bool serve_wishes(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -199,7 +202,7 @@ static bool serve_wishes(struct coll_peers *peers)
         withdraw(peers, transfer);
     }
     if (code != 0) {
-        set_error(peers, code, peers->wish.message); /* which does not change any more */
+        set_error(peers, code, peers->wish.message); /* the message does not change any more */
     }
     return transfer != NULL;
 }
@@ -221,7 +224,8 @@ static void listen_on(struct coll_peers *peers)
     start_own(peers, &peers->listen);
 }
 
-/* Sends a service message. Returns false if the previous one to that peer is still under way. */
+/* Sends a service message. Returns false if the previous message to that peer is still in
+ * flight. */
 static bool tell(struct coll_peers *peers, unsigned rank, enum service_kind kind)
 {
     struct service *service = &peers->said[rank];
@@ -274,7 +278,7 @@ static void check_silence(struct coll_peers *peers, unsigned rank, int64_t now_n
     }
 }
 
-/* The first process and each other one tell each other that they are alive. */
+/* The first process and each other process send each other signs of life. */
 static void keep_alive(struct coll_peers *peers)
 {
     const int64_t now_ns = core_clock_ran_ns();
@@ -296,7 +300,7 @@ static void keep_alive(struct coll_peers *peers)
     peers->beat_ns = beat ? now_ns : peers->beat_ns;
 }
 
-/* Tells all others why the world has ended, for at most a second. */
+/* Tells all other processes why the world has ended, for at most a second. */
 static void spread_end(struct coll_peers *peers)
 {
     const int64_t until_ns = core_clock_now_ns() + second_ns;
@@ -313,7 +317,7 @@ static void spread_end(struct coll_peers *peers)
         while (r != peers->place.rank && core_clock_now_ns() < until_ns &&
                peers->transport->test(send->slot, &bytes, why) == 0) {
             (void)peers->transport->progress(
-                why); /* one process may be gone; the others are told */
+                why); /* one process may be gone; the remaining ones are told */
             core_clock_relax();
         }
     }
@@ -369,9 +373,9 @@ static int open_transport(struct coll_peers *peers)
     return 0;
 }
 
-/* Sleeps for an eighth of the time since the last progress, at most 0.5 ms while transfers are
- * under way, because MPI has no wait that leaves the processor to others. What is posted wakes it
- * up. */
+/* Sleeps for an eighth of the time since the last progress, at most 0.5 ms while transfers are in
+ * flight, because MPI has no wait that leaves the processor to others. A posted transfer wakes the
+ * thread. */
 static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
 {
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };
@@ -380,7 +384,8 @@ static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
         if (core_bell_may_spin()) {
             core_clock_relax();
         } else {
-            sched_yield(); /* to this process's other threads, or to the sender */
+            /* gives the processor to this process's other threads, or to the sender */
+            sched_yield();
         }
         return;
     }
@@ -416,7 +421,7 @@ static void turn(struct coll_peers *peers)
     }
 }
 
-/* Signs of life that nobody takes any more must not keep the transport from closing. */
+/* Signs of life that no process takes any more must not keep the transport from closing. */
 static void close_transport(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -478,7 +483,8 @@ void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer)
     transfer->next = NULL;
     atomic_store_explicit(&transfer->state, COLL_TRANSFER_POSTED, memory_order_relaxed);
     pthread_mutex_lock(&peers->lock);
-    /* After an error no thread takes posted transfers, and the owner of the last one may have freed it. */
+    /* After an error no thread takes posted transfers, and the owner of the last transfer may have
+     * freed it. */
     if (atomic_load_explicit(&peers->error, memory_order_relaxed) == 0) {
         *peers->posted_tail = transfer;
         peers->posted_tail = &transfer->next;
@@ -585,7 +591,7 @@ int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t
 
 /* ---- opening and closing ---- */
 
-/* Each process describes itself to the first one, which gives the list to all. */
+/* Each process describes itself to the first one, which sends the list to all. */
 static int exchange_names(struct coll_peers *peers)
 {
     const unsigned world = peers->place.world;
@@ -696,8 +702,8 @@ fail:
     return rc;
 }
 
-/* Ends all processes. A process that knows that the first one will end them gives it time to print
- * the reason. */
+/* Ends all processes. If the first process will end this one, waits so that the first process can
+ * print the reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
     if (peers->leader_ended) {

@@ -25,48 +25,51 @@ enum { COLL_HOST_BYTES = 64, COLL_PEERS_MAX = 1024 };
 
 struct coll_peers_options {
     struct coll_launch launch;
-    const char *identity; /* of the program's build: all processes must have the same */
+    const char *identity; /* identity of the program's build: all processes must have the same */
     int64_t silence_ns;   /* limit of a process's silence; 0: 60 s */
-    /* Called at least ten times a second on the thread that calls the transport; true requests a stop, which
-     * coll_peers_stopping then reports in the first process. NULL: never. */
+    /* Called at least ten times a second on the thread that calls the transport; true requests a
+     * stop, which coll_peers_stopping then reports in the first process. NULL: never. */
     bool (*stop)(void *user);
     void *user;
 };
 
-/* Waits for the other processes. -ENOTSUP if no MPI library can be loaded, -EPROTO if they differ. Over TCP, twice the
- * limit of silence is the limit for all to arrive. */
+/* Waits for the other processes. Returns -ENOTSUP if no MPI library can be loaded, -EPROTO if the
+ * processes differ. Over TCP, twice the limit of silence is the limit for all processes to
+ * arrive. */
 int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
-/* All processes have to call it; the others receive the `code` of the first one. NULL is fine. If the world
- * ended with an error, it does not return: it ends all processes, with `code`, or 1 if that is 0. */
+/* All processes must call it; the others receive the `code` of the first one. Accepts NULL. If the
+ * world ended with an error, it does not return: it ends all processes, with `code`, or with 1 if
+ * `code` is 0. */
 void coll_peers_close(struct coll_peers *peers, int code);
 
 unsigned coll_peers_rank(const struct coll_peers *peers);
 unsigned coll_peers_world(const struct coll_peers *peers);
 const char *coll_peers_library(const struct coll_peers *peers);
 
-/* A process as it said of itself when the world was opened. */
+/* A process, as it described itself when the world was opened. */
 struct coll_peer {
     char host[COLL_HOST_BYTES];
-    struct core_cpus cpus; /* that it may run on */
+    struct core_cpus cpus; /* processors on which it may run */
     char identity[128];
 };
 const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned rank);
 
-/* The ranks on the host of a rank: those that gave the same name of their host. */
+/* The ranks on the host of a rank, which all gave the same host name. */
 struct coll_host {
     unsigned ranks;
-    unsigned first;        /* the lowest of them */
-    unsigned index;        /* of the rank among them, from 0 */
-    struct core_cpus cpus; /* that they may use together */
+    unsigned first;        /* the lowest rank of the host */
+    unsigned index;        /* index of the rank on the host, from 0 */
+    struct core_cpus cpus; /* processors that the ranks may use together */
 };
 void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_host *out);
 
-/* Whether this or any other process was asked to stop. The first process only. */
+/* Returns whether this or any other process was asked to stop. The first process only. */
 bool coll_peers_stopping(const struct coll_peers *peers);
-/* 0, or the error that ended the world, with its message. After it no transfer moves any more. */
+/* Returns 0, or the error that ended the world, with its message. After the error no transfer moves
+ * data any more. */
 int coll_peers_error(struct coll_peers *peers);
-/* Whether the first process has told this one that the world ended. The first process then reports the error and ends
- * this process. */
+/* Returns whether the first process has told this one that the world ended. The first process then
+ * reports the error and ends this process. */
 bool coll_peers_told(const struct coll_peers *peers);
 /* Ends the world with `code` and this thread's message, unless it has ended; returns the error. */
 int coll_peers_fail(struct coll_peers *peers, int code);
@@ -75,35 +78,36 @@ int coll_peers_fail(struct coll_peers *peers, int code);
 
 enum coll_transfer_state { COLL_TRANSFER_FREE, COLL_TRANSFER_POSTED, COLL_TRANSFER_DONE };
 
-/* A transfer under way: it belongs to the thread that calls the transport until it is done. */
+/* A transfer: it belongs to the thread that calls the transport until it is done. */
 struct coll_transfer {
     bool sends;
     unsigned peer;
-    int tag; /* of coll_peers_tags() */
+    int tag; /* a tag of coll_peers_tags() */
     void *at;
-    size_t bytes;      /* of a receive: the room */
+    size_t bytes;      /* size of the data; of a receive, size of the buffer */
     size_t received;   /* valid when done */
     _Atomic int state; /* enum coll_transfer_state; DONE is released after the transfer's bytes */
     unsigned slot;
     struct coll_transfer *next;
 };
 
-/* Reserves `count` tags and returns the first. All processes must reserve theirs in the same order. */
+/* Reserves `count` tags and returns the first. All processes must reserve theirs in the same
+ * order. */
 int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */
 void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer);
-/* Whether it is done. */
+/* Returns whether a transfer is done. */
 bool coll_transfer_done(const struct coll_transfer *transfer);
-/* Withdraws a receive; afterwards it is DONE, or FREE if nothing was received. */
+/* Withdraws a receive. Afterwards it is DONE, or FREE if nothing was received. */
 void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
-/* Rung when transfers are done and when the world ends. */
+/* Returns the bell that rings when transfers are done and when the world ends. */
 struct core_bell *coll_peers_bell(struct coll_peers *peers);
-/* Waits for all of them, without limit: a peer that is gone ends the world. */
+/* Waits for all transfers, without a limit: a process that is gone ends the world. */
 int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transfers, size_t count);
 
-/* Transfers between the first process and another, in order; one thread in each process. A transfer longer than
- * `room` is -EPROTO. */
+/* Send and receive between the first process and another one, in order; one thread in each process.
+ * A transfer longer than `room` is -EPROTO. */
 int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes);
 int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t room,
                        size_t *bytes);

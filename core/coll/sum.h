@@ -4,18 +4,19 @@
 
 #include "core/coll/codes.h"
 
-/* to[i] = round(from[0][first + i] + from[1][first + i] + ...) for i < count, summed in fp32 (F64:
- * fp64) in the order of `from`. `to` may be from[k] + first for any k. */
+/* Computes to[i] = round(from[0][first + i] + from[1][first + i] + ...) for i < count, in fp32
+ * (F64: fp64) in the order of `from`. `to` may be from[k] + first for any k. */
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
 
-/* The same of F32, BF16 and FP16, but each group of `within` of the `ranks` is summed first, and its sum rounded to `type`;
- * then the groups' sums are added in fp32, in order, and rounded. `within` divides `ranks`. */
+/* Does the same for F32, BF16 and FP16 by groups: each group of `within` of the `ranks` is summed
+ * first, and its sum rounded to `type`; then the groups' sums are added in fp32, in order, and
+ * rounded. `within` divides `ranks`. */
 void coll_sum_groups(enum coll_type type, const void *const *from, unsigned ranks, unsigned within,
                      uint64_t first, uint64_t count, void *to);
 
-/* Sums COLL_INT4 codes from group `first` on: adds up the numbers that the codes of `count` numbers
- * stand for, and writes numbers of `type`. `to` does not overlap `from`. */
+/* Sums COLL_INT4 codes from group `first` on: adds the decoded numbers of `count` codes, and writes
+ * numbers of `type`. `to` does not overlap `from`. */
 void coll_sum_codes(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
                     uint64_t count, void *to);
 

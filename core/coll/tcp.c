@@ -1,7 +1,9 @@
-/* tcp.c: the transport of processes that torchrun started: a connection with each other process (tcp_meet.c), over which
- * frames go. A short message goes at once, and waits in memory if it comes before its receive; a longer one is
- * announced, and goes when its receive is there, directly into its buffer. A process that fails says why and ends, so
- * what arrived of a process is handed out before its closed connection is reported. The thread of peers.c enters. */
+/* tcp.c: the transport of processes that torchrun started: a connection with each other process
+ * (tcp_meet.c), over which frames are sent. A short message is sent at once, and waits in memory if
+ * it arrives before its receive. A longer message is announced, and sent after its receive has
+ * begun, directly into the receive's buffer. A process that fails sends the reason and ends. So
+ * everything that arrived from a process is delivered before its closed connection is reported. The
+ * thread of peers.c enters. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,16 +16,17 @@
 #include "core/base/clock.h"
 #include "core/coll/tcp_meet.h"
 
-enum { SHORT_BYTES = 4096 };         /* of messages that go at once */
-enum { EARLY_BYTES_MAX = 64 << 20 }; /* of those that wait for their receives, of one process */
-enum { TURN_BYTES_MAX = 4 << 20 };   /* that are read from one process in a turn */
+enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
+/* the most bytes of messages from one process that wait for their receives */
+enum { EARLY_BYTES_MAX = 64 << 20 };
+enum { TURN_BYTES_MAX = 4 << 20 }; /* the most bytes that are read from one process in a turn */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
 static const int64_t cancel_ns = INT64_C(1) * 1000000000;
 
 enum frame_kind {
     FRAME_SHORT = 0x7464, /* the message follows */
     FRAME_ASK,            /* announces the longer message of slot `from` */
-    FRAME_GO,             /* its receive is there, in slot `to` */
+    FRAME_GO,             /* the message's receive has begun, in slot `to` */
     FRAME_DATA,           /* the longer message for slot `to` follows */
     FRAME_BYE             /* no frame follows: the process closes */
 };
@@ -31,33 +34,33 @@ enum frame_kind {
 struct frame {
     uint32_t kind;
     int32_t tag;
-    uint64_t bytes;    /* of the message */
+    uint64_t bytes;    /* size of the message */
     uint32_t from, to; /* slots of the sender and of the receiver of the message */
 };
 
-/* A frame that is to be written, and what follows it. */
+/* A frame that is to be written, and the data after it. */
 struct out {
     struct out *next;
     struct frame frame;
     const unsigned char *data; /* borrowed */
-    uint64_t data_bytes, done; /* done: of frame and data together */
-    bool ends;                 /* the transfer of its slot is done with it */
+    uint64_t data_bytes, done; /* done: bytes of frame and data together */
+    bool ends;                 /* whether the transfer of its slot ends with it */
     unsigned slot;
 };
 
 enum slot_state { SLOT_FREE, SLOT_SENDS, SLOT_WANTED, SLOT_MATCHED, SLOT_DONE };
 
 struct slot {
-    enum slot_state state; /* WANTED: a receive without a message; MATCHED: its message comes */
+    enum slot_state state; /* WANTED: a receive without a message; MATCHED: the message arrives */
     int peer;              /* a rank, or COLL_TRANSPORT_ANY */
     int tag;
     unsigned char *at; /* borrowed */
     uint64_t bytes, received;
-    struct slot *next; /* of the wanted ones, in the order of the calls */
+    struct slot *next; /* the next wanted slot, in the order of the calls */
     struct out out;
 };
 
-/* A message, or the announcement of one, that came before its receive. */
+/* A message, or the announcement of one, that arrived before its receive. */
 struct early {
     struct early *next;
     struct frame frame;
@@ -67,17 +70,17 @@ struct early {
 struct peer {
     int fd; /* owned; -1: closed, or this process itself */
     bool closes;
-    bool failed;     /* its connection was closed by a failure */
-    int write_error; /* an errno: nothing more can be written, but something may still be read */
+    bool failed;     /* whether its connection was closed by a failure */
+    int write_error; /* an errno: nothing more can be written, but bytes may still be read */
     char host[64];
-    struct out *first, **last; /* to write */
+    struct out *first, **last; /* frames to write */
     struct out bye;
-    struct frame in; /* being read */
+    struct frame in; /* the frame that is being read */
     size_t in_done;
-    unsigned char *to; /* where its message goes; NULL: no message is being read */
+    unsigned char *to; /* where the frame's message is stored; NULL: no message is being read */
     uint64_t left;
-    struct slot *slot;                 /* of that message; NULL: */
-    struct early *fresh;               /* owned: it comes before its receive */
+    struct slot *slot;                 /* the slot of that message; NULL: */
+    struct early *fresh;               /* owned: the message arrives before its receive */
     struct early *early, **early_last; /* owned */
     uint64_t early_bytes;
 };
@@ -112,7 +115,7 @@ static unsigned rank_of(const struct peer *peer)
     return (unsigned)(peer - tcp.peers);
 }
 
-/* Ends the transfers to a process that takes nothing more. Its failure is reported by tcp_progress. */
+/* Ends the transfers to a process that takes no more data. tcp_progress reports the failure. */
 static void end_sends(const struct peer *peer)
 {
     for (unsigned i = 0; i < tcp.slot_count; i++) {
@@ -123,7 +126,7 @@ static void end_sends(const struct peer *peer)
     }
 }
 
-/* Closes a connection. The first failure stays. */
+/* Closes a connection. The first failure is kept. */
 static void fail_peer(struct peer *peer, int code, const char *what)
 {
     if (tcp.failed == 0) {
@@ -135,7 +138,7 @@ static void fail_peer(struct peer *peer, int code, const char *what)
     end_sends(peer);
 }
 
-/* `error` 0: the other side closed the connection. */
+/* If `error` is 0, the other side closed the connection. */
 static void fail_connection(struct peer *peer, int error)
 {
     const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;
@@ -188,7 +191,7 @@ static void end_frame(struct peer *peer)
     }
 }
 
-/* Writes what the connection takes. After an error the process may still be read from. */
+/* Writes as much as the connection takes. After an error, reading from the process continues. */
 static void write_frames(struct peer *peer)
 {
     while (peer->first != NULL && peer->fd >= 0) {
@@ -234,7 +237,7 @@ static void want(struct slot *slot)
     tcp.wanted_last = &slot->next;
 }
 
-/* Takes a receive from those that wait for a message. */
+/* Removes a receive from those that wait for a message. */
 static void unlink_wanted(struct slot **at)
 {
     *at = (*at)->next;
@@ -243,7 +246,7 @@ static void unlink_wanted(struct slot **at)
     }
 }
 
-/* Takes the first receive for a message; NULL: there is none yet. */
+/* Removes and returns the first receive for a message; NULL: there is none yet. */
 static struct slot *take_wanted(unsigned from, int tag)
 {
     for (struct slot **at = &tcp.wanted; *at != NULL; at = &(*at)->next) {
@@ -258,7 +261,7 @@ static struct slot *take_wanted(unsigned from, int tag)
     return NULL;
 }
 
-/* Takes the first message for a receive, from one process; NULL: there is none. */
+/* Removes and returns the first message of one process for a receive; NULL: there is none. */
 static struct early *take_early(struct peer *peer, int tag)
 {
     for (struct early **at = &peer->early; *at != NULL; at = &(*at)->next) {
@@ -275,7 +278,7 @@ static struct early *take_early(struct peer *peer, int tag)
     return NULL;
 }
 
-/* Tells the sender of a longer message that its receive is there. */
+/* Tells the sender of a longer message that its receive has begun. */
 static void answer_ask(struct peer *peer, struct slot *slot, const struct frame *ask)
 {
     slot->received = ask->bytes;
@@ -299,7 +302,7 @@ static bool has_room(struct peer *peer, const struct slot *slot, uint64_t bytes)
     return false;
 }
 
-/* Gives a whole message that came before its receive, or its announcement, to the receive. */
+/* Gives a whole message that arrived before its receive, or its announcement, to the receive. */
 static void give_early(struct peer *peer, struct slot *slot, struct early *early)
 {
     slot->peer = (int)rank_of(peer);
@@ -318,7 +321,7 @@ static void give_early(struct peer *peer, struct slot *slot, struct early *early
 
 /* ---- reading ---- */
 
-/* Where the message that follows a frame goes. */
+/* Sets where the message after a frame is stored. */
 static void read_into(struct peer *peer, struct slot *slot, unsigned char *to)
 {
     peer->slot = slot;
@@ -372,14 +375,14 @@ static void begin_message(struct peer *peer)
     }
 }
 
-/* The slot that a frame names, if it is in that state and of this process. */
+/* Returns the slot that a frame names, if the slot is in that state and belongs to this process. */
 static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slot_state state)
 {
     struct slot *slot = index < tcp.slot_count ? &tcp.slots[index] : NULL;
     return slot != NULL && slot->state == state && slot->peer == (int)rank_of(peer) ? slot : NULL;
 }
 
-/* The receive of a longer message that this process announced is there. */
+/* The receive of a longer message that this process announced has begun. */
 static void go_on(struct peer *peer)
 {
     struct slot *slot = named_slot(peer, peer->in.from, SLOT_SENDS);
@@ -430,7 +433,7 @@ static void end_message(struct peer *peer)
         slot->state = SLOT_DONE;
         return;
     }
-    slot = take_wanted(rank_of(peer), early->frame.tag); /* it may have come meanwhile */
+    slot = take_wanted(rank_of(peer), early->frame.tag); /* the receive may have begun meanwhile */
     if (slot != NULL) {
         peer->early_bytes -= early->frame.bytes;
         give_early(peer, slot, early);
@@ -440,7 +443,7 @@ static void end_message(struct peer *peer)
     }
 }
 
-/* Nothing more can be read. */
+/* No more bytes can be read. */
 static void end_reading(struct peer *peer, int error)
 {
     if (error == 0 && peer->closes && peer->write_error == 0) {
@@ -450,7 +453,7 @@ static void end_reading(struct peer *peer, int error)
     }
 }
 
-/* Reads once. Returns the number of bytes; 0: there is nothing more now. */
+/* Reads once. Returns the number of bytes; 0: no more bytes have arrived. */
 static size_t read_some(struct peer *peer)
 {
     const bool message = peer->to != NULL;
@@ -509,7 +512,7 @@ static void exchange_frames(void)
     }
 }
 
-/* Whether a message of a process whose connection failed is still to be handed out. */
+/* Returns whether a message of a process whose connection failed has not been delivered yet. */
 static bool has_last_words(void)
 {
     for (unsigned i = 0; i < tcp.slot_count; i++) {
@@ -603,7 +606,7 @@ static int tcp_cancel(unsigned index, char *why)
             return 1;
         }
     }
-    /* Its message is being read, unless the connection fails. */
+    /* The message of the receive is being read, unless the connection fails. */
     while (slot->state != SLOT_DONE && tcp.peers[slot->peer].fd >= 0) {
         exchange_frames();
         if (core_clock_now_ns() > until_ns) {
@@ -636,7 +639,7 @@ static void free_tcp(void)
     memset(&tcp, 0, sizeof tcp);
 }
 
-/* Whether everything is written and the others close, too. */
+/* Returns whether everything is written and the other processes close, too. */
 static bool is_over(void)
 {
     for (unsigned r = 0; r < tcp.world; r++) {
@@ -677,7 +680,7 @@ static void tcp_abort(int code)
     _exit(code);
 }
 
-/* Nothing is read any more, because the buffers of transfers may be gone. */
+/* Reads no more, because the buffers of transfers may have been freed. */
 static void tcp_wait_end(unsigned rank, int64_t limit_ns)
 {
     const int64_t until_ns = core_clock_now_ns() + limit_ns;

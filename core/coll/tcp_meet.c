@@ -1,9 +1,10 @@
-/* tcp_meet.c: rank 0 listens at the rendezvous, and only there. Each other process connects to it and says which rank it
- * is and at which port it listens itself, at the address of that connection. When all have come, rank 0 gives
- * them the addresses and a random key. Then each process connects to those with lower ranks and shows them the
- * key. A connection that does not name the run, or shows another key, is refused; so is one that says nothing for some
- * seconds. The run's name (launch.h) keeps runs apart; it is no secret, so the network has to be one that only its
- * users reach, as torchrun's own store needs it, too. */
+/* tcp_meet.c: rank 0 listens at the rendezvous, and only there. Each other process connects to it
+ * and sends its rank and the port at which it listens; its address is that of the connection. When
+ * all have connected, rank 0 sends them the addresses and a random key. Then each process connects
+ * to those with lower ranks and shows them the key. A connection that does not name the run, or
+ * shows another key, is refused; so is a connection that sends nothing for some seconds. The run's
+ * name (launch.h) separates runs. It is no secret, so only users of the run may reach the network,
+ * as torchrun's store needs it, too. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>
@@ -24,26 +25,29 @@
 #include "core/base/log.h"
 
 enum { VERSION = 1, WAITING_MAX = 32, TEXT_BYTES = 200, ADDRESS_BYTES = 80 };
-enum { LOOK_MS = 100 };                                  /* between two looks at the limit */
-static const int64_t hello_ns = INT64_C(5) * 1000000000; /* for what a connection says first */
+enum { LOOK_MS = 100 }; /* between two checks of the limit */
+/* limit for the first message of a connection */
+static const int64_t hello_ns = INT64_C(5) * 1000000000;
 static const int64_t retry_ns = INT64_C(100) * 1000000;
-static const int64_t attempt_ns_max = INT64_C(5) * 1000000000; /* at one address of several */
+/* limit of an attempt at one address of several */
+static const int64_t attempt_ns_max = INT64_C(5) * 1000000000;
 
 static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
 
-/* A process connects and says this. The processes of a run have the same build, so structs travel as they are. */
+/* The first message of a process that connects. The processes of a run have the same build, so
+ * structs are sent unchanged. */
 struct hello {
     char magic[sizeof magic];
     uint32_t version, world, rank;
-    uint32_t port; /* at which it listens; 0: it does not */
+    uint32_t port; /* port at which it listens; 0: it does not listen */
     uint64_t key[2];
     char host[64];
 };
 
-/* The answer; rank 0's first one is followed by [world] entries. */
+/* The answer; after rank 0's first answer follow [world] entries. */
 struct answer {
     char magic[sizeof magic];
-    int32_t code; /* 0, or why this process is refused, with its text */
+    int32_t code; /* 0, or why this process is refused, with the text of the reason */
     char text[TEXT_BYTES];
     uint64_t key[2];
 };
@@ -68,7 +72,7 @@ struct meeting {
     struct coll_tcp_member *members; /* borrowed, [world] */
     struct entry *entries;           /* owned, [world] */
     int listener;                    /* owned; -1: none */
-    uint64_t key[2];                 /* that a connection has to show now */
+    uint64_t key[2];                 /* the key that a connection must show now */
     int64_t start_ns;
     char *why; /* borrowed */
     struct waiting waiting[WAITING_MAX];
@@ -94,7 +98,7 @@ static const char *place_of(const struct meeting *meeting)
 
 /* ---- waiting ---- */
 
-/* -ETIMEDOUT at the limit, -ECANCELED if this process is to stop; without a text. */
+/* Returns -ETIMEDOUT at the limit, -ECANCELED if this process is to stop; sets no text. */
 static int look_around(const struct meeting *meeting)
 {
     const struct coll_transport_options *options = meeting->options;
@@ -104,7 +108,7 @@ static int look_around(const struct meeting *meeting)
     return core_clock_ran_ns() - meeting->start_ns < options->limit_ns ? 0 : -ETIMEDOUT;
 }
 
-/* Writes what was waited for. */
+/* Writes which ranks were waited for. */
 static int fail_wait(struct meeting *meeting, int code, const char *what)
 {
     return code == -ECANCELED ? fail(meeting, code, "stopped by a signal before %s", what)
@@ -112,7 +116,7 @@ static int fail_wait(struct meeting *meeting, int code, const char *what)
                                      (double)meeting->options->limit_ns * 1e-9);
 }
 
-/* `until_ns`: a limit of its own, after which it returns -ETIMEDOUT. */
+/* `until_ns`: an additional limit, after which the function returns -ETIMEDOUT. */
 static int wait_ready_until(struct meeting *meeting, int fd, short events, int64_t until_ns)
 {
     for (;;) {
@@ -135,7 +139,7 @@ static int wait_ready(struct meeting *meeting, int fd, short events)
     return wait_ready_until(meeting, fd, events, INT64_MAX);
 }
 
-/* Sends or receives all bytes. -EPIPE if the other side closed the connection. */
+/* Sends or receives all bytes. Returns -EPIPE if the other side closed the connection. */
 static int move_all(struct meeting *meeting, int fd, bool sends, void *at, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
@@ -170,7 +174,7 @@ static void print_address(const struct sockaddr *address, socklen_t bytes, char 
     snprintf(out, ADDRESS_BYTES, address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-/* "HOST:PORT" or "[IPV6]:PORT". */
+/* Parses "HOST:PORT" or "[IPV6]:PORT". */
 static int resolve(struct meeting *meeting, bool listens, struct addrinfo **out)
 {
     char host[COLL_RENDEZVOUS_BYTES];
@@ -205,7 +209,7 @@ static int make_socket(int family)
     return fd;
 }
 
-/* Listens at this address alone. Returns the socket or -errno. */
+/* Listens at this address only. Returns the socket or -errno. */
 static int listen_at(const struct sockaddr *address, socklen_t bytes)
 {
     const int yes = 1;
@@ -225,7 +229,7 @@ static int listen_at(const struct sockaddr *address, socklen_t bytes)
     return fd;
 }
 
-/* One attempt, which takes at most `attempt_ns`. Returns the socket or -errno. */
+/* Makes one attempt, which takes at most `attempt_ns`. Returns the socket or -errno. */
 static int connect_once(struct meeting *meeting, const struct sockaddr *address, socklen_t bytes,
                         int64_t attempt_ns)
 {
@@ -273,7 +277,7 @@ static struct hello make_hello(const struct meeting *meeting, uint32_t port)
     return hello;
 }
 
-/* Why a connection is refused; false: it is one of the others. */
+/* Writes why a connection is refused; returns false if it belongs to the run. */
 static bool refuses(const struct meeting *meeting, const struct hello *hello, unsigned first,
                     char text[TEXT_BYTES])
 {
@@ -334,7 +338,7 @@ static void accept_connection(struct meeting *meeting)
     print_address((struct sockaddr *)&address, bytes, waiting->address);
 }
 
-/* Makes the connection that of a rank, or refuses it. */
+/* Assigns the connection to a rank, or refuses it. */
 static void take_member(struct meeting *meeting, unsigned index, unsigned first)
 {
     char text[TEXT_BYTES];
@@ -348,14 +352,14 @@ static void take_member(struct meeting *meeting, unsigned index, unsigned first)
     socklen_t bytes = sizeof entry->address;
     (void)getpeername(waiting->fd, (struct sockaddr *)&entry->address, &bytes);
     entry->address.sin6_port = htons(
-        (uint16_t)hello->port); /* at the same place in both families */
+        (uint16_t)hello->port); /* in the same member for both families */
     snprintf(entry->host, sizeof entry->host, "%.*s", (int)sizeof hello->host - 1, hello->host);
     meeting->members[hello->rank].fd = waiting->fd;
     memcpy(meeting->members[hello->rank].host, entry->host, sizeof entry->host);
     forget(meeting, index);
 }
 
-/* Reads what a waiting connection says. */
+/* Reads the message of a waiting connection. */
 static void hear(struct meeting *meeting, unsigned index, unsigned first)
 {
     struct waiting *waiting = &meeting->waiting[index];
@@ -374,7 +378,7 @@ static void hear(struct meeting *meeting, unsigned index, unsigned first)
     }
 }
 
-/* The lowest rank from `first` on that has not come; the world if all have. */
+/* Returns the lowest rank from `first` on that has not connected; the world if all have. */
 static unsigned find_missing(const struct meeting *meeting, unsigned first)
 {
     while (first < meeting->launch->world && meeting->members[first].fd >= 0) {
@@ -394,7 +398,8 @@ static int accept_members(struct meeting *meeting, unsigned first)
         }
         polled[count] = (struct pollfd){.fd = meeting->listener, .events = POLLIN};
         (void)poll(polled, count + 1, LOOK_MS);
-        for (unsigned i = count; i-- > 0;) { /* from the end: the last one replaces a removed one */
+        /* from the end, because the last connection replaces a removed one */
+        for (unsigned i = count; i-- > 0;) {
             hear(meeting, i, first);
         }
         if ((polled[count].revents & POLLIN) != 0) {
@@ -469,8 +474,8 @@ static int host_meeting(struct meeting *meeting)
 
 /* ---- the others ---- */
 
-/* Returns the time for one attempt at each address of rank 0's host: the limit has room for two at each of them, so that an
- * address that does not answer leaves time for the others. */
+/* Returns the time for one attempt at each address of rank 0's host. The limit has room for two
+ * attempts at each address, so that an address that does not answer leaves time for the others. */
 static int64_t attempt_limit(const struct meeting *meeting, const struct addrinfo *list)
 {
     int64_t attempts = 0;
@@ -481,7 +486,8 @@ static int64_t attempt_limit(const struct meeting *meeting, const struct addrinf
     return share_ns < attempt_ns_max ? share_ns : attempt_ns_max;
 }
 
-/* Rank 0 may not listen yet, so this is repeated until the limit. Returns the socket. */
+/* Connects to rank 0. Attempts are repeated until the limit, because rank 0 may not listen yet.
+ * Returns the socket. */
 static int connect_rendezvous(struct meeting *meeting)
 {
     struct addrinfo *list = NULL;
@@ -513,7 +519,7 @@ static int connect_rendezvous(struct meeting *meeting)
                 strerror(-fd));
 }
 
-/* Listens where the connection to rank 0 comes from. Writes the port. */
+/* Listens at the local address of the connection to rank 0. Writes the port. */
 static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
 {
     struct sockaddr_in6 address;
@@ -531,7 +537,7 @@ static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
     return 0;
 }
 
-/* Says who this process is, and reads the answer. */
+/* Sends the description of this process, and reads the answer. */
 static int introduce(struct meeting *meeting, unsigned to, uint32_t port, struct answer *out)
 {
     const int fd = meeting->members[to].fd;
@@ -582,7 +588,7 @@ static int connect_lower(struct meeting *meeting, unsigned to)
     return introduce(meeting, to, 0, &unused);
 }
 
-/* Sends what a process that connects to this one waits for. */
+/* Sends the answer to a process that connects to this one. */
 static int welcome_higher(struct meeting *meeting)
 {
     struct answer welcome = make_answer(meeting, 0);

@@ -7,12 +7,13 @@
 enum { COLL_TCP_WORLD_MAX = 1024 };
 
 struct coll_tcp_member {
-    int fd; /* owned by the caller; it does not block. -1: this process itself */
+    int fd; /* owned by the caller; does not block; -1: this process */
     char host[64];
 };
 
-/* Waits until all processes have met at launch->rendezvous. Writes [world] members; on failure none is left open.
- * -EPROTO if a process of this run is refused, for example because it was started with another world. */
+/* Waits until all processes are connected over launch->rendezvous. Writes [world] members; after a
+ * failure none is open. Returns -EPROTO if a process of this run is refused, for example because it
+ * was started with another world. */
 int coll_tcp_meet(const struct coll_transport_options *options, struct coll_tcp_member *members,
                   char *why);
 

@@ -1,5 +1,5 @@
-/* transport.c: finds what connects the processes of a launcher: TCP for torchrun, else the module of an MPI
- * library, which is loaded here. Any thread. */
+/* transport.c: chooses the transport between the processes of a launcher: TCP for torchrun,
+ * otherwise the module of an MPI library, which is loaded here. Any thread. */
 #include "core/coll/transport.h"
 
 #include <dlfcn.h>
@@ -16,10 +16,10 @@ static const char *const module_names[] = {
 static const char *const flavour_names[] = {
     [COLL_FLAVOUR_OPENMPI] = "Open MPI", [COLL_FLAVOUR_MPICH] = "MPICH"};
 
-/* Folders of modules: of an installed library, and of a build. */
+/* Folders of modules: that of an installed library, and that of a build. */
 static const char *const module_places[] = {"tide", "../../core/coll"};
 
-/* The module's path; false if the file does not exist. */
+/* Writes the module's path; returns false if the file does not exist. */
 static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     Dl_info info;
@@ -38,7 +38,8 @@ static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
     return false;
 }
 
-/* The library that the launcher belongs to; a launcher of both gets the one that was built. */
+/* Returns the MPI library of the launcher. A launcher of both libraries gets the one that was
+ * built. */
 static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     for (int f = COLL_FLAVOUR_OPENMPI; f <= COLL_FLAVOUR_MPICH; f++) {
@@ -67,7 +68,8 @@ static int load_module(enum coll_flavour flavour, const struct coll_transport **
     if (rc != 0) {
         return rc;
     }
-    /* GLOBAL: Open MPI loads modules of its own that look for its symbols. Never closed: MPI cannot be unloaded. */
+    /* GLOBAL: Open MPI loads further modules that look for its symbols. The library is never
+     * closed, because MPI cannot be unloaded. */
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     symbol.object = module != NULL ? dlsym(module, COLL_MPI_SYMBOL) : NULL;
     if (symbol.object == NULL) {

@@ -1,8 +1,10 @@
-/* transport.h: what moves bytes between the processes of a run. mpi_module.c implements it over an MPI library and is
- * built as a loadable module once for each library (Open MPI and MPICH are not compatible), because a program that
- * is linked with one does not start where that one is missing; tcp.c implements it over TCP for torchrun, which
- * does not connect the processes that it starts. transport.c chooses one. A process has one at a time, and one
- * thread enters, that of peers.c. Functions that fail return -errno and write the reason to `why`. */
+/* transport.h: the interface that moves bytes between the processes of a run. mpi_module.c
+ * implements it over an MPI library. It is built as a loadable module once for each library (Open
+ * MPI and MPICH are not compatible), because a program that is linked with one does not start where
+ * this library is missing. tcp.c implements the interface over TCP for torchrun, which does not
+ * connect the processes that it starts. transport.c chooses one. A process has one transport at a
+ * time, and only the thread of peers.c enters. Functions that fail return -errno and write the
+ * reason to `why`. */
 #ifndef CORE_COLL_TRANSPORT_H
 #define CORE_COLL_TRANSPORT_H
 
@@ -17,9 +19,9 @@ enum { COLL_TRANSPORT_VERSION = 3, COLL_TRANSPORT_WHY_BYTES = 512, COLL_TRANSPOR
 /* Options of open. */
 struct coll_transport_options {
     const struct coll_launch *launch;
-    unsigned slots; /* transfers that can be under way */
-    /* TCP only: the limit for all processes to arrive, and a function that returns true to stop waiting
-     * earlier. MPI needs neither: its launchers end processes that wait in vain */
+    unsigned slots; /* the number of transfers that can be in flight */
+    /* TCP only: the limit for all processes to arrive, and a function that returns true to stop
+     * waiting earlier. MPI needs neither: its launchers end processes that wait in vain */
     int64_t limit_ns;
     bool (*stop)(void *user);
     void *user;
@@ -27,30 +29,36 @@ struct coll_transport_options {
 
 struct coll_place {
     unsigned rank, world;
-    char library[128]; /* what connects the processes, and its version */
+    char library[128]; /* the name of the library or protocol, and its version */
 };
 
 struct coll_transport {
     int version; /* COLL_TRANSPORT_VERSION */
-    /* Connects this process with the others. MPI: initialises it unless the application has, and duplicates the
-     * communicator of all processes. */
+    /* Connects this process with the others. MPI: initialises MPI unless the application has done
+     * so, and duplicates the communicator of all processes. */
     int (*open)(const struct coll_transport_options *options, struct coll_place *out, char *why);
-    /* Ends what open began. All processes have to call it. No transfer may be under way. */
+    /* Closes the connections. All processes must call it. No transfer may be in flight. */
     int (*close)(char *why);
-    /* Ends this process, and over MPI all others, too. TCP: the others see the closed connection. */
+    /* Ends this process, and over MPI all others, too. Over TCP, the others see the closed
+     * connection. */
     void (*abort)(int code);
-    /* Waits until the process of a rank has ended, at most for the limit. MPI does not tell: it waits for the limit, or
-     * until that process ends this one. No other thread may be in the transport. */
+    /* Waits until the process of a rank has ended, at most for the limit. MPI does not report that:
+     * the function waits for the limit, or until that process ends this one. No other thread may be
+     * in the transport. */
     void (*wait_end)(unsigned rank, int64_t limit_ns);
-    /* Begin a transfer in a free slot. Transfers with the same tag between two processes keep their order. */
+    /* Both begin a transfer in a free slot. Transfers with the same tag between two processes keep
+     * their order. */
     int (*send)(unsigned slot, unsigned to, int tag, const void *from, size_t bytes, char *why);
     int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);
-    /* Moves what can be moved without waiting. TCP: a failed connection is reported when each finished transfer with
-     * that process has been tested, so a process that says why it ends is heard; the first failure is reported. */
+    /* Moves data without waiting. TCP: a failed connection is reported after each finished transfer
+     * with that process has been tested, so that the reason that a process sends before it ends is
+     * received. The first failure is reported. */
     int (*progress)(char *why);
-    /* 1: the slot's transfer is done: the slot is free again, and *bytes were received. 0: it is not done. */
+    /* Returns 1 if the slot's transfer is done: the slot is free again, and *bytes were received.
+     * Returns 0 if it is not done. */
     int (*test)(unsigned slot, size_t *bytes, char *why);
-    /* Cancels a receive and frees its slot. 1: it was cancelled; 0: it was done already. */
+    /* Cancels a receive and frees its slot. Returns 1 if it was cancelled, 0 if it was done
+     * already. */
     int (*cancel)(unsigned slot, char *why);
 };
 
@@ -59,7 +67,8 @@ struct coll_transport {
 
 extern const struct coll_transport coll_transport_tcp;
 
-/* What connects the processes of a launcher. The module of an MPI library stays loaded. */
+/* Chooses the transport between the processes of a launcher. The module of an MPI library stays
+ * loaded. */
 int coll_transport_load(const struct coll_launch *launch, const struct coll_transport **out);
 
 #endif

@@ -76,7 +76,7 @@ void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms,
 
 /* ---- Messages that back ends share ---- */
 
-/* "all-reduce of 64 fp32". Returns text. */
+/* Writes "all-reduce of 64 fp32" to text, and returns it. */
 static const char *work_print(const struct coll_work *work, char *text, size_t bytes)
 {
     if (work->op == COLL_BARRIER) {

@@ -1,5 +1,6 @@
-/* work.h: a rank and a command as back ends see them: who has which part of an array, the sum of a part, and the messages
- * of a failed collective, which are the same in all back ends. Only files of core/coll include it. Any thread. */
+/* work.h: a rank and a command as back ends see them: the parts of an array, the sum of a part, and
+ * the messages of a failed collective, which are the same in all back ends. Only files of core/coll
+ * include it. Any thread. */
 #ifndef CORE_COLL_WORK_H
 #define CORE_COLL_WORK_H
 
@@ -10,12 +11,12 @@
 
 struct coll_backend;
 
-/* A rank; back ends put it first in structs of their own. */
+/* A rank. Back ends put it first in their structs. */
 struct coll {
     const struct coll_backend *backend;
     unsigned rank;
     unsigned world;
-    bool reachable; /* this back end may read and write the arrays */
+    bool reachable; /* whether this back end may read and write the arrays */
     int64_t limit_ns;
     struct core_queue *jobs;   /* owned */
     _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
@@ -37,11 +38,12 @@ struct coll_work {
     uint64_t sum_count;
     void (*prepare)(void *context); /* coll.c calls it */
     void *context;
-    /* ranks only meet and compare their commands; another back end moves the data (coll_nccl.c) */
+    /* whether ranks only meet and compare their commands, because another back end moves the data
+     * (coll_nccl.c) */
     bool meets;
 };
 
-/* Ranks that a collective waits for; the first of them are named: "0, 1, 2, 3". */
+/* Ranks for which a collective waits. Messages name the first of them: "0, 1, 2, 3". */
 enum { COLL_MISSING_MAX = 4 };
 struct coll_missing {
     unsigned count;
@@ -49,7 +51,8 @@ struct coll_missing {
 };
 void coll_missing_add(struct coll_missing *missing, unsigned rank);
 
-/* The messages of failed collectives, the same in all back ends; each returns its code. */
+/* Functions that set the messages of failed collectives, the same in all back ends. Each returns
+ * its code. */
 int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned rank,
                       const struct coll_work *other);
 int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank);
@@ -60,18 +63,19 @@ int coll_fail_missing(uint64_t number, const struct coll_work *work,
 struct coll_terms {
     const void *const *from; /* [ranks] */
     unsigned ranks;
-    uint64_t first; /* element of each of `from` */
+    uint64_t first; /* index of the first element in each of `from` */
     uint64_t count;
-    uint64_t before; /* elements of this rank's part that precede them */
+    uint64_t before; /* number of elements of this rank's part before them */
 };
-/* Sums them to their place in this rank's part at `to`; with work->within, of all ranks, by groups. */
+/* Sums the elements to their place in this rank's part at `to`; with work->within, sums over all
+ * ranks by groups. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
-/* Whether rank r exchanges data with this one. */
+/* Returns whether rank r exchanges data with this one. */
 bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r);
-/* How many ranks share an array. */
+/* Returns the number of ranks that share an array. */
 unsigned coll_sharers(const struct coll *coll, const struct coll_work *work);
-/* Rank r owns the elements [*begin, *end) of its array. */
+/* Returns the range of elements [*begin, *end) that rank r owns in its array. */
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
                uint64_t *end);
 

@@ -1,5 +1,5 @@
-/* auto.c: turns legacy forms of keys into the present ones, and replaces "auto" by the caller's value or,
- * without one, by the value that the Hugging Face trainer uses. */
+/* auto.c: turns legacy forms of keys into the present ones, and replaces "auto" by the caller's
+ * value or, without one, by the value that the Hugging Face trainer uses. */
 #include <math.h>
 #include <string.h>
 

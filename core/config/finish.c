@@ -1,4 +1,5 @@
-/* finish.c: the notes of keys that were given and of those that apply, and the order of all notes. */
+/* finish.c: the notes of keys that were given and of those that apply, and the order of all
+ * notes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

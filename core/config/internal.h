@@ -1,5 +1,5 @@
-/* internal.h: the state of every key while a configuration is read, and afterwards for `tide config`. For
- * core/config only. */
+/* internal.h: the state of every key while a configuration is read, and afterwards for `tide
+ * config`. For core/config only. */
 #ifndef CORE_CONFIG_INTERNAL_H
 #define CORE_CONFIG_INTERNAL_H
 
@@ -39,8 +39,8 @@ struct core_cfg_detail {
 };
 
 /* note.c */
-/* Formats a text that lives as long as the configuration. If an allocation fails, returns "" and sets
- * detail->code. */
+/* Formats a text that lives as long as the configuration. If an allocation fails, returns "" and
+ * sets detail->code. */
 const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note);

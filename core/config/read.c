@@ -1,5 +1,5 @@
-/* read.c: reads a configuration: parses the text, walks it, fills in "auto", applies the rules, and fills
- * the plain struct. */
+/* read.c: reads a configuration: parses the text, walks it, fills in "auto", applies the rules, and
+ * fills the plain struct. */
 #include "core/config/config.h"
 
 #include <assert.h>

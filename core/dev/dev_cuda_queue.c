@@ -43,7 +43,8 @@ static void fail_all(struct cuda_device *device, int code, const char *message)
     }
 }
 
-/* Reports launches that are done, in order; a launch is done before the event of its unit of work. */
+/* Reports launches that are done, in order; a launch is done before the event of its unit of
+ * work. */
 static void report_times(struct cuda_times *times)
 {
     const uint64_t added = atomic_load_explicit(&times->added, memory_order_acquire);

@@ -1,8 +1,8 @@
-/* json.c: a document's tree. The scanner reads the text twice. The first time it checks the text, replaces
- * comments and trailing commas of lenient text by blanks, and counts values; the second time it fills
- * memory of the counted size. Values are in the order of the text and have their offsets, so a position
- * needs no search. All members of a document are in one hash table, which finds duplicate keys while it
- * is filled. */
+/* json.c: a document's tree. The scanner reads the text twice. The first time it checks the text,
+ * replaces comments and trailing commas of lenient text by blanks, and counts values; the second
+ * time it fills memory of the counted size. Values are in the order of the text and have their
+ * offsets, so a position needs no search. All members of a document are in one hash table, which
+ * finds duplicate keys while it is filled. */
 #include "core/json/json.h"
 
 #include <errno.h>

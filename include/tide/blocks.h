@@ -53,20 +53,22 @@ struct tide_blocks_options {
     const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
     uint32_t depth;     /* transfers of 1 MiB in flight on each drive; 0: 32 */
     uint32_t no_checksums; /* 1: what is read is not compared with what was written */
-    /* Buffers that puts and gets will use. They are registered with the kernel, and must stay mapped as long
-     * as the store exists. Optional; saves processor time. */
+    /* Buffers that puts and gets will use. They are registered with the kernel, and must stay
+     * mapped as long as the store exists. Optional; saves processor time. */
     const struct tide_memory *memory;
     size_t memory_count;
     const char *device;    /* "cpu" (or NULL), "cuda", "cuda:N" */
     uint64_t device_bytes; /* budget of device memory for copies of blocks; 0: none */
 };
 
-/* Creates a block store. Returns 0, -EINVAL, -E2BIG, -ENOMEM, -EBUSY if a store uses one of the directories,
- * -ENOSPC or -EFBIG if the space cannot be reserved, or the error of opening a directory. */
+/* Creates a block store. Returns 0, -EINVAL, -E2BIG, -ENOMEM, -EBUSY if a store uses one of the
+ * directories, -ENOSPC or -EFBIG if the space cannot be reserved, or the error of opening a
+ * directory. */
 TIDE_API int tide_blocks_create(struct tide_context *context,
                                 const struct tide_blocks_options *options,
                                 struct tide_blocks **out);
-/* Destroys a store with all of its blocks. No other thread may be using it. Pinned blocks become invalid. */
+/* Destroys a store with all of its blocks. No other thread may be using it. Pinned blocks become
+ * invalid. */
 TIDE_API void tide_blocks_destroy(struct tide_blocks *blocks);
 
 /* ---- Blocks ---- */
@@ -78,9 +80,9 @@ struct tide_block {
     uint64_t bytes;
 };
 
-/* Stores `bytes` bytes under a name of 1 to 255 bytes; they replace those of an earlier put. Returns 0,
- * -EINVAL, -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there is no place for it (an earlier block
- * of this name is then unchanged), or the error of writing. */
+/* Stores `bytes` bytes under a name of 1 to 255 bytes; they replace those of an earlier put.
+ * Returns 0, -EINVAL, -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there is no place for it
+ * (an earlier block of this name is then unchanged), or the error of writing. */
 TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
                              uint64_t bytes);
 
@@ -124,10 +126,10 @@ struct tide_block_io {
 /* The number of operations whose results are kept. */
 enum { TIDE_BLOCKS_TOKENS = 1024 };
 
-/* Begins a put and sets *token to a number that names it. Its result is kept until TIDE_BLOCKS_TOKENS later
- * operations, the synchronous ones included, have begun. `data` is borrowed until the operation is done. `io`
- * NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done
- * yet; other errors belong to the token. */
+/* Begins a put and sets *token to a number that names it. Its result is kept until
+ * TIDE_BLOCKS_TOKENS later operations, the synchronous ones included, have begun. `data` is
+ * borrowed until the operation is done. `io` NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or
+ * -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
@@ -136,9 +138,9 @@ TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name,
 TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 
-/* Tells whether an operation is done; `out`, which may be NULL, receives the block of a get. Returns 1 if it
- * succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if the result of `token` is
- * no longer kept. */
+/* Tells whether an operation is done; `out`, which may be NULL, receives the block of a get.
+ * Returns 1 if it succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if
+ * the result of `token` is no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 /* Waits for an operation. The result is kept as long as a thread waits for it; several threads may
  * wait for the same operation. Returns 0, or as tide_blocks_poll. */
@@ -146,10 +148,10 @@ TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct
 
 /* ---- The order of uses ---- */
 
-/* Begins an iteration. The library expects the gets of this iteration in the same order as those since the
- * last call: it reads blocks ahead in that order as memory allows, including the first ones of the next
- * iteration. Gets in another order work, too; the change is logged and counted, and the next iteration is
- * expected in the new order. Returns 0, or -ENOMEM. */
+/* Begins an iteration. The library expects the gets of this iteration in the same order as those
+ * since the last call: it reads blocks ahead in that order as memory allows, including the first
+ * ones of the next iteration. Gets in another order work, too; the change is logged and counted,
+ * and the next iteration is expected in the new order. Returns 0, or -ENOMEM. */
 TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 
 /* ---- Information ---- */

@@ -1,6 +1,6 @@
-/* checkpoint.h: saving a run while it continues, and resuming it with the same bits. C17 and C++11; the
- * rules of tide.h apply. docs/checkpoint-format.md describes the files, docs/recovery.md what survives
- * which failure. */
+/* checkpoint.h: saving a run while it continues, and resuming it with the same bits. C17 and C++11;
+ * the rules of tide.h apply. docs/checkpoint-format.md describes the files, docs/recovery.md what
+ * survives which failure. */
 #ifndef TIDE_CHECKPOINT_H
 #define TIDE_CHECKPOINT_H
 
@@ -30,25 +30,26 @@ struct tide_checkpoint_options {
     uint64_t later;
 };
 
-/* Announces a checkpoint after the next step: the update of that step then writes its results to the
- * checkpoint as it produces them, and nothing has to be read again. `application` is ignored here. The
- * announcement is optional, and an announced checkpoint that is never requested is discarded. Does
- * nothing if the engine was created without `saves`. Returns 0, -EINVAL, -EBUSY if another run uses the
- * directory, -EEXIST if it has checkpoints of another run, or the error of preparing the files. */
+/* Announces a checkpoint after the next step: the update of that step then writes its results to
+ * the checkpoint as it produces them, and nothing has to be read again. `application` is ignored
+ * here. The announcement is optional, and an announced checkpoint that is never requested is
+ * discarded. Does nothing if the engine was created without `saves`. Returns 0, -EINVAL, -EBUSY if
+ * another run uses the directory, -EEXIST if it has checkpoints of another run, or the error of
+ * preparing the files. */
 TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                           const struct tide_checkpoint_options *options);
 
-/* Writes a checkpoint: weights, optimizer states, loss scale, counters and the options of the run. The
- * checkpoint is read back before it gets its final name, and older checkpoints are kept until then.
- * Progress is reported as "checkpoint". A failure leaves the engine and all older checkpoints as they
- * were. Returns 0, -EINVAL, -EBUSY if another run uses the directory, -EEXIST if it has checkpoints of
- * another run, -ECANCELED, or the error of writing (-ENOSPC, -EIO ...). */
+/* Writes a checkpoint: weights, optimizer states, loss scale, counters and the options of the run.
+ * The checkpoint is read back before it gets its final name, and older checkpoints are kept until
+ * then. Progress is reported as "checkpoint". A failure leaves the engine and all older checkpoints
+ * as they were. Returns 0, -EINVAL, -EBUSY if another run uses the directory, -EEXIST if it has
+ * checkpoints of another run, -ECANCELED, or the error of writing (-ENOSPC, -EIO ...). */
 TIDE_API int tide_engine_checkpoint(struct tide_engine *engine,
                                     const struct tide_checkpoint_options *options);
 
-/* Waits for a checkpoint that was begun with `later`. The next checkpoint waits for it too, but reports
- * a failure only as a warning. Destroying the engine discards it. Returns 0 if the checkpoint is complete
- * or none was begun, otherwise the error that it failed with. */
+/* Waits for a checkpoint that was begun with `later`. The next checkpoint waits for it too, but
+ * reports a failure only as a warning. Destroying the engine discards it. Returns 0 if the
+ * checkpoint is complete or none was begun, otherwise the error that it failed with. */
 TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 
 /* How an engine with `resume` began. Its pointers are valid as long as the engine. */
@@ -73,19 +74,20 @@ TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_r
 TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
                                   size_t room, size_t *bytes);
 
-/* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files that the
- * checkpoint contains. If the run has adapters, the result is a PEFT folder. Verifies every byte. Progress is reported as
- * "export". Returns 0, -EINVAL, -EEXIST as tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED,
- * or the error of reading or writing. */
+/* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files
+ * that the checkpoint contains. If the run has adapters, the result is a PEFT folder. Verifies
+ * every byte. Progress is reported as "export". Returns 0, -EINVAL, -EEXIST as tide_engine_save,
+ * -EBADMSG if the checkpoint is damaged, -ECANCELED, or the error of reading or writing. */
 TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
                                     const char *folder, int overwrite);
 
-/* Adds LoRA adapters to the weights of their base model and writes the result as a Hugging Face folder, in the
- * type of the base's weights (F32 if these have several). `adapter` is a PEFT folder with LoRA, rsLoRA or DoRA on
- * linear layers, or a checkpoint of a run with adapters; modules that it contains whole (modules_to_save)
- * replace those of the base. Memory does not grow with the model. If tide wrote the adapter, the base is verified first, with progress as "verify"; then
- * progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model), -ENOENT,
- * -EEXIST as tide_engine_save, -ECANCELED, or the error of reading or writing. */
+/* Adds LoRA adapters to the weights of their base model and writes the result as a Hugging Face
+ * folder, in the type of the base's weights (F32 if these have several). `adapter` is a PEFT folder
+ * with LoRA, rsLoRA or DoRA on linear layers, or a checkpoint of a run with adapters; modules that
+ * it contains whole (modules_to_save) replace those of the base. Memory does not grow with the
+ * model. If tide wrote the adapter, the base is verified first, with progress as "verify"; then
+ * progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model),
+ * -ENOENT, -EEXIST as tide_engine_save, -ECANCELED, or the error of reading or writing. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
                                 const char *folder, int overwrite);
 

@@ -1,5 +1,5 @@
-/* doctor.h: what this machine can do, and what would slow a run down. C17 and C++11; the rules of tide.h
- * apply. */
+/* doctor.h: what this machine can do, and what would slow a run down. C17 and C++11; the rules of
+ * tide.h apply. */
 #ifndef TIDE_DOCTOR_H
 #define TIDE_DOCTOR_H
 
@@ -35,15 +35,15 @@ struct tide_doctor_options {
     const char *const *stores; /* folders that a run would use. Each is written and read for about a
                                   second; no file remains */
     size_t store_count;
-    /* Receives each finding on the calling thread, in a fixed order of topics. It must not call a tide
-     * function. */
+    /* Receives each finding on the calling thread, in a fixed order of topics. It must not call a
+     * tide function. */
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user; /* passed to the callback */
 };
 
 /* Examines and measures this machine in about five seconds. Needs no privileges. Returns the worst
- * verdict that was reported (TIDE_OK, TIDE_WARN or TIDE_FAIL), or a negative errno if the machine could
- * not be examined. */
+ * verdict that was reported (TIDE_OK, TIDE_WARN or TIDE_FAIL), or a negative errno if the machine
+ * could not be examined. */
 TIDE_API int tide_doctor(struct tide_context *context, const struct tide_doctor_options *options);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* engine.h: fine-tuning a built-in model that may be larger than memory: planning, training, evaluating
- * and saving. C17 and C++11; the rules of tide.h apply. docs/finetune.md describes the same options for
- * the command line. */
+/* engine.h: fine-tuning a built-in model that may be larger than memory: planning, training,
+ * evaluating and saving. C17 and C++11; the rules of tide.h apply. docs/finetune.md describes the
+ * same options for the command line. */
 #ifndef TIDE_ENGINE_H
 #define TIDE_ENGINE_H
 
@@ -18,14 +18,17 @@ struct tide_world;
 
 enum tide_precision { TIDE_BF16, TIDE_FP16, TIDE_FP32 };
 enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD };
-/* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each use. */
+/* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each
+ * use. */
 enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
-/* What is trained: the cross-entropy of tokens, or direct preference optimization of pairs of rows. */
+/* What is trained: the cross-entropy of tokens, or direct preference optimization of pairs of
+ * rows. */
 enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 /* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
 enum tide_gather { TIDE_GATHER_EXACT, TIDE_GATHER_INT8 };
-/* INT4: codes of 4 bits, with a scale for each 256 of them. FAST: sums in another order than that of ranks. */
+/* INT4: codes of 4 bits, with a scale for each 256 of them. FAST: sums in another order than that
+ * of ranks. */
 enum tide_reduce { TIDE_REDUCE_EXACT, TIDE_REDUCE_INT4, TIDE_REDUCE_FAST };
 
 /* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
@@ -83,7 +86,8 @@ struct tide_engine_options {
     uint32_t ranks;
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
-    /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length` tokens. */
+    /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length`
+     * tokens. */
     uint32_t batch;  /* init: 1. 0 is refused. With TIDE_LOSS_DPO: pairs of rows */
     uint32_t accum;  /* init: 1. 0 means 1 */
     uint32_t length; /* tokens per row; required */
@@ -151,8 +155,8 @@ struct tide_engine_options {
     /* What the planner needs to know about the application. */
     uint64_t application_bytes; /* bytes of host memory that the application will take while the
                                  * engine exists */
-    /* Average tokens of data per row (with TIDE_LOSS_DPO: per pair), for predicted tokens per second;
-     * 0: `length` (per pair: twice that). */
+    /* Average tokens of data per row (with TIDE_LOSS_DPO: per pair), for predicted tokens per
+     * second; 0: `length` (per pair: twice that). */
     double tokens_per_row;
 
     /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses the
@@ -176,8 +180,8 @@ struct tide_engine_options {
     uint32_t lora_rslora; /* 1: the scale is alpha / sqrt(rank), not alpha / rank */
     double lora_alpha;    /* 0: twice the rank */
     double lora_dropout;  /* dropout rate of the adapters' inputs in training; below 1 */
-    /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their paths
-     * ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
+    /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their
+     * paths ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
     const char *const *lora_targets;
     size_t lora_target_count;
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
@@ -214,9 +218,10 @@ struct tide_engine_options {
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
-    /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change results.
-     * TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: the ranks of a node
-     * add theirs first, and NCCL adds those on GPUs. -EINVAL if nodes have different numbers of ranks */
+    /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change
+     * results. TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: the
+     * ranks of a node add theirs first, and NCCL adds those on GPUs. -EINVAL if nodes have
+     * different numbers of ranks */
     uint64_t reduce;
 
     /* With ZeRO stage 3: the size of groups of consecutive ranks, usually the ranks of a node.
@@ -242,10 +247,10 @@ TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_
 
 struct tide_plan;
 
-/* Plans where everything is kept and what a step costs, without taking the memory or reading the weights.
- * Measures rates unless `rates` or `cache` has them. Returns 0, -EINVAL or -E2BIG for wrong options,
- * -EFBIG if the model does not fit (the message names budgets that would suffice), or the error of
- * reading the model. */
+/* Plans where everything is kept and what a step costs, without taking the memory or reading the
+ * weights. Measures rates unless `rates` or `cache` has them. Returns 0, -EINVAL or -E2BIG for
+ * wrong options, -EFBIG if the model does not fit (the message names budgets that would suffice),
+ * or the error of reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -300,7 +305,8 @@ struct tide_plan_part {
     uint64_t bytes;
 };
 
-/* Describes one part of a plan. Returns 0, -ENOENT if `index` is beyond the last one, or -EINVAL. */
+/* Describes one part of a plan. Returns 0, -ENOENT if `index` is beyond the last one, or
+ * -EINVAL. */
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
@@ -318,8 +324,8 @@ struct tide_plan_alternative {
     char why[96];               /* why it was not chosen, in words */
 };
 
-/* Describes one alternative, the fastest first. Returns 0, -ENOENT if `index` is beyond the last one, or
- * -EINVAL. */
+/* Describes one alternative, the fastest first. Returns 0, -ENOENT if `index` is beyond the last
+ * one, or -EINVAL. */
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
@@ -330,48 +336,50 @@ struct tide_plan_what_if {
     double step_seconds;
 };
 
-/* Plans again, as if part `index` were twice as fast or as large. Takes as long as the plan took. Returns 0,
- * -ENOENT if `index` is beyond the last one, -EINVAL or -ENOMEM. */
+/* Plans again, as if part `index` were twice as fast or as large. Takes as long as the plan took.
+ * Returns 0, -ENOENT if `index` is beyond the last one, -EINVAL or -ENOMEM. */
 TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
                                   struct tide_plan_what_if *out);
 
-/* Prints one command of a step to `text`, cut to `bytes` with the final zero byte. Returns 0, -ENOENT if
- * `index` is beyond the last one, or -EINVAL. */
+/* Prints one command of a step to `text`, cut to `bytes` with the final zero byte. Returns 0,
+ * -ENOENT if `index` is beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
 
-/* Writes the predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL, or the
- * error of writing. */
+/* Writes the predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL,
+ * or the error of writing. */
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 
-/* Writes the rates that the plan is based on as JSON, for tide_engine_options.rates. Returns 0, -EINVAL,
- * or the error of writing. */
+/* Writes the rates that the plan is based on as JSON, for tide_engine_options.rates. Returns 0,
+ * -EINVAL, or the error of writing. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
 
-/* Removes this plan's rates from `cache`, so that the next run measures again. Returns 0 or -EINVAL. */
+/* Removes this plan's rates from `cache`, so that the next run measures again. Returns 0 or
+ * -EINVAL. */
 TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
 /* ---- Engines ---- */
 
 struct tide_engine;
 
-/* Plans, takes all memory and storage, and loads the weights or a checkpoint. Progress is reported as
- * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
- * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit, -EBUSY if another
- * run uses a store, -ECANCELED, or the error of the device, a drive or a file. */
+/* Plans, takes all memory and storage, and loads the weights or a checkpoint. Progress is reported
+ * as "measure", "store" and "load". The stores' directories are locked until the engine is
+ * destroyed. Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit,
+ * -EBUSY if another run uses a store, -ECANCELED, or the error of the device, a drive or a file. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
-/* Destroys an engine and removes its files from the stores. A checkpoint that is still being written is
- * discarded. */
+/* Destroys an engine and removes its files from the stores. A checkpoint that is still being
+ * written is discarded. */
 TIDE_API void tide_engine_destroy(struct tide_engine *engine);
 
-/* Returns the plan of an engine. It is valid as long as the engine and is not destroyed by the caller. */
+/* Returns the plan of an engine. It is valid as long as the engine and is not destroyed by the
+ * caller. */
 TIDE_API const struct tide_plan *tide_engine_plan(const struct tide_engine *engine);
 
-/* A micro-batch: `rows` rows of `length` tokens, one row after the other in each array. The arrays are
- * read during the call only. Fewer or shorter rows than the engine was created for are allowed; the
- * library pads them, and padding does not count. */
+/* A micro-batch: `rows` rows of `length` tokens, one row after the other in each array. The arrays
+ * are read during the call only. Fewer or shorter rows than the engine was created for are allowed;
+ * the library pads them, and padding does not count. */
 struct tide_batch {
     size_t struct_bytes;
     uint32_t rows;
@@ -384,9 +392,9 @@ struct tide_batch {
     const int32_t *starts;
 };
 
-/* Counts the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens with which both
- * rows begin count once, and tokens after a row's last target do not count. Returns 0, or -EINVAL for rows that are not
- * pairs. */
+/* Counts the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens
+ * with which both rows begin count once, and tokens after a row's last target do not count. Returns
+ * 0, or -EINVAL for rows that are not pairs. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
@@ -415,8 +423,8 @@ struct tide_step {
     /* bytes of weights that ranks received from each other, summed over the ranks */
     uint64_t gather_bytes;
     uint64_t reduce_bytes; /* the same for gradients */
-    /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the difference of the log
-     * probabilities of its targets, with adapters and without */
+    /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the
+     * difference of the log probabilities of its targets, with adapters and without */
     double reward_chosen;
     double reward_rejected;
     double reward_accuracy; /* share of pairs whose chosen row has the larger reward */
@@ -470,13 +478,13 @@ struct tide_engine_drive {
     uint64_t write_bytes;
 };
 
-/* Describes the store `index`, in the order of `stores`, in the last step. Returns 0, -ENOENT if `index` is beyond the last
- * store, or -EINVAL for a wrong struct_bytes. */
+/* Describes the store `index`, in the order of `stores`, in the last step. Returns 0, -ENOENT if
+ * `index` is beyond the last store, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
                                   struct tide_engine_drive *out);
 
-/* Sets the betas of the following steps, for schedules that change them. SGD uses beta1 as its momentum;
- * Adagrad uses neither. Returns 0, or -EINVAL for values outside [0, 1). */
+/* Sets the betas of the following steps, for schedules that change them. SGD uses beta1 as its
+ * momentum; Adagrad uses neither. Returns 0, or -EINVAL for values outside [0, 1). */
 TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);
 
 struct tide_evaluation {
@@ -489,8 +497,8 @@ struct tide_evaluation {
     uint64_t reward_right; /* pairs whose chosen row has the larger reward */
 };
 
-/* Computes the loss of one micro-batch without training. Returns 0, -EINVAL for wrong arguments, or an
- * error that ends the run, as tide_engine_step. */
+/* Computes the loss of one micro-batch without training. Returns 0, -EINVAL for wrong arguments, or
+ * an error that ends the run, as tide_engine_step. */
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
@@ -500,14 +508,15 @@ TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
-/* Writes a Hugging Face folder: weights in the working precision, configuration and tokenizer files from
- * the model's folder. The files are written to FOLDER.partial and read back from the drive. Then FOLDER.partial
- * is renamed to FOLDER or, if FOLDER exists, the files are renamed into it one by one. `overwrite` replaces files
- * of the same names and weights (model*.safetensors and their index); everything else in FOLDER stays. Progress
- * is reported as "save". Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1,
- * or if FOLDER.partial has files that no run of tide wrote; -EBUSY if another run is to write FOLDER;
- * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If only the last
- * renames fail, FOLDER.partial keeps the complete model, and the next run for FOLDER continues the renames. */
+/* Writes a Hugging Face folder: weights in the working precision, configuration and tokenizer files
+ * from the model's folder. The files are written to FOLDER.partial and read back from the drive.
+ * Then FOLDER.partial is renamed to FOLDER or, if FOLDER exists, the files are renamed into it one
+ * by one. `overwrite` replaces files of the same names and weights (model*.safetensors and their
+ * index); everything else in FOLDER stays. Progress is reported as "save". Returns 0; -EEXIST if
+ * FOLDER exists and is not empty, unless `overwrite` is 1, or if FOLDER.partial has files that no
+ * run of tide wrote; -EBUSY if another run is to write FOLDER; -EBADMSG if other bytes were read
+ * back; -EINVAL; -ECANCELED; or the error of writing. If only the last renames fail, FOLDER.partial
+ * keeps the complete model, and the next run for FOLDER continues the renames. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder and that there is space for all of its
@@ -526,8 +535,8 @@ TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *fo
  * FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
-/* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was written
- * to it. A signal handler may call it. NULL is allowed. */
+/* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was
+ * written to it. A signal handler may call it. NULL is allowed. */
 TIDE_API void tide_folder_unclaim(struct tide_context *context);
 
 struct tide_engine_memory {

@@ -1,5 +1,5 @@
-/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and whether it is
- * complete. C17 and C++11; the rules of tide.h apply. */
+/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and whether
+ * it is complete. C17 and C++11; the rules of tide.h apply. */
 #ifndef TIDE_INSPECT_H
 #define TIDE_INSPECT_H
 
@@ -90,8 +90,8 @@ struct tide_tensor {
 
 struct tide_inspect_options {
     size_t struct_bytes;
-    /* Receives each tensor on the calling thread, in the order of the files. It must not call a tide
-     * function. NULL: tensors are not reported. */
+    /* Receives each tensor on the calling thread, in the order of the files. It must not call a
+     * tide function. NULL: tensors are not reported. */
     void (*tensor)(void *user, const struct tide_tensor *tensor);
     void *user; /* passed to the callback */
 };

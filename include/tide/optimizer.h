@@ -48,14 +48,15 @@ struct tide_optim_group {
     uint64_t no_bias_correction; /* 1: Adam(W) without bias correction */
 };
 
-/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or
+ * -EINVAL. */
 TIDE_API int tide_optim_group_init(struct tide_optim_group *group, size_t struct_bytes);
 
 struct tide_optim_parameter {
     size_t struct_bytes;
     const char *name; /* 1 to 255 bytes; no two are equal */
-    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. No two overlap: tied
-     * weights are one parameter. */
+    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. No two
+     * overlap: tied weights are one parameter. */
     void *weights;
     uint64_t elements;
     uint32_t precision; /* enum tide_precision: of the weights. bf16 and fp16 have an fp32 master */
@@ -98,23 +99,26 @@ struct tide_optim_options {
      * `check_overflow` need the sum. */
     int (*sum)(void *user, double *values, size_t count);
     void *user; /* passed to `sum` */
-    /* "cuda" or "cuda:N": `weights` and gradients are in the memory of that GPU; see tide_optim_set_stream. The library
-     * has copies of both in pinned host memory, which count in `host_bytes`. Weights must be complete when
-     * tide_optim_create is called. NULL or "cpu": they are in host memory. */
+    /* "cuda" or "cuda:N": `weights` and gradients are in the memory of that GPU; see
+     * tide_optim_set_stream. The library has copies of both in pinned host memory, which count in
+     * `host_bytes`. Weights must be complete when tide_optim_create is called. NULL or "cpu": they
+     * are in host memory. */
     const char *device;
-    /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with -EFAULT and
-     * its name. It is hashed when it is submitted, and before and after it is used. Gradients on a GPU and those of
-     * `accumulate` are copied and not checked. init: 1 in a debug build of the library (meson -Ddebug=true), else
-     * 0: such a gradient gives wrong weights, or a crash. */
+    /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with
+     * -EFAULT and its name. It is hashed when it is submitted, and before and after it is used.
+     * Gradients on a GPU and those of `accumulate` are copied and not checked. init: 1 in a debug
+     * build of the library (meson -Ddebug=true), else 0: such a gradient gives wrong weights, or a
+     * crash. */
     uint64_t check_gradients;
 };
 
-/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or
+ * -EINVAL. */
 TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes);
 
-/* Takes all memory and storage. Masters are initialised with the weights, moments with zero. Returns 0, -EINVAL or
- * -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if another run uses a store, -ECANCELED,
- * or the error of a drive. */
+/* Takes all memory and storage. Masters are initialised with the weights, moments with zero.
+ * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if
+ * another run uses a store, -ECANCELED, or the error of a drive. */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
 /* Waits for the updates of closed steps, then destroys the optimizer. Gradients of a step that was
@@ -126,17 +130,17 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 /* Every parameter: for tide_optim_wait_parameter. */
 #define TIDE_OPTIM_ALL UINT64_MAX
 
-/* Submits a gradient of parameter `parameter`. The array is borrowed (on a GPU it is copied): it must not change until
- * *token is reached, which may happen only after the end of the step. `last` 0: more gradients of this parameter follow in
- * this step (only with `accumulate`; the array is then free on return). Waits until the parameter's update of the
- * last step is done. Returns 0, -EINVAL, -EALREADY after the parameter's last gradient, or the error that
- * ended the optimizer. */
+/* Submits a gradient of parameter `parameter`. The array is borrowed (on a GPU it is copied): it
+ * must not change until *token is reached, which may happen only after the end of the step. `last`
+ * 0: more gradients of this parameter follow in this step (only with `accumulate`; the array is
+ * then free on return). Waits until the parameter's update of the last step is done. Returns 0,
+ * -EINVAL, -EALREADY after the parameter's last gradient, or the error that ended the optimizer. */
 TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient,
                                int last, uint64_t *token);
 
-/* Closes the step, without waiting. A parameter without a gradient keeps its weights, its states and its
- * count of steps. *token is reached when all updates of the step are done. Returns 0, -ENODATA if no gradient
- * was submitted, or the error that ended the optimizer. */
+/* Closes the step, without waiting. A parameter without a gradient keeps its weights, its states
+ * and its count of steps. *token is reached when all updates of the step are done. Returns 0,
+ * -ENODATA if no gradient was submitted, or the error that ended the optimizer. */
 TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 
 /* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */
@@ -155,8 +159,9 @@ struct tide_optim_result {
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
-/* Describes the last closed step; waits for its norm. Returns 0, -EINVAL for a wrong struct_bytes, or the error
- * that ended the optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
+/* Describes the last closed step; waits for its norm. Returns 0, -EINVAL for a wrong struct_bytes,
+ * or the error that ended the optimizer: -EDOM names the first parameter of the block whose
+ * gradient is not finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The
@@ -181,21 +186,23 @@ TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter
 
 /* ---- Between steps ---- */
 
-/* Replaces the hyperparameters of a group for the steps after the last closed one: call it before the first
- * gradient of a step. Returns 0, or -EINVAL for values out of range. */
+/* Replaces the hyperparameters of a group for the steps after the last closed one: call it before
+ * the first gradient of a step. Returns 0, or -EINVAL for values out of range. */
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
-/* Sets the factor by which the program multiplies the loss; gradients of the next steps are divided by it.
- * Initially 1. Waits for the last step. Returns 0, -EINVAL, or -EBUSY after the first gradient of a step. */
+/* Sets the factor by which the program multiplies the loss; gradients of the next steps are divided
+ * by it. Initially 1. Waits for the last step. Returns 0, -EINVAL, or -EBUSY after the first
+ * gradient of a step. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
-/* Reports that the program wrote a parameter's weights: its master is set to them, and its moments stay. Waits
- * for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step, or the error that
- * ended the optimizer. */
+/* Reports that the program wrote a parameter's weights: its master is set to them, and its moments
+ * stay. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step, or
+ * the error that ended the optimizer. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
-/* Arrays of the program for the states of one parameter, in fp32. NULL: that state is not copied. */
+/* Arrays of the program for the states of one parameter, in fp32. NULL: that state is not
+ * copied. */
 struct tide_optim_arrays {
     size_t struct_bytes;
     /* elements of each array: those of the parameter, or of this process's share of it */
@@ -205,31 +212,34 @@ struct tide_optim_arrays {
     float *v;      /* Adam(W): exp_avg_sq; Adagrad: the sum of squares */
 };
 
-/* Copies a parameter's states from memory or the drive to `arrays`. *updates is the number of steps that updated it.
- * Waits for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule does not have, -EBUSY after the
- * first gradient of a step, or the error that ended the optimizer. */
+/* Copies a parameter's states from memory or the drive to `arrays`. *updates is the number of steps
+ * that updated it. Waits for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule
+ * does not have, -EBUSY after the first gradient of a step, or the error that ended the
+ * optimizer. */
 TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t *updates);
 
-/* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias. The weights
- * follow the master. Moments of fewer bits are rounded to nearest. Waits for the last step. Returns as
- * tide_optim_get_states; after an error of a drive the parameter may have some of its old states and some of the
- * new ones. */
+/* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias.
+ * The weights follow the master. Moments of fewer bits are rounded to nearest. Waits for the last
+ * step. Returns as tide_optim_get_states; after an error of a drive the parameter may have some of
+ * its old states and some of the new ones. */
 TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t updates);
 
-/* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest checkpoints (0:
- * all). A checkpoint is read back before it gets its name; a failure leaves older ones unchanged. Waits for the
- * last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another process writes there, -EEXIST if
- * the directory has checkpoints of another run, or the error of writing. */
+/* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest
+ * checkpoints (0: all). A checkpoint is read back before it gets its name; a failure leaves older
+ * ones unchanged. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a
+ * step or if another process writes there, -EEXIST if the directory has checkpoints of another run,
+ * or the error of writing. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 
-/* Reads the checkpoint at `path` or, if that is a directory of checkpoints, the newest one that verifies. It must
- * have been written by an optimizer with the same parameters, rule and moments; budgets may differ. The caller's
- * weights are overwritten; groups keep their settings. *step is the number of steps done. Returns 0, -EINVAL if it
- * does not fit, -EBUSY after the first gradient of a step, -ENOENT if there is none, -EBADMSG if all are damaged,
- * or the error of reading. After an error the optimizer may hold parts of a checkpoint and should be destroyed,
- * except after -EINVAL, -EBUSY and -ENOENT. */
+/* Reads the checkpoint at `path` or, if that is a directory of checkpoints, the newest one that
+ * verifies. It must have been written by an optimizer with the same parameters, rule and moments;
+ * budgets may differ. The caller's weights are overwritten; groups keep their settings. *step is
+ * the number of steps done. Returns 0, -EINVAL if it does not fit, -EBUSY after the first gradient
+ * of a step, -ENOENT if there is none, -EBADMSG if all are damaged, or the error of reading. After
+ * an error the optimizer may hold parts of a checkpoint and should be destroyed, except after
+ * -EINVAL, -EBUSY and -ENOENT. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
 /* Like tide_optim_load, for checkpoints that several processes saved, also if another number of

@@ -66,14 +66,14 @@ extern "C" {
 #define TIDE_VERSION_MINOR 1
 #define TIDE_VERSION_PATCH 0
 
-/* Returns the message of this thread's last error, "" if there was none. It is valid until this thread's
- * next call of a tide function. */
+/* Returns the message of this thread's last error, "" if there was none. It is valid until this
+ * thread's next call of a tide function. */
 TIDE_API const char *tide_last_error(void);
 
 /* ---- The build ---- */
 
-/* Returns the version of the running library, such as "0.1.0". It may differ from TIDE_VERSION_* of the
- * header. */
+/* Returns the version of the running library, such as "0.1.0". It may differ from TIDE_VERSION_* of
+ * the header. */
 TIDE_API const char *tide_version(void);
 
 struct tide_build {
@@ -96,8 +96,8 @@ struct tide_backend {
     uint64_t built;   /* 1: compiled in. Opening it shows whether it works on this machine */
 };
 
-/* Describes one back end, compiled in or not. Returns 0, -ENOENT if `index` is beyond the last one, or
- * -EINVAL for a wrong struct_bytes. */
+/* Describes one back end, compiled in or not. Returns 0, -ENOENT if `index` is beyond the last one,
+ * or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_backend_at(unsigned index, struct tide_backend *out);
 
 /* A third-party library that tide can use. */
@@ -107,8 +107,8 @@ struct tide_library {
     const char *state; /* the version that was found, or the reason why the library is not used */
 };
 
-/* Describes one third-party library. Returns 0, -ENOENT if `index` is beyond the last one, or -EINVAL for
- * a wrong struct_bytes. */
+/* Describes one third-party library. Returns 0, -ENOENT if `index` is beyond the last one, or
+ * -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_library_at(unsigned index, struct tide_library *out);
 
 /* ---- Contexts: log and progress ---- */
@@ -129,9 +129,9 @@ struct tide_context_options {
      * possibly several at the same time. It must not call a tide function. NULL: messages are
      * dropped. */
     void (*log)(void *user, uint32_t level, const char *line);
-    /* Receives the progress of a long call, on the thread that made the call. A non-zero return value
-     * requests cancellation: the call returns -ECANCELED as soon as it can. It must not call a tide
-     * function. NULL: nothing is reported. */
+    /* Receives the progress of a long call, on the thread that made the call. A non-zero return
+     * value requests cancellation: the call returns -ECANCELED as soon as it can. It must not call
+     * a tide function. NULL: nothing is reported. */
     int (*progress)(void *user, const struct tide_progress *progress);
     void *user; /* passed to both callbacks; must live as long as the context */
 };
@@ -157,9 +157,9 @@ struct tide_device_info {
     int64_t numa_node;           /* the nearest one; -1: unknown */
 };
 
-/* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more); -ENODEV
- * if there is none, -ENOTSUP if the kind is not compiled in, each with a message that says what to do;
- * -EINVAL for an unknown kind. */
+/* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more);
+ * -ENODEV if there is none, -ENOTSUP if the kind is not compiled in, each with a message that says
+ * what to do; -EINVAL for an unknown kind. */
 TIDE_API int tide_device_count(struct tide_context *context, const char *kind);
 
 /* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. Returns 0, -EINVAL for an
@@ -176,8 +176,8 @@ struct tide_device_rates {
     double within; /* copies inside the device */
 };
 
-/* Measures copies of `bytes` bytes. Takes four times as much memory: two buffers on each side. Returns 0,
- * -EINVAL, -ENOMEM, -ECANCELED, or the error that opening the device had. */
+/* Measures copies of `bytes` bytes. Takes four times as much memory: two buffers on each side.
+ * Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error that opening the device had. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 

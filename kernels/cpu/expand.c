@@ -1,4 +1,5 @@
-/* expand.c: makes weights of a part of a stored tensor: blocks, rows or elements are independent. */
+/* expand.c: makes weights of a part of a stored tensor: blocks, rows or elements are
+ * independent. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/quant.h"
 

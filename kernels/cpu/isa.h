@@ -1,7 +1,7 @@
 /* isa.h: private to kernels/: the inner loops of the CPU device, one table per instruction set.
- * Sources under isa/ are compiled once for each set (avx512bf16 shares avx512's code where it would be equal);
- * kern_isa_best picks the widest that the processor has. Each function works on a part (rows, heads, a tile)
- * that the op assigns to a member of the team; it owns nothing. */
+ * Sources under isa/ are compiled once for each set (avx512bf16 shares avx512's code where it would
+ * be equal); kern_isa_best picks the widest that the processor has. Each function works on a part
+ * (rows, heads, a tile) that the op assigns to a member of the team; it owns nothing. */
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -65,8 +65,8 @@ struct kern_isa {
      * product. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
-    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout, tokens for rope, act,
-     * act_grad and embed. `begin` of dropout is a multiple of 64. */
+    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout, tokens for
+     * rope, act, act_grad and embed. `begin` of dropout is a multiple of 64. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
     /* Stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,

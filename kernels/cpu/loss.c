@@ -1,6 +1,6 @@
-/* loss.c: linear + loss over tiles of the vocabulary: first statistics of all tiles, then the loss and each
- * token's factor, then gradients, which compute each tile's logits again. Only one tile of logits exists at a
- * time; its gradients replace its logits. */
+/* loss.c: linear + loss over tiles of the vocabulary: first statistics of all tiles, then the loss
+ * and each token's factor, then gradients, which compute each tile's logits again. Only one tile of
+ * logits exists at a time; its gradients replace its logits. */
 #include <errno.h>
 #include <math.h>
 

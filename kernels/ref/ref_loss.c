@@ -1,4 +1,5 @@
-/* ref_loss.c: linear + cross-entropy, or the loss of pairs, in double, from whole rows of logits. */
+/* ref_loss.c: linear + cross-entropy, or the loss of pairs, in double, from whole rows of
+ * logits. */
 #include <math.h>
 #include <stdlib.h>
 

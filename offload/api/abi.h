@@ -1,6 +1,6 @@
-/* abi.h: structs that programs and the library exchange, with `struct_bytes` first. The caller's struct
- * may be shorter than the library's (an older program) or longer (a newer one). `name` is the struct's
- * name in error messages, `bytes` the library's sizeof. */
+/* abi.h: structs that programs and the library exchange, with `struct_bytes` first. The caller's
+ * struct may be shorter than the library's (an older program) or longer (a newer one). `name` is
+ * the struct's name in error messages, `bytes` the library's sizeof. */
 #ifndef OFFLOAD_API_ABI_H
 #define OFFLOAD_API_ABI_H
 

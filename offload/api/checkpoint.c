@@ -270,8 +270,8 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
     return rc;
 }
 
-/* Announces a checkpoint after the next step. Does nothing if checkpoints of other runs would have to be
- * removed. */
+/* Announces a checkpoint after the next step. Does nothing if checkpoints of other runs would have
+ * to be removed. */
 static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_options *from)
 {
     struct tide_checkpoint_options options;

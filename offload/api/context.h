@@ -16,9 +16,9 @@ struct context_before {
     fenv_t fpu;
 };
 
-/* Binds the context's sink to the calling thread, and with it to the threads that it starts, and installs
- * the default floating-point environment. Returns what context_leave restores. `context` NULL binds no
- * sink. */
+/* Binds the context's sink to the calling thread, and with it to the threads that it starts, and
+ * installs the default floating-point environment. Returns what context_leave restores. `context`
+ * NULL binds no sink. */
 struct context_before context_enter(const struct tide_context *context);
 void context_leave(const struct context_before *before);
 

@@ -1,4 +1,5 @@
-/* device.c: lists and measures devices, for `tide doctor` and planning tools. The caller's thread. */
+/* device.c: lists and measures devices, for `tide doctor` and planning tools. The caller's
+ * thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

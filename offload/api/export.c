@@ -1,5 +1,5 @@
-/* export.c: tide_checkpoint_export: writes a checkpoint's weights as a Hugging Face folder, or its adapters as a
- * PEFT folder. The caller's thread. */
+/* export.c: tide_checkpoint_export: writes a checkpoint's weights as a Hugging Face folder, or its
+ * adapters as a PEFT folder. The caller's thread. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -136,8 +136,8 @@ static bool has(const char *path, const char *file)
     return access(name, F_OK) == 0;
 }
 
-/* Checks that the manifest lists the tensors of the model that config.json describes. Checksums cover only
- * the bytes of the streams. */
+/* Checks that the manifest lists the tensors of the model that config.json describes. Checksums
+ * cover only the bytes of the streams. */
 static int check_tensors(const char *path, const struct blocks *blocks)
 {
     char name[4200];

@@ -1,5 +1,5 @@
-/* merge.c: tide_adapter_merge: adds LoRA adapters to the weights of their base model, a few rows at a time. The
- * caller's thread, with a team. */
+/* merge.c: tide_adapter_merge: adds LoRA adapters to the weights of their base model, a few rows at
+ * a time. The caller's thread, with a team. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

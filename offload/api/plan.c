@@ -1,4 +1,5 @@
-/* plan.c: tide_plan_*: makes a plan and answers questions about it; nothing runs. The caller's thread. */
+/* plan.c: tide_plan_*: makes a plan and answers questions about it; nothing runs. The caller's
+ * thread. */
 #include "offload/api/plan.h"
 
 #include <errno.h>

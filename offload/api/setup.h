@@ -47,8 +47,8 @@ int setup_check(const struct tide_engine_options *given, bool here);
 /* With `weights` the model's folder must contain its weights; a plan needs only config.json. After
  * a failure the caller still calls setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
-/* Does the part of setup_init that an optimizer without a model needs: copies names and stores from the members
- * of `given` that are set. */
+/* Does the part of setup_init that an optimizer without a model needs: copies names and stores from
+ * the members of `given` that are set. */
 int setup_init_stores(struct setup *setup);
 /* Returns a budget of host memory. For 0 it is the memory of the machine or the cgroup, less a
  * reserve. */

@@ -122,8 +122,8 @@ int setup_read_stores(struct setup *setup)
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* A missing directory may be the mount point of a drive that is not mounted; the run would then fill and
- * wear the disk below it. */
+/* A missing directory may be the mount point of a drive that is not mounted; the run would then
+ * fill and wear the disk below it. */
 static int check_missing(const char *directory)
 {
     char parent[STORE_PATH_BYTES];

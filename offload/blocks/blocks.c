@@ -50,7 +50,8 @@ void blocks_destroy(struct blocks *blocks)
 
 /* ---- creating a list ---- */
 
-/* Returns `array` with room for one more element, or NULL without memory; then `array` is unchanged. */
+/* Returns `array` with room for one more element, or NULL without memory; then `array` is
+ * unchanged. */
 static void *reserve(void *array, size_t count, size_t *room, size_t bytes)
 {
     if (count < *room) {

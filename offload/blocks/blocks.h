@@ -98,15 +98,17 @@ void blocks_destroy(struct blocks *blocks); /* Accepts NULL */
 /* Adds an empty block; the calls below add to it until the next one. Returns -EINVAL if the name
  * does not have 1 to 255 bytes of UTF-8. */
 int blocks_add(struct blocks *blocks, const char *name);
-/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element. *first is its first element. One without
- * elements changes nothing. `trained` is the same for all arrays of a block. */
+/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element.
+ * *first is its first element. One without elements changes nothing. `trained` is the same for all
+ * arrays of a block. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
 /* Gives the block weights of another type than most blocks have. */
 void blocks_set_weights(struct blocks *blocks, enum block_weights weights);
 /* Pads the block to a multiple of BLOCKS_ALIGN_ELEMENTS. */
 void blocks_pad(struct blocks *blocks);
-/* Adds a tensor; its name is copied. *name (may be NULL) is the copy, which lives as long as the list. */
+/* Adds a tensor; its name is copied. *name (may be NULL) is the copy, which lives as long as the
+ * list. */
 int blocks_add_tensor(struct blocks *blocks, const struct block_tensor *tensor, const char **name);
 /* Completes the list. Returns -EINVAL if it has no block, or two with the same name. */
 int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);

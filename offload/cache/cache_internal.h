@@ -1,6 +1,7 @@
-/* cache_internal.h: the state of a cache, for the files of this module only. Calls between them go one way:
- * cache.c -> pass.c -> operation.c -> device.c, slots.c -> transfer.c; cache.c and pass.c -> order.c -> slots.c;
- * cache.c -> drives.c; and all of them -> table.c. `lock` guards everything. */
+/* cache_internal.h: the state of a cache, for the files of this module only. Calls between them go
+ * one way: cache.c -> pass.c -> operation.c -> device.c, slots.c -> transfer.c; cache.c and pass.c
+ * -> order.c -> slots.c; cache.c -> drives.c; and all of them -> table.c. `lock` guards
+ * everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 

@@ -1,5 +1,6 @@
-/* operation.c: what one operation does from its first step to its end: it takes memory, moves bytes by transfers
- * and copies, and changes its block. The cache's lock is held, except while operation_copy copies. */
+/* operation.c: what one operation does from its first step to its end: it takes memory, moves bytes
+ * by transfers and copies, and changes its block. The cache's lock is held, except while
+ * operation_copy copies. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

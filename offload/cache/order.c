@@ -1,6 +1,6 @@
-/* order.c: records in which order blocks are read during an iteration, and follows that order in the next one.
- * Positions count uses: those of this iteration are below `recorded.count`, those of the next one follow.
- * The cache's lock is held. */
+/* order.c: records in which order blocks are read during an iteration, and follows that order in
+ * the next one. Positions count uses: those of this iteration are below `recorded.count`, those of
+ * the next one follow. The cache's lock is held. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* cpu.c: the processor's instruction sets, how many processors may be used, and their clock. No state. */
+/* cpu.c: the processor's instruction sets, how many processors may be used, and their clock. No
+ * state. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

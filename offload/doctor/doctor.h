@@ -40,7 +40,8 @@ void doctor_say(struct doctor *doctor, const struct doctor_line *line, const cha
 enum { DOCTOR_SIZE_BYTES = 24 };
 const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 
-/* Sets times and sizes of the measurements, so that all end within five seconds with `stores` stores. */
+/* Sets times and sizes of the measurements, so that all end within five seconds with `stores`
+ * stores. */
 void doctor_init(struct doctor *doctor, size_t stores);
 
 /* Runs all topics of the machine, then the topic of each store. */

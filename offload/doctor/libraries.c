@@ -1,4 +1,5 @@
-/* libraries.c: the optional libraries of this build, and the cost of those that are missing. No state. */
+/* libraries.c: the optional libraries of this build, and the cost of those that are missing. No
+ * state. */
 #include <stdio.h>
 #include <string.h>
 

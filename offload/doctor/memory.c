@@ -1,5 +1,5 @@
-/* memory.c: size and speed of the host memory that a run may use. Owns the measurement's two buffers and
- * team while it runs. */
+/* memory.c: size and speed of the host memory that a run may use. Owns the measurement's two
+ * buffers and team while it runs. */
 #include <string.h>
 #include <unistd.h>
 

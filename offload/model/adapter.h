@@ -35,8 +35,8 @@ struct model_lora_options {
     bool rslora;    /* the scale is alpha / sqrt(rank), not alpha / rank */
     bool dora;      /* with magnitudes; dropout is 0 */
     double dropout; /* rate at which an adapter's inputs are dropped in training; below 1 */
-    /* Modules that get adapters: names of the linear layers, or the ends of their paths, each beginning
-     * after a dot. NULL: all linear layers of all layers. */
+    /* Modules that get adapters: names of the linear layers, or the ends of their paths, each
+     * beginning after a dot. NULL: all linear layers of all layers. */
     const char *const *targets;
     size_t target_count;
     /* Modules that are trained whole, as in `targets`. */

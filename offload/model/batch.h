@@ -41,8 +41,8 @@ struct model_pair model_batch_pair(const struct model_batch *batch, int64_t pair
 /* Returns the number of tokens of the combined row. */
 int64_t model_pair_tokens(const struct model_pair *pair);
 
-/* One row of `length` tokens for each pair: ids, shifted labels, positions, and gaps[pairs][2] as attention and loss
- * take them (kern.h). */
+/* One row of `length` tokens for each pair: ids, shifted labels, positions, and gaps[pairs][2] as
+ * attention and loss take them (kern.h). */
 struct model_pair_rows {
     int64_t pairs;
     int64_t length;

@@ -1,6 +1,7 @@
-/* claim.h: the right to write a folder. FOLDER.partial is made and locked, so that the second of two runs
- * that want to write FOLDER fails before its work and not after. A mark in FOLDER.partial says that a run
- * made the files beside it; a folder of that name that has files and no mark belongs to another program. */
+/* claim.h: the right to write a folder. FOLDER.partial is made and locked, so that the second of
+ * two runs that want to write FOLDER fails before its work and not after. A mark in FOLDER.partial
+ * says that a run made the files beside it; a folder of that name that has files and no mark
+ * belongs to another program. */
 #ifndef OFFLOAD_MODEL_CLAIM_H
 #define OFFLOAD_MODEL_CLAIM_H
 
@@ -26,8 +27,8 @@ int model_claim_note(const struct model_claim *claim, const char *text);
 /* Returns whether this is a valid claim on `folder`, however the path is spelled. A claim ends when
  * its folder is published or removed. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
-/* Removes FOLDER.partial if nothing was written into it. The claim must still be dropped. Signal handlers
- * may call this. */
+/* Removes FOLDER.partial if nothing was written into it. The claim must still be dropped. Signal
+ * handlers may call this. */
 void model_claim_undo(const struct model_claim *claim);
 /* Gives the claim back; FOLDER.partial stays. */
 void model_claim_close(struct model_claim *claim);

@@ -1,5 +1,5 @@
-/* codes.c: the tensors of bitsandbytes: of nf4 the codes, absmax, with double quantisation absmax's own scales and map, the
- * map of the codes, and a JSON text in bytes; of int8 the codes and SCB. */
+/* codes.c: the tensors of bitsandbytes: of nf4 the codes, absmax, with double quantisation absmax's
+ * own scales and map, the map of the codes, and a JSON text in bytes; of int8 the codes and SCB. */
 #include "offload/model/codes.h"
 
 #include <errno.h>
@@ -29,7 +29,8 @@ struct found {
     const struct model_safetensors *shard;
 };
 
-/* Finds the tensor whose name is the weights' name without its last `cut` bytes, followed by `end`. */
+/* Finds the tensor whose name is the weights' name without its last `cut` bytes, followed by
+ * `end`. */
 static struct found find(const struct model_codes *codes, const char *end, size_t cut)
 {
     char name[BLOCKS_NAME_BYTES_MAX + 64];

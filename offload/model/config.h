@@ -50,7 +50,8 @@ struct model_config {
 int64_t model_config_window(const struct model_config *config, int64_t layer);
 /* Returns the factor of a layer's attention scores. */
 double model_config_scale(const struct model_config *config, int64_t layer);
-/* Hashes what a model with these shapes computes: windows, rotation, scales, activation, epsilon. Never 0. */
+/* Hashes what a model with these shapes computes: windows, rotation, scales, activation, epsilon.
+ * Never 0. */
 uint64_t model_config_hash(const struct model_config *config);
 
 #endif

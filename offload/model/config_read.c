@@ -26,7 +26,8 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* Finds which name the file uses for a size: its own, or its alias. If it has both, they must agree. */
+/* Finds which name the file uses for a size: its own, or its alias. If it has both, they must
+ * agree. */
 static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -184,8 +185,8 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
     return 0;
 }
 
-/* transformers creates the token table with padding_idx = pad_token_id: ids equal to it add nothing to
- * its gradient. A negative index counts from the end of the table. */
+/* transformers creates the token table with padding_idx = pad_token_id: ids equal to it add nothing
+ * to its gradient. A negative index counts from the end of the table. */
 static int read_padding(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);

@@ -1,4 +1,5 @@
-/* config_rope.c: reads rotary embeddings from config.json, in the spellings of transformers 4 and 5. */
+/* config_rope.c: reads rotary embeddings from config.json, in the spellings of transformers 4 and
+ * 5. */
 #include "offload/model/config_rope.h"
 
 #include <errno.h>

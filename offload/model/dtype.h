@@ -8,8 +8,8 @@
 
 #include "kernels/kern.h"
 
-/* The three types of weights. MODEL_OTHER is any other type in a file: masks and counters have one, and
- * nobody reads them. */
+/* The three types of weights. MODEL_OTHER is any other type in a file: masks and counters have one,
+ * and nobody reads them. */
 enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 
 /* Returns the type that weights of this type have in files. */

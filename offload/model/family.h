@@ -1,6 +1,7 @@
-/* family.h: the tables of a model family: config keys with their defaults, parameters with their names in
- * files, ops. Const; one file per family (family_*.c), listed in families.c. The forward pass follows the
- * table of ops downwards; the backward pass is derived from it, upwards (program.h). */
+/* family.h: the tables of a model family: config keys with their defaults, parameters with their
+ * names in files, ops. Const; one file per family (family_*.c), listed in families.c. The forward
+ * pass follows the table of ops downwards; the backward pass is derived from it, upwards
+ * (program.h). */
 #ifndef OFFLOAD_MODEL_FAMILY_H
 #define OFFLOAD_MODEL_FAMILY_H
 
@@ -17,8 +18,8 @@ struct core_json;
 
 enum model_key_kind { MODEL_KEY_SIZE, MODEL_KEY_REAL, MODEL_KEY_BOOL };
 
-/* A key whose value is copied into struct model_config. An absent key has the family's default, which
- * is that of transformers. A size of 0 is resolved by model_config_parse (kv_heads: heads;
+/* A key whose value is copied into struct model_config. An absent key has the family's default,
+ * which is that of transformers. A size of 0 is resolved by model_config_parse (kv_heads: heads;
  * head_dim: hidden / heads; inner: 4 * hidden). */
 struct model_key {
     const char *name;
@@ -171,7 +172,8 @@ struct model_family {
     bool rope;
     bool gated;
     bool pads; /* pad_token_id is the token table's padding_idx, as in transformers */
-    /* Reads keys of config.json that `keys` cannot describe, such as windows. NULL: there are none. */
+    /* Reads keys of config.json that `keys` cannot describe, such as windows. NULL: there are
+     * none. */
     int (*finish)(const struct core_json *doc, struct model_config *config);
     struct model_block_table embedding;
     struct model_block_table layer;

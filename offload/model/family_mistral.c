@@ -1,5 +1,5 @@
-/* family_mistral.c: Mistral: Llama with a sliding window in all layers, or in those that `layer_types`
- * names (transformers then calls it Ministral). */
+/* family_mistral.c: Mistral: Llama with a sliding window in all layers, or in those that
+ * `layer_types` names (transformers then calls it Ministral). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* family_rotary.h: the tables that Llama and its relatives share: parameters of a decoder with RMSNorm,
- * rotary embeddings, a gate, and biases if the config has them; keys of config.json. For family_*.c only.
- * A family that differs has its own tables. */
+/* family_rotary.h: the tables that Llama and its relatives share: parameters of a decoder with
+ * RMSNorm, rotary embeddings, a gate, and biases if the config has them; keys of config.json. For
+ * family_*.c only. A family that differs has its own tables. */
 #ifndef OFFLOAD_MODEL_FAMILY_ROTARY_H
 #define OFFLOAD_MODEL_FAMILY_ROTARY_H
 

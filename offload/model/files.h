@@ -37,8 +37,8 @@ const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);
 
-/* Adds the tensors of a PEFT folder, which then come before those of the model's folder. `peft` is borrowed; it was
- * checked against the model (model_peft_check). */
+/* Adds the tensors of a PEFT folder, which then come before those of the model's folder. `peft` is
+ * borrowed; it was checked against the model (model_peft_check). */
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
 
 /* Says how the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`.
@@ -87,14 +87,16 @@ void model_sums_add_part(struct model_sums *sums, const struct model_block *bloc
  * read. Does not depend on the precision and layout of the run; differs from model to model. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
-/* Starts to read these elements into the page cache, so that model_files_read soon finds them there. */
+/* Starts to read these elements into the page cache, so that model_files_read soon finds them
+ * there. */
 void model_files_expect(const struct model_files *files, const struct model_block *block,
                         uint64_t begin, uint64_t count);
 
-/* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`; padding is
- * zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call model_files_check first. If `sums`
- * is not NULL and the block is frozen, the checksums get these elements, too; both ends of a read are then
- * multiples of BLOCKS_ALIGN_ELEMENTS, or ends of a part, so that sums do not depend on where reads begin. */
+/* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`;
+ * padding is zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call
+ * model_files_check first. If `sums` is not NULL and the block is frozen, the checksums get these
+ * elements, too; both ends of a read are then multiples of BLOCKS_ALIGN_ELEMENTS, or ends of a
+ * part, so that sums do not depend on where reads begin. */
 enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,

@@ -471,7 +471,8 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Writes the values that magnitudes begin with, as in PEFT: the norms of the rows that compute gets. */
+/* Writes the values that magnitudes begin with, as in PEFT: the norms of the rows that compute
+ * gets. */
 static int fill_magnitudes(const struct range *range, const struct piece *piece,
                            const struct model_param *param, const struct model_part *part)
 {
@@ -537,8 +538,8 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     }
 }
 
-/* Starts readahead for the tensors that read_range will read in the file's order; readahead of strips
- * starts with each strip. Errors are left to the read. */
+/* Starts readahead for the tensors that read_range will read in the file's order; readahead of
+ * strips starts with each strip. Errors are left to the read. */
 static void expect_range(const struct range *range)
 {
     const struct model_block *block = range->block;

@@ -1,6 +1,6 @@
-/* kept_file.h: the format of a kept base: a page with its header, the blocks, and after them the tables: where each
- * block is, and the checksum of each of its units. Numbers are little-endian. The header is written last. No state;
- * any thread. Only for kept.c and kept_*.c. */
+/* kept_file.h: the format of a kept base: a page with its header, the blocks, and after them the
+ * tables: where each block is, and the checksum of each of its units. Numbers are little-endian.
+ * The header is written last. No state; any thread. Only for kept.c and kept_*.c. */
 #ifndef OFFLOAD_MODEL_KEPT_FILE_H
 #define OFFLOAD_MODEL_KEPT_FILE_H
 

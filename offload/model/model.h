@@ -90,7 +90,8 @@ struct model_options {
      * made of several tensors is frozen whole or not at all. */
     const char *const *frozen; /* borrowed during create; NULL: none */
     size_t frozen_count;
-    /* Tensors in blocks of this list that are not trained are frozen, too. Borrowed during create; NULL: none. */
+    /* Tensors in blocks of this list that are not trained are frozen, too. Borrowed during create;
+     * NULL: none. */
     const struct blocks *frozen_as;
     bool base_apart;                       /* checkpoints have no frozen blocks (blocks.h) */
     const struct model_lora_options *lora; /* borrowed during create; NULL: no adapters */

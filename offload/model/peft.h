@@ -1,6 +1,6 @@
 /* peft.h: a PEFT folder of LoRA adapters, open for reading: adapter_config.json and the tensors of
- * adapter_model.safetensors, each matched with the tensor of the base model that it adapts or replaces.
- * Immutable once open; any thread. */
+ * adapter_model.safetensors, each matched with the tensor of the base model that it adapts or
+ * replaces. Immutable once open; any thread. */
 #ifndef OFFLOAD_MODEL_PEFT_H
 #define OFFLOAD_MODEL_PEFT_H
 
@@ -45,8 +45,8 @@ struct model_peft {
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 
-/* Fills rank, scale, targets and saved modules with those of the folder, which must stay open while the options
- * are used. */
+/* Fills rank, scale, targets and saved modules with those of the folder, which must stay open while
+ * the options are used. */
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
 /* Checks that the folder and a model have adapters and saved modules of the same tensors. Returns
  * -EINVAL with a message that names the first that only one of them has. */

@@ -19,14 +19,14 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* Without these files, no program mistakes a folder for a model or a checkpoint. They are moved last, in
- * this order. */
+/* Without these files, no program mistakes a folder for a model or a checkpoint. They are moved
+ * last, in this order. */
 static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each file of the
- * result `new INODE SIZE TIME NAME` (time of change of its bytes), and for each file of FOLDER that it
- * replaces `old INODE SIZE TIME NAME` (time of the last change of any kind). */
+/* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each
+ * file of the result `new INODE SIZE TIME NAME` (time of change of its bytes), and for each file of
+ * FOLDER that it replaces `old INODE SIZE TIME NAME` (time of the last change of any kind). */
 struct list {
     char *text; /* owned */
     size_t bytes;

@@ -11,8 +11,9 @@
 /* The file that makes a folder a checkpoint; it is moved last and removed first. */
 #define MODEL_MANIFEST_NAME "manifest.json"
 
-/* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end. It names the
- * files of the result and the files of FOLDER that they replace, each with inode, size and time. */
+/* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end.
+ * It names the files of the result and the files of FOLDER that they replace, each with inode, size
+ * and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
 /* The mark: says that the files in FOLDER.partial belong to a run. It is removed last when a folder
@@ -22,8 +23,8 @@
 /* Returns 1 if the folder is empty, 0 if not, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
-/* Empty a folder that was not published: clear removes all files but its mark; remove removes all files
- * and the folder. */
+/* Empty a folder that was not published: clear removes all files but its mark; remove removes all
+ * files and the folder. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
@@ -31,12 +32,13 @@ void model_folder_remove(const char *path);
  * if it has a folder with a file's name, -EACCES ... if it is not writable. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
-/* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists and is not
- * empty, this needs `replace` (-EEXIST without it): files of the same names are replaced. If `path` has a model or
- * adapters, files that have the names of either ("config.json", "model.safetensors", "adapter_config.json", ...) are
- * removed if `path` has no file of that name. FOLDER has no config.json (adapters: no adapter_config.json; a
- * checkpoint: no manifest.json) until all other files are there, so FOLDER is the old one, none, or the new one,
- * and never a mixture. */
+/* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists
+ * and is not empty, this needs `replace` (-EEXIST without it): files of the same names are
+ * replaced. If `path` has a model or adapters, files that have the names of either ("config.json",
+ * "model.safetensors", "adapter_config.json", ...) are removed if `path` has no file of that name.
+ * FOLDER has no config.json (adapters: no adapter_config.json; a checkpoint: no manifest.json)
+ * until all other files are there, so FOLDER is the old one, none, or the new one, and never a
+ * mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
 /* Writes the list into `path`, so that model_publish_resume can move its files to `folder`. */

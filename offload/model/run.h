@@ -1,5 +1,5 @@
-/* run.h: submits a block's steps to a device queue, with pointers from a binding. No allocation; only
- * model_run_all waits. The queue's own thread. */
+/* run.h: submits a block's steps to a device queue, with pointers from a binding. No allocation;
+ * only model_run_all waits. The queue's own thread. */
 #ifndef OFFLOAD_MODEL_RUN_H
 #define OFFLOAD_MODEL_RUN_H
 

@@ -1,6 +1,6 @@
-/* safetensors.h: one safetensors file, open for reading. Opening checks every rule of the format: lengths
- * before anything of that size is allocated, tensors that fill the file without gap or overlap, unique
- * names. Reading is thread-safe; the table is constant after open. */
+/* safetensors.h: one safetensors file, open for reading. Opening checks every rule of the format:
+ * lengths before anything of that size is allocated, tensors that fill the file without gap or
+ * overlap, unique names. Reading is thread-safe; the table is constant after open. */
 #ifndef OFFLOAD_MODEL_SAFETENSORS_H
 #define OFFLOAD_MODEL_SAFETENSORS_H
 
@@ -42,7 +42,8 @@ const struct model_tensor *model_safetensors_find(const struct model_safetensors
  * file and tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
-/* Starts readahead of bytes that will be read soon, if they are not in memory. Never waits or fails. */
+/* Starts readahead of bytes that will be read soon, if they are not in memory. Never waits or
+ * fails. */
 void model_safetensors_expect(const struct model_safetensors *file,
                               const struct model_tensor *tensor, uint64_t begin, size_t bytes);
 
@@ -54,7 +55,8 @@ struct model_safetensors_table {
 };
 
 /* Checks a header (without the eight bytes in front) against the count of bytes that follow it, as
- * open does, and fills `out`; for tests and fuzzing. Offsets count from the first byte of the data. */
+ * open does, and fills `out`; for tests and fuzzing. Offsets count from the first byte of the
+ * data. */
 int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
                             struct model_safetensors_table *out);
 void model_safetensors_table_fini(struct model_safetensors_table *table);

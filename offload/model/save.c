@@ -502,8 +502,8 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
     return (ssize_t)done;
 }
 
-/* Opens the file so that reads come from the drive and not from the page cache: by direct I/O, or after
- * the pages were dropped. */
+/* Opens the file so that reads come from the drive and not from the page cache: by direct I/O, or
+ * after the pages were dropped. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
     bool direct = false;
@@ -581,8 +581,8 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* A complete model whose renaming fails stays in FOLDER.partial. The next run moves it, unless FOLDER
- * may not be replaced or the list of its files cannot be written. */
+/* A complete model whose renaming fails stays in FOLDER.partial. The next run moves it, unless
+ * FOLDER may not be replaced or the list of its files cannot be written. */
 static int keep(struct model_save *save, int rc)
 {
     const struct core_err kept = core_err_keep(rc);

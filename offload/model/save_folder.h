@@ -1,5 +1,5 @@
-/* save_folder.h: the folder of a model or a checkpoint: made under another name and filled with the small
- * files beside the weights; publish.h gives it its name. For save.c and offload/store. */
+/* save_folder.h: the folder of a model or a checkpoint: made under another name and filled with the
+ * small files beside the weights; publish.h gives it its name. For save.c and offload/store. */
 #ifndef OFFLOAD_MODEL_SAVE_FOLDER_H
 #define OFFLOAD_MODEL_SAVE_FOLDER_H
 
@@ -26,8 +26,8 @@ struct model_folder {
     int fd;
 };
 
-/* Copies all files but weights and config.json from `source`. Unless `config` is NULL, writes config.json with
- * `type` as the type of the weights and the model's `tie_word_embeddings`. */
+/* Copies all files but weights and config.json from `source`. Unless `config` is NULL, writes
+ * config.json with `type` as the type of the weights and the model's `tie_word_embeddings`. */
 int model_folder_copy(const struct model_folder *folder, const char *source,
                       const struct model_config *config, enum model_dtype type);
 
@@ -57,8 +57,8 @@ struct model_note {
  * Version 1 had no sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
-/* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full disk the
- * message has the bytes needed and free. */
+/* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full
+ * disk the message has the bytes needed and free. */
 int model_folder_failed(const struct model_folder *folder, const char *name, int code,
                         uint64_t bytes);
 

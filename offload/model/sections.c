@@ -8,7 +8,8 @@
 #include "core/base/err.h"
 #include "offload/model/rows.h"
 
-/* Room beside the largest matrix, for norms and biases, which then have no sections of their own. */
+/* Room beside the largest matrix, for norms and biases, which then have no sections of their
+ * own. */
 enum { SPARE_BYTES = 4 * MODEL_PAGE_BYTES };
 
 /* The bytes of the owner's array that steps read of a parameter; end 0: none. */

@@ -78,8 +78,8 @@ struct model_sections_source {
     const struct model_stored *stored; /* NULL: the block is kept in the form that compute reads */
 };
 
-/* Cuts all passes of `block`'s program. The slots have room for what the largest step needs, and for some norms and
- * biases. */
+/* Cuts all passes of `block`'s program. The slots have room for what the largest step needs, and
+ * for some norms and biases. */
 int model_sections_create(const struct model_block *block,
                           const struct model_sections_source *source,
                           const struct model_program *program, struct model_sections **out);
@@ -94,8 +94,8 @@ void model_sections_destroy(struct model_sections *sections);
 void model_expansion_point(const struct model_section *section, unsigned index, const char *from,
                            bool pages, struct kern_expand_arguments *out);
 
-/* Sets the weights of each parameter in the section to their address in `slot`. If the section has only some rows of a
- * parameter, this is the address that row 0 would have. */
+/* Sets the weights of each parameter in the section to their address in `slot`. If the section has
+ * only some rows of a parameter, this is the address that row 0 would have. */
 void model_section_bind(const struct model_section *section, const void *slot,
                         struct model_binding *binding);
 

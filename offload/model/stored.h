@@ -28,8 +28,8 @@ void model_stored_set_base(struct model_files *files, const struct model *model,
 /* Returns "plain", "bf16", "int8" or "nf4". */
 const char *model_storage_name(enum model_storage storage);
 
-/* A tensor of the block: rows * cols elements from `first` of its flat array on, or any number of small
- * arrays as one row. */
+/* A tensor of the block: rows * cols elements from `first` of its flat array on, or any number of
+ * small arrays as one row. */
 struct model_stored_part {
     const char *name; /* borrowed from the model */
     uint64_t first;

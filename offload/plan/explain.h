@@ -1,4 +1,5 @@
-/* explain.h: describes in words what limits a plan's step, and why another plan was not chosen. Pure. */
+/* explain.h: describes in words what limits a plan's step, and why another plan was not chosen.
+ * Pure. */
 #ifndef OFFLOAD_PLAN_EXPLAIN_H
 #define OFFLOAD_PLAN_EXPLAIN_H
 

@@ -190,8 +190,8 @@ static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
                                .bytes = plan_packed_bytes(step->input->blocks[block].elements)};
 }
 
-/* Gathers all ranks' parts packed, and makes weights of them in `slot`, this rank's own included, so that all ranks
- * compute with the same. `own`: this rank's part. */
+/* Gathers all ranks' parts packed, and makes weights of them in `slot`, this rank's own included,
+ * so that all ranks compute with the same. `own`: this rank's part. */
 static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
                          uint32_t slot)
 {
@@ -299,7 +299,8 @@ static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
                                                   : fill_whole(step, block, slot);
 }
 
-/* Makes the weights in `slot` of what is stored, which is first brought to where compute reaches it. */
+/* Makes the weights in `slot` of what is stored, which is first brought to where compute reaches
+ * it. */
 static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -346,7 +347,8 @@ static int move_rows(struct plan_step *step, struct plan_command command, enum p
 }
 
 /* The queue of boundary activations brings rows from STORE: they are read when the step begins, and
- * activations later, so that neither waits for the other, and weights are still read ahead of the step. */
+ * activations later, so that neither waits for the other, and weights are still read ahead of the
+ * step. */
 static int read_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
 {
     return move_rows(step, plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro),
@@ -399,7 +401,8 @@ static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, st
     return plan_move_add(step, &command);
 }
 
-/* Brings pages that this rank has to a slot; `stage`: their place on the way from STORE to a card. */
+/* Brings pages that this rank has to a slot; `stage`: their place on the way from STORE to a
+ * card. */
 static int fill_pages(struct plan_step *step, uint32_t block, uint64_t first,
                       struct plan_piece stage, struct plan_piece to)
 {

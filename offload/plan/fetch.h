@@ -8,8 +8,8 @@
  * needed. */
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
 
-/* Like plan_fetch_weights; but if compute gets only rows of the block, *out is the slot with the rows that
- * micro-batch `micro` uses. */
+/* Like plan_fetch_weights; but if compute gets only rows of the block, *out is the slot with the
+ * rows that micro-batch `micro` uses. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
 /* Brings the weights of a section of `block` to the next slot for sections. If the block is stored
@@ -28,8 +28,8 @@ uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
- * its offset. If they are packed, gathers them in another slot, because `whole` is still to be written to
- * STORE. */
+ * its offset. If they are packed, gathers them in another slot, because `whole` is still to be
+ * written to STORE. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
 /* Adds a READ or WRITE of a chunk of working weights at `memory`. */

@@ -1,5 +1,5 @@
-/* flow.c: one builder and one state of slots over all tapes of a run, in the memory of three tapes in
- * turn. */
+/* flow.c: one builder and one state of slots over all tapes of a run, in the memory of three tapes
+ * in turn. */
 #include "offload/plan/flow.h"
 
 #include <errno.h>

@@ -94,14 +94,15 @@ uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block
            plan_gathered_bytes(step->input, block, node.first);
 }
 
-/* Returns the size of groups of ranks that add their gradients of a block first; 0: all ranks add in their order. */
+/* Returns the size of groups of ranks that add their gradients of a block first; 0: all ranks add
+ * in their order. */
 static uint32_t sums_within(const struct plan_step *step, uint32_t block)
 {
     return step->input->fast && block != PLAN_NONE ? plan_sharing(step->input) : 0;
 }
 
-/* Returns the bytes of a reduction that other nodes send to a rank: of a block's gradient, or of the tile sums (PLAN_NONE),
- * of `bytes`. `all`: all ranks get the sum. */
+/* Returns the bytes of a reduction that other nodes send to a rank: of a block's gradient, or of
+ * the tile sums (PLAN_NONE), of `bytes`. `all`: all ranks get the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {

@@ -1,4 +1,5 @@
-/* residence.h: decides how much of a model stays in memory between uses, within the budgets. Pure. */
+/* residence.h: decides how much of a model stays in memory between uses, within the budgets.
+ * Pure. */
 #ifndef OFFLOAD_PLAN_RESIDENCE_H
 #define OFFLOAD_PLAN_RESIDENCE_H
 
@@ -37,8 +38,8 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
 int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* Uses spare memory to keep more data resident, except data with an explicit placement. Weights come
- * first: they save three bytes of traffic per byte of memory, states two. */
+/* Uses spare memory to keep more data resident, except data with an explicit placement. Weights
+ * come first: they save three bytes of traffic per byte of memory, states two. */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence);
 

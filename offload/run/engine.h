@@ -124,7 +124,8 @@ struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
-/* Opens the checkpoint that the first process, or the first one of this machine, has begun in `folder`. */
+/* Opens the checkpoint that the first process, or the first one of this machine, has begun in
+ * `folder`. */
 struct run_remote_save;
 struct store_checkpoint_write;
 int run_engine_save_join(struct run_engine *engine, const char *folder,

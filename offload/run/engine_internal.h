@@ -12,7 +12,8 @@ struct core_queue;
 struct model_kept;
 struct run_checkpoint_writer;
 
-/* A rank, its thread, and the results of the last call. A rank of another process has only results. */
+/* A rank, its thread, and the results of the last call. A rank of another process has only
+ * results. */
 struct run_engine_worker {
     struct run_options options;
     struct run_prepared *prepared; /* owned; NULL: the engine's own plan is used */
@@ -84,14 +85,15 @@ int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run
 
 /* for models whose base is not in their checkpoints */
 
-/* Opens the file in which the base is kept beside the first store, if there is one or it is to be written. */
+/* Opens the file in which the base is kept beside the first store, if there is one or it is to be
+ * written. */
 int run_engine_base_open(struct run_engine *engine);
 void run_engine_base_close(struct run_engine *engine);
 /* Called after a call: removes the file of the kept base if `rc` says that its data does not match
  * its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
-/* Finds the identity of the base model from what the ranks have read of it, and compares it with that of the
- * checkpoint, or of the adapters to begin with. */
+/* Finds the identity of the base model from what the ranks have read of it, and compares it with
+ * that of the checkpoint, or of the adapters to begin with. */
 int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */

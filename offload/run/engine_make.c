@@ -89,8 +89,8 @@ static void resume_scale(struct run_engine *engine, double value)
     engine->scale.value = fixed > 0 ? fixed : value;
 }
 
-/* Each rank makes its own plan. Their common work must be the same (docs/decisions/067), or collectives
- * would wait for each other for ever. */
+/* Each rank makes its own plan. Their common work must be the same (docs/decisions/067), or
+ * collectives would wait for each other for ever. */
 static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t hash)
 {
     const uint64_t first = plan_hash(engine->given.prepared->plan);

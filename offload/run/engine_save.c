@@ -250,8 +250,9 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Writes all blocks. Each process opens the files and writes its own parts; when all of them have sealed these, the
- * first one publishes the checkpoint, then the leaders their parts. Older ones are removed after that. */
+/* Writes all blocks. Each process opens the files and writes its own parts; when all of them have
+ * sealed these, the first one publishes the checkpoint, then the leaders their parts. Older ones
+ * are removed after that. */
 static int write_all(struct run_engine *engine, const struct run_save_options *options,
                      struct store_checkpoint_write *checkpoint)
 {
@@ -453,8 +454,8 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
         return 0;
     }
     engine->defers = true;
-    /* The rest of the earlier checkpoint is written during the next step. This checkpoint is opened when
-     * it is requested after that step. */
+    /* The rest of the earlier checkpoint is written during the next step. This checkpoint is opened
+     * when it is requested after that step. */
     if (run_engine_save_is_open(engine) && !run_rank_updates_inside(engine->workers[0].rank)) {
         return 0;
     }

@@ -292,8 +292,8 @@ static void lane_watch(struct run_executor *executor, uint64_t n, int q)
     executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
 }
 
-/* Counts those commands of a lane, up to `place`, that have ended since the last call. Returns 1 if there
- * were any, 0 if not, or the error of the lane's line. */
+/* Counts those commands of a lane, up to `place`, that have ended since the last call. Returns 1 if
+ * there were any, 0 if not, or the error of the lane's line. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
@@ -312,7 +312,8 @@ static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t 
     return moved;
 }
 
-/* Submits as many commands of a lane as may start. Returns 1 if there were any, 0 if not, or an error. */
+/* Submits as many commands of a lane as may start. Returns 1 if there were any, 0 if not, or an
+ * error. */
 static int lane_feed(struct run_executor *executor, uint64_t n, int q)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];

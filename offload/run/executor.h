@@ -17,8 +17,8 @@ struct run_executor;
 /* What executes the commands of a tape's queue. */
 struct run_lane {
     /* Starts the command, whose edges are reached. On success *out is reached when the command is
-     * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other error
-     * ends the run. */
+     * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other
+     * error ends the run. */
     int (*submit)(void *context, const struct plan_command *command, struct core_fence *out);
     void *context; /* borrowed */
 };
@@ -30,8 +30,8 @@ struct run_executor_options {
     /* Returns -ETIMEDOUT, with a message that names a queue, if no command starts or ends for this
      * long; 0: no limit. */
     int64_t stall_limit_ns;
-    /* Waits sleep at once instead of spinning: an application's threads, or those of the update, need the
-     * processor, and the update has further commands in its queue. */
+    /* Waits sleep at once instead of spinning: an application's threads, or those of the update,
+     * need the processor, and the update has further commands in its queue. */
     bool sleeps;
 
     /* borrowed: incremented whenever a command starts or ends; NULL: no thread reads it */
@@ -73,8 +73,8 @@ void run_executor_destroy(struct run_executor *executor);
  * while two are under way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
-/* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were started;
- * *read_bytes is what they moved. */
+/* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were
+ * started; *read_bytes is what they moved. */
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
 /* Returns the number of tapes pushed and not withdrawn, which is the number of the next tape. */
 uint64_t run_executor_pushed(const struct run_executor *executor);

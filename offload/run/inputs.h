@@ -85,8 +85,8 @@ int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float sc
 void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro,
                      struct model_binding *binding);
 
-/* Binds the embedding's weights to the rows of micro-batch `micro`, which begin at `slot`. Does nothing if the
- * table is used whole. */
+/* Binds the embedding's weights to the rows of micro-batch `micro`, which begin at `slot`. Does
+ * nothing if the table is used whole. */
 void run_inputs_bind_rows(const struct run_inputs *inputs, uint32_t micro, const char *slot,
                           struct model_binding *binding);
 /* Finds the part that is to be moved next for micro-batches [first, first + count); returns false

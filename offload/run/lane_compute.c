@@ -290,8 +290,8 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
-/* A block's packed weights consist of up to two tensors per rank's shard: its whole groups, and the elements left
- * over. Sets *out to the tensor of this index; returns their number. */
+/* A block's packed weights consist of up to two tensors per rank's shard: its whole groups, and the
+ * elements left over. Sets *out to the tensor of this index; returns their number. */
 static unsigned packed_part(const struct plan_input *input, uint32_t block, unsigned index,
                             struct model_stored_part *out)
 {

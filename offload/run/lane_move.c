@@ -177,7 +177,8 @@ static int read_pages(struct run_io *io, const struct plan_command *command, str
     return 0;
 }
 
-/* The requests of a command go to one queue in order, so all are done when the last one's fence is reached. */
+/* The requests of a command go to one queue in order, so all are done when the last one's fence is
+ * reached. */
 static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_io *io = context;

@@ -1,7 +1,7 @@
-/* lent.h: weights and gradients in an application's memory, where each parameter has arrays of its own (a
- * model has one flat array per block). Computes their sums of squares and their updates, on the update's thread.
- * The application's thread sets a part's gradient before the BWD of its block is reached; the update's thread
- * reads it after that. */
+/* lent.h: weights and gradients in an application's memory, where each parameter has arrays of its
+ * own (a model has one flat array per block). Computes their sums of squares and their updates, on
+ * the update's thread. The application's thread sets a part's gradient before the BWD of its block
+ * is reached; the update's thread reads it after that. */
 #ifndef OFFLOAD_RUN_LENT_H
 #define OFFLOAD_RUN_LENT_H
 

@@ -311,8 +311,8 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Reads a part of what a block keeps, which is the next one of `reader`; NULL: of the kept file, or as compute reads
- * it. */
+/* Reads a part of what a block keeps, which is the next one of `reader`; NULL: of the kept file, or
+ * as compute reads it. */
 static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
                      struct plan_span part, char *to)
 {

@@ -53,8 +53,8 @@ static int gather(struct run_rank *rank, uint32_t source, struct plan_span range
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-/* Copies the pages of a range of a block's weights that this rank has to their places in the slot; the range begins
- * at `at`. */
+/* Copies the pages of a range of a block's weights that this rank has to their places in the slot;
+ * the range begins at `at`. */
 static int bring_own(struct run_rank *rank, uint32_t source, struct plan_span range, char *slot,
                      uint64_t at)
 {

@@ -1,4 +1,5 @@
-/* measure_bench.c: what measuring may use: memory and files within the budgets, and a device with a queue. */
+/* measure_bench.c: memory and files for measuring, within the budgets, and a device with a
+ * queue. */
 #include "offload/run/measure_bench.h"
 
 #include "core/base/clock.h"
@@ -16,7 +17,7 @@ uint64_t run_measure_clamp(uint64_t value, uint64_t least, uint64_t most)
 
 /* ---- limits on memory and files ---- */
 
-/* Limits of the file that a drive is measured with. */
+/* Limits of the size of the file for measuring a drive. */
 static const uint64_t file_bytes_min = UINT64_C(64) << 20;
 static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 
@@ -105,7 +106,7 @@ void run_bench_close(struct run_bench *bench)
     }
 }
 
-/* So many launches in a row that the time to start them does not matter. */
+/* The number of launches in a row that makes the time to start them negligible. */
 enum { LAUNCHES = 8, TURNS = 3 };
 
 int run_bench_time(struct run_bench *bench, const struct dev_command *command, uint64_t elements,

@@ -1,5 +1,5 @@
-/* measure_bench.h: what the files measure_*.c share: limits on memory, and a device with a queue to measure on. The
- * caller's thread waits. */
+/* measure_bench.h: declarations that the files measure_*.c share: limits on memory, and a device
+ * with a queue for measuring. The caller's thread waits. */
 #ifndef OFFLOAD_RUN_MEASURE_BENCH_H
 #define OFFLOAD_RUN_MEASURE_BENCH_H
 
@@ -14,13 +14,13 @@ uint64_t run_measure_clamp(uint64_t value, uint64_t least, uint64_t most);
 
 /* ---- limits ---- */
 
-/* Bytes of the weights and states of all blocks. */
+/* Returns the bytes of the weights and states of all blocks. */
 uint64_t run_measure_kept_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* The budgets of HOST and DEVICE together. */
+/* Returns the budgets of HOST and DEVICE together. */
 uint64_t run_measure_budget_bytes(const struct run_options *options);
 
-/* As run_measure_spare with another upper limit, a power of two. */
+/* Like run_measure_spare, with another upper limit, which is a power of two. */
 uint64_t run_measure_spare_within(const struct run_shapes *shapes,
                                   const struct run_options *options, uint64_t limit);
 
@@ -30,7 +30,7 @@ struct run_bench {
     struct dev_device *device; /* owned */
     struct kern_ops *ops;      /* owned */
     struct dev_queue *queue;   /* owned */
-    void *memory;              /* owned; of the device */
+    void *memory;              /* owned; device memory */
 };
 
 /* `bench` is zeroed before; the caller closes it even after a failure. */
@@ -38,7 +38,8 @@ int run_bench_open(struct run_bench *bench, const char *name, const struct kern_
                    const struct dev_queue_options *queue, uint64_t bytes);
 void run_bench_close(struct run_bench *bench);
 
-/* Elements per second of the fastest round of launches of a command that handles `elements`. */
+/* Returns elements per second of the fastest round of launches of a command that handles `elements`
+ * elements. */
 int run_bench_time(struct run_bench *bench, const struct dev_command *command, uint64_t elements,
                    double *per_second);
 

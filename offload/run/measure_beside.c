@@ -1,5 +1,5 @@
-/* measure_beside.c: times work of the processor while a card copies from and to host memory, as it does during
- * an update. Has memory and queues of its own. The caller's thread waits. */
+/* measure_beside.c: times work of the processor while a card copies from and to host memory, as it
+ * does during an update. Has separate memory and queues. The caller's thread waits. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const uint64_t copy_bytes_max = UINT64_C(32) << 20;
 struct beside {
     struct dev_device *device;
     struct dev_queue *queues[WAYS]; /* owned: up, down */
-    struct core_region host;        /* owned: half of it for each way */
+    struct core_region host;        /* owned: half of it for each direction */
     char *memory;                   /* owned: the same on the device */
     uint64_t bytes;                 /* size of a copy */
     bool registered;
@@ -37,7 +37,7 @@ static void beside_close(struct beside *beside)
     core_region_free(&beside->host);
 }
 
-/* Several copies should end while the work goes on. */
+/* Several copies should end during the work. */
 static uint64_t bytes_of_copy(const struct run_beside *with)
 {
     enum { COPIES = 8 };
@@ -84,7 +84,7 @@ static int beside_open(struct beside *beside, const char *device, uint64_t bytes
     return rc;
 }
 
-/* Submits `count` copies each way. */
+/* Submits `count` copies in each direction. */
 static int submit(struct beside *beside, unsigned count)
 {
     char *const host = (char *)beside->host.base;

@@ -1,6 +1,7 @@
-/* measure_blocks.c: times what a device does for the blocks of the model: forward, recomputation and backward of a
- * layer, the embedding and the head, and making weights of stored ones. Each is measured in memory of its own, within
- * the budgets, and more than once: the first time creates primitives, touches pages and wakes a card. */
+/* measure_blocks.c: times a device's work for the blocks of the model: forward, recomputation and
+ * backward of a layer, the embedding and the head, and expanding stored weights. Each is measured
+ * in separate memory, within the budgets, and more than once: the first round creates primitives,
+ * touches pages and wakes a card. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
 
-/* A device with one block on it. */
+/* A device with the arrays of one block. */
 struct stage {
     struct run_bench bench;
     struct model_binding binding;
@@ -118,7 +119,8 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
 }
 
 /* Fills a GPU's memory, because a GPU computes faster with zeros: numbers of about 0.01 of both
- * signs, valid in bf16 and in fp32; then ids and labels of token 0, and positions, if there are any, of 0. */
+ * signs, valid in bf16 and in fp32; then ids and labels of token 0, and positions, if there are
+ * any, of 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -153,8 +155,8 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
     return rc;
 }
 
-/* Gives each pair the gaps of two rows of the full length that make a pair of the full length: what they share, and
- * an answer of each. */
+/* Gives each pair the gaps of two rows of the full length that make a pair of the full length: what
+ * they share, and an answer of each. */
 static int stage_put_gaps(struct stage *stage, const struct run_options *options)
 {
     enum { GAPS = 2 };
@@ -207,8 +209,8 @@ static int time_steps(struct stage *stage, const struct model_steps *steps, enum
     return rc;
 }
 
-/* Takes the fastest of a few rounds, or of two if a block takes long, because the first round creates primitives, and
- * other programs may disturb any round. */
+/* Takes the fastest of a few rounds, or of two if a block takes long, because the first round
+ * creates primitives, and other programs may disturb any round. */
 static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
                          unsigned index, struct run_rates *out)
 {
@@ -241,7 +243,8 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
-/* Bytes that a block may take while it is measured: all budgets if the tiers are one memory, else DEVICE's. */
+/* Returns the bytes that a block may take while it is measured: all budgets if the tiers are one
+ * memory, otherwise DEVICE's. */
 static uint64_t limit_of(const struct run_options *options)
 {
     const uint64_t all = run_measure_budget_bytes(options);
@@ -249,8 +252,8 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
-/* Halves the number of rows or pairs; if one is left and `tokens`, halves its length. Returns false if nothing
- * can be halved. */
+/* Halves the number of rows or pairs; if one is left and `tokens`, halves its length. Returns false
+ * if nothing can be halved. */
 static bool halve(struct run_options *options, bool tokens)
 {
     if (options->pairs > 1) {
@@ -267,8 +270,8 @@ static bool halve(struct run_options *options, bool tokens)
     return true;
 }
 
-/* Halves the rows until a layer fits, and then the tokens of the one row. *out is NULL if not even a
- * layer over one token fits. */
+/* Halves the rows until a layer fits, and then the tokens of the one row. *out is NULL if not even
+ * a layer over one token fits. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {

@@ -14,8 +14,8 @@ enum { COLL_BYTES_MAX = 64 << 20, COLL_TURNS = 3 };
 
 struct coll_bench {
     const struct run_coll_ranks *with; /* borrowed */
-    uint64_t elements;                 /* bf16, of a rank's array */
-    struct coll_meeting *meeting;      /* owned; NULL: other processes */
+    uint64_t elements;                 /* bf16 elements of a rank's array */
+    struct coll_meeting *meeting;      /* owned; NULL: the ranks are in several processes */
     struct coll **ranks;               /* owned, [count] */
     uint16_t *arrays;                  /* owned, [count * elements] */
     struct core_fence *fences;         /* owned, [count] */

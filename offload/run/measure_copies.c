@@ -1,4 +1,5 @@
-/* measure_copies.c: times copies between HOST and DEVICE and within a device, and the codes that ranks exchange. */
+/* measure_copies.c: times copies between HOST and DEVICE and within a device, and the codes that
+ * ranks exchange. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

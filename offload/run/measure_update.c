@@ -1,4 +1,5 @@
-/* measure_update.c: times the update of a chunk and its sums of squares, on the processor and on a card. */
+/* measure_update.c: times the update of a chunk and its sums of squares, on the processor and on a
+ * card. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>

@@ -25,8 +25,8 @@ static int alloc_buffers(struct run_memory *memory)
     return rc;
 }
 
-/* Aligned to pages and not only to DEV_ALIGN_BYTES: if the device's memory is the host's, drives move
- * bytes from and to it. */
+/* Aligned to pages and not only to DEV_ALIGN_BYTES: if the device's memory is the host's, drives
+ * move bytes from and to it. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;

@@ -1,4 +1,5 @@
-/* optimizer.c: makes an optimizer with its plan and its own thread, and does the application's side of a step. */
+/* optimizer.c: makes an optimizer with its plan and its thread, and does the application's side of
+ * a step. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -13,13 +14,13 @@
 
 /* ---- the worker's thread ---- */
 
-/* The update's thread. */
+/* Runs on the update's thread. */
 static void note_updated(void *user, uint32_t block)
 {
     run_optimizer_give_back(user, block, true);
 }
 
-/* The update's thread. */
+/* Runs on the update's thread. */
 static int total_of_all(void *user, const double *tiles, double *squares)
 {
     struct run_optimizer *optimizer = user;
@@ -126,7 +127,7 @@ static int check_world(const struct run_optimizer_options *options)
                                        "give the function `sum`");
 }
 
-/* Blocks, then shapes, rates and the plan. */
+/* Makes blocks, and then shapes, rates and the plan. */
 static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
 {
     if (options->parameter_count == 0 || options->group_count == 0) {
@@ -343,8 +344,8 @@ static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, u
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
 }
 
-/* Returns whether a token is reached if the line `done` is where the fence is. False: *next is the
- * first value of the line at which it may be. */
+/* Returns whether a token is reached if the line `done` has the value of the fence. If not, *next
+ * is the first value of the line at which the token may be reached. */
 static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -357,8 +358,8 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
                : atomic_load_explicit(&optimizer->made[block], memory_order_acquire) >= step;
 }
 
-/* Returns the token of a parameter's update in the last closed step: it is reached without another
- * call. */
+/* Returns the token of a parameter's update in the last closed step. The token is reached without
+ * another call. */
 static uint64_t token_of_parameter(const struct run_optimizer *optimizer, size_t parameter)
 {
     return optimizer->parts[parameter] == NULL
@@ -454,7 +455,7 @@ static void widen(enum core_update_type type, const void *from, size_t count, fl
     }
 }
 
-/* Adds a gradient to the step's sum, or begins it. */
+/* Adds a gradient to the step's sum, or begins the sum. */
 static void add_gradient(struct run_optimizer *optimizer, size_t parameter, const void *gradient)
 {
     enum { AT_ONCE = 4096 };
@@ -509,7 +510,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
     if (rc != 0) {
         return rc;
     }
-    if (part == NULL) { /* other processes need it */
+    if (part == NULL) { /* other processes have the parameter */
         optimizer->submitted[parameter] = last ? step : 0;
         *token = 0;
         return 0;

@@ -1,13 +1,12 @@
-/* optimizer.h: the optimizer of an application that computes gradients itself. Its plan has no compute: the
- * update of a block begins when the gradients of all its parameters are there, or, if the norm counts, when
- * the step is closed and its norm is known.
- *
- * Data flow. submit sets a parameter's gradient; when a block has all its gradients, it is ready. The
- * optimizer's own thread puts ready blocks on tapes and drives them, from the first gradient of a step on
- * (optimizer_step.c). The update's thread reads gradients and writes weights in the application's memory,
- * notes the block's step, which is what tokens name, and counts updated blocks on a line.
- *
- * One thread at a time calls; tokens may be waited for by any thread. */
+/* optimizer.h: the optimizer of an application that computes gradients itself. Its plan has no
+ * compute. The update of a block begins when the gradients of all its parameters have been
+ * submitted, or, if the norm affects the step, when the step is closed and its norm is known.
+ * Data flow. submit sets a parameter's gradient; when a block has all its gradients, it is ready.
+ * The optimizer's thread puts ready blocks on tapes and drives them, from the first gradient of a
+ * step on (optimizer_step.c). The update's thread reads gradients and writes weights in the
+ * application's memory, records the block's step, which tokens name, and counts updated blocks on a
+ * line.
+ * One thread at a time calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H
 
@@ -35,18 +34,22 @@ struct run_optimizer_options {
     const struct run_optimizer_parameter *parameters; /* this pointer and all others here are only
                                                        * read during create */
     size_t parameter_count;
-    uint64_t block_elements; /* smaller parameters share a block until it has as many; 0: 512 Ki */
-    const struct adam_group *groups; /* `step` is not used: each parameter counts its own */
+    /* smaller parameters share a block until it has this number of elements; 0: 512 Ki */
+    uint64_t block_elements;
+    /* `step` is not used: each parameter has a separate step count */
+    const struct adam_group *groups;
     uint32_t group_count;
     /* Budgets, stores, threads, rule, moments, clip, may_skip; its strings outlive the
      * optimizer. */
     struct run_options options;
-    bool sums;                     /* several gradients of a parameter are summed in a step */
+    /* whether several gradients of a parameter are summed in a step */
+    bool sums;
     bool checks;                   /* a gradient that changes while it is borrowed is -EFAULT */
     const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
-    /* Processes that share the states: each has a part of each block. 0 and 1: one has all. */
+    /* The processes that share the states: each has a part of each block. 0 and 1: one process has
+     * everything. */
     uint32_t world;
     uint32_t rank;
     /* Replaces `values` by their sums over all processes; one call in each step, on the update's
@@ -54,52 +57,53 @@ struct run_optimizer_options {
      * refused. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    /* Where weights and gradients are ("cuda:0"); the update has copies of them in host memory. NULL: in host
-     * memory. Weights are complete before create. */
+    /* The device of weights and gradients ("cuda:0"); the update has copies of them in host memory.
+     * NULL: they are in host memory. Weights must be complete before create. */
     const char *device;
 };
 
-/* Returns -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
+/* Returns -EINVAL for impossible options, -EFBIG if no plan fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
 /* Waits for the updates of closed steps; drops gradients of a step that was not closed. Accepts
- * NULL. Returns false if a drive did not answer. The optimizer and everything that it was given
- * must then stay. */
+ * NULL. Returns false if a drive did not answer. In this case the optimizer and all memory that it
+ * was given must not be freed. */
 bool run_optimizer_destroy(struct run_optimizer *optimizer);
 
-/* Replaces a group's settings for the steps after the last closed one; if updates do not wait for the norm, only for
- * steps whose first gradient was not submitted yet. */
+/* Replaces a group's settings for the steps after the last closed one; if updates do not wait for
+ * the norm, only for steps whose first gradient was not submitted yet. */
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
-/* Sets the factor by which the application multiplies the loss; gradients of the next steps are divided by it. Call it
- * between steps. */
+/* Sets the factor by which the application multiplies the loss; gradients of the next steps are
+ * divided by it. Call it between steps. */
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
-/* Hands over a gradient of a parameter; `last`: no other follows in this step. It is borrowed until *token is
- * reached. That needs the step to be closed, unless updates do not wait for the norm and all parameters of the
- * block have their last gradients. Waits for the parameter's last update. */
+/* Submits a gradient of a parameter; `last`: no other follows in this step. The gradient is
+ * borrowed until *token is reached. For this the step must be closed, unless updates do not wait
+ * for the norm and all parameters of the block have their last gradients. Waits for the parameter's
+ * last update. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
-/* Closes the step: parameters without a gradient stay as they are. Returns at once. */
+/* Closes the step. Parameters without a gradient do not change. Returns at once. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
-/* If weights and gradients are on a device: sets the stream on which later calls queue their copies. Work
- * that the application queues there after a submit may overwrite the gradient; work after a wait
- * finds the new weights. Initially the device's default stream. */
+/* If weights and gradients are on a device: sets the stream on which later calls queue their
+ * copies. Work that the application queues there after a submit may overwrite the gradient; work
+ * after a wait finds the new weights. Initially this is the device's default stream. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 
 /* Waits until a token is reached. Any thread. */
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
-/* 1: reached. 0: not yet. Any thread. */
+/* Returns 1 if the token is reached, otherwise 0. Any thread. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
-/* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all of
- * that step. Then queues the copies of weights to the device on the stream, except of parameters
- * that already have a gradient of the next step. */
+/* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all
+ * updates of that step. Then queues the copies of weights to the device on the stream, except of
+ * parameters that already have a gradient of the next step. */
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* Returns the token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
 
-/* The norm of the last closed step and its consequences. Waits for the norm. */
+/* Returns the norm of the last closed step and its consequences. Waits for the norm. */
 struct run_optimizer_result {
     uint64_t step;
     double norm;
@@ -108,31 +112,32 @@ struct run_optimizer_result {
 };
 int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out);
 
-/* The application wrote a parameter's weights: its master follows them, its moments stay. Between steps. */
+/* Call it between steps after the application wrote a parameter's weights: the master follows them,
+ * the moments do not change. */
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
 
 /* Returns the elements of a parameter that this process updates; there may be none. */
 struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size_t parameter);
-/* States of this process's share of a parameter, as fp32; NULL: that one is not moved. */
+/* States of this process's share of a parameter, as fp32; NULL: this state is not copied. */
 struct run_optimizer_states {
     float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
-    uint64_t updates;                /* steps that updated the parameter */
+    uint64_t updates;                /* number of steps that updated the parameter */
 };
-/* Copies states of a parameter to the caller's arrays. Between steps; waits for the last one.
- * Returns -ENOTSUP if the rule has no such moment. */
+/* Copies states of a parameter to the caller's arrays. Between steps; waits for the last step.
+ * Returns -ENOTSUP if the rule lacks a requested moment. */
 int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
                              struct run_optimizer_states *states);
-/* Replaces states of a parameter, rounded to nearest where they are kept in fewer bits. The weights follow the
- * master. */
+/* Replaces states of a parameter, rounded to nearest where they are kept in fewer bits. The weights
+ * follow the master. */
 int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
                              const struct run_optimizer_states *states);
 
-/* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. `keep`
- * newest ones are kept; 0: all. Between steps; waits for the last one. Returns -EEXIST if the
- * directory has another run's. */
+/* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. Keeps the
+ * `keep` newest ones; 0: all. Between steps; waits for the last step. Returns -EEXIST if the
+ * directory has checkpoints of another run. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
-/* Reads the checkpoints of the processes that saved, at `paths`, or the newest ones of one step in
- * these directories that verify. Their number may differ from that of the processes that load; only
+/* Reads the checkpoints of the processes that saved, at `paths`, or the newest valid ones of one
+ * step in these directories. Their number may differ from that of the processes that load; only
  * those with elements of this process's share are needed. Parameters and formats must be the same;
  * placement may differ. The weights of this process's share are overwritten. Returns -ENOENT if
  * there is none. After -EBADMSG the weights and states may be those of two checkpoints only if a

@@ -1,5 +1,6 @@
-/* optimizer_blocks.c: groups an application's parameters into blocks, which are the same for any number of processes,
- * and finds this process's share of each. Called while an optimizer is created and by loads, on their thread. */
+/* optimizer_blocks.c: groups an application's parameters into blocks, which are the same for any
+ * number of processes, and finds this process's share of each. Called while an optimizer is created
+ * and by loads, on their thread. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -12,14 +13,15 @@
 #include "offload/plan/shard.h"
 
 enum {
-    PARTS_MAX = 4096,           /* parameters of a block */
-    BLOCK_ELEMENTS = 512 << 10, /* small parameters share a block until it has as many */
-    /* number of blocks of a large model, so that planning stays short */
+    PARTS_MAX = 4096, /* parameters of a block */
+    /* small parameters share a block until it has this number of elements */
+    BLOCK_ELEMENTS = 512 << 10,
+    /* number of blocks of a large model; limits the time of planning */
     BLOCKS_WANTED = 2000,
     TYPES = CORE_UPDATE_FP16 + 1 /* types of weights and of gradients */
 };
 
-/* Parameters of the same types may share a block. */
+/* Returns whether parameters may share a block: their types must be the same. */
 static unsigned class_of(const struct run_optimizer_parameter *parameter)
 {
     return (unsigned)parameter->weights_type * TYPES + (unsigned)parameter->gradients_type;
@@ -85,7 +87,7 @@ static int check_names(const struct run_optimizer_options *options)
     return rc;
 }
 
-/* Some weights in memory. */
+/* An address range of weights. */
 struct weights_at {
     uintptr_t begin, end;
     const char *name; /* borrowed */
@@ -98,7 +100,7 @@ static int compare_places(const void *one, const void *other)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Weights that are shared would be updated twice. */
+/* Refuses weights that overlap, because they would be updated twice. */
 static int check_overlaps(const struct run_optimizer_options *options)
 {
     const size_t count = options->parameter_count;
@@ -128,15 +130,15 @@ static int check_overlaps(const struct run_optimizer_options *options)
     return rc;
 }
 
-/* Assigns each parameter a block: large ones have one of their own, small ones of the same types share
- * one. Blocks are in the order of their first parameters. */
+/* Assigns each parameter to a block. Large parameters have a separate block, small ones of the same
+ * types share one. Blocks are in the order of their first parameters. */
 static int assign_blocks(struct run_optimizer *optimizer,
                          const struct run_optimizer_options *options, uint32_t *count)
 {
     struct {
         uint32_t block;
         uint64_t elements;
-        size_t parts; /* 0: none is open */
+        size_t parts; /* parameters of the open block; 0: no block is open */
     } open[TYPES * TYPES] = {{0}};
     uint64_t all = 0;
     *count = 0;
@@ -183,7 +185,7 @@ static enum block_weights weights_of(enum core_update_type type)
                                       : BLOCK_WEIGHTS_FP32;
 }
 
-/* Adds a block with all elements of its parameters. It is named after the first one. */
+/* Adds a block with all elements of its parameters. It has the name of the first parameter. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                      const size_t *members, size_t count)
 {
@@ -215,7 +217,7 @@ struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint3
     return (struct plan_span){.first = first, .count = end - first};
 }
 
-/* The elements of a tensor that are in a share of its block. */
+/* Returns the elements of a tensor that are in a share of its block. */
 static struct plan_span overlap_of(const struct block_tensor *tensor, struct plan_span share)
 {
     const struct plan_span whole = {tensor->first, (uint64_t)tensor->rows};
@@ -305,7 +307,8 @@ static void lend_block(struct run_optimizer *optimizer, const struct run_optimiz
     optimizer->first_tiles[own] = optimizer->tile_count + share.first / CORE_UPDATE_TILE;
 }
 
-/* Lists the parameters of each block, one block after the other: those of block b from first[b] on. */
+/* Lists the parameters of each block, one block after the other; those of block b begin at
+ * first[b]. */
 static void sort_members(const struct run_optimizer *optimizer, uint32_t count, size_t *first,
                          size_t *members)
 {
@@ -322,13 +325,14 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* Returns a hash of names, sizes and types of weights, and of the layout, which must be equal for a checkpoint to fit. */
+/* Returns a hash of names, sizes and types of weights, and of the layout, which must be equal for a
+ * checkpoint to fit. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options, bool packed)
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < options->parameter_count; i++) {
         const struct run_optimizer_parameter *parameter = &options->parameters[i];
-        /* Whether they are packed makes a difference after sizes of this kind only. */
+        /* Packing makes a difference only after sizes that are not multiples of the alignment. */
         const bool odd = packed && parameter->elements % BLOCKS_ALIGN_ELEMENTS != 0;
         const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type,
                                     odd ? ~hash : hash};
@@ -338,7 +342,7 @@ static uint64_t hash_parameters(const struct run_optimizer_options *options, boo
     return hash;
 }
 
-/* Lists all blocks, and of these the shares of this process. */
+/* Lists all blocks, and from these the shares of this process. */
 static int list_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                        const size_t *first, const size_t *members, uint32_t count)
 {
@@ -394,7 +398,8 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
         goto done;
     }
     sort_members(optimizer, count, first, members);
-    optimizer->lent.blocks[0].parts = parts; /* those of block 0 are all of them */
+    /* the parts of block 0 are the beginning of the array */
+    optimizer->lent.blocks[0].parts = parts;
     rc = list_blocks(optimizer, options, first, members, count);
     if (rc == 0) {
         lend_blocks(optimizer, options, first, members, parts);

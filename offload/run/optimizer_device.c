@@ -1,6 +1,7 @@
-/* optimizer_device.c: weights and gradients in a device's memory. The update works on copies of them in pinned host
- * memory; copies run on the application's streams, so the application waits for
- * nothing but the update itself. The application's thread calls; only run_optimizer_device_wait is for the worker. */
+/* optimizer_device.c: weights and gradients in a device's memory. The update works on copies of
+ * them in pinned host memory. Copies run on the application's streams, so the application waits
+ * only for the update. The application's thread calls; only run_optimizer_device_wait is for the
+ * worker. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,14 +12,16 @@
 #include "core/dev/dev.h"
 #include "offload/run/optimizer_internal.h"
 
-enum { COPIES_MAX = 32 /* in flight before a further one waits for the oldest */ };
+enum {
+    COPIES_MAX = 32 /* number of copies in flight before a further copy waits for the oldest */
+};
 
 /* This process's part of a parameter. */
 struct moved {
     char *on_device; /* weights; borrowed from the application */
     char *weights;   /* in `region` */
     char *gradient;  /* in `region` */
-    bool behind;     /* the device's weights are older */
+    bool behind;     /* whether the device's weights are older */
 };
 
 struct run_optimizer_device {
@@ -187,7 +190,7 @@ static int open_device(struct run_optimizer *optimizer, const char *name)
     return rc == 0 ? dev_queue_create(device->device, &down, &device->down) : rc;
 }
 
-/* Gives each part its host memory, with the weights that the device has. */
+/* Gives each part host memory with the weights of the device. */
 static int move_parts(struct run_optimizer *optimizer)
 {
     struct run_optimizer_device *device = optimizer->device;

@@ -12,13 +12,14 @@
 
 struct run_optimizer {
     struct run_options options;
-    struct blocks *whole;  /* owned: with all elements of all parameters */
-    struct blocks *blocks; /* owned: this process's share of them; `whole` if it has all */
+    struct blocks *whole;  /* owned: blocks with all elements of all parameters */
+    struct blocks *blocks; /* owned: this process's share of these blocks; `whole` if it has all */
     uint32_t *whole_of;    /* owned, [blocks]: their indices in `whole` */
-    struct run_lent lent;  /* its blocks and their parts are owned */
+    struct run_lent lent;  /* the blocks and their parts are owned */
     struct run_lent_part *
-        *parts;         /* owned, [parameters]: in `lent`; NULL: other processes have all of it */
-    uint32_t *block_of; /* owned, [parameters]; if it has a part */
+        /* owned, [parameters]: parts in `lent`; NULL: other processes have the whole parameter */
+        *parts;
+    uint32_t *block_of; /* owned, [parameters]; valid if the parameter has a part */
     size_t parameter_count;
     struct run_shapes *shapes; /* owned */
     struct run_rates rates;
@@ -26,7 +27,7 @@ struct run_optimizer {
     struct plan *plan;                   /* owned */
     struct plan_flow *flow;              /* owned */
     struct run_optimizer_device *device; /* owned; NULL: weights and gradients are in host memory */
-    void *stream; /* borrowed: the application's, of calls from now on; for the device */
+    void *stream; /* borrowed: the application's stream for later calls; for the device */
     struct run_application application;
     uint32_t world;
     uint32_t rank_index; /* rank of this process */
@@ -34,83 +35,90 @@ struct run_optimizer {
     void *sum_user;
     uint64_t *first_tiles;     /* owned, [blocks]: index in `tiles` */
     uint64_t tile_count;       /* number of tiles that a run of one process would have */
-    double *tiles;             /* owned, [tile_count]: their sums */
+    double *tiles;             /* owned, [tile_count]: sums of the tiles */
     struct run_rank *rank;     /* owned */
-    uint64_t run;              /* the same in all its checkpoints */
-    uint64_t before;           /* steps that were closed before the checkpoint that was loaded */
+    uint64_t run;              /* identity of the run, the same in all its checkpoints */
+    uint64_t before;           /* number of steps before the loaded checkpoint */
     struct core_queue *worker; /* owned: the thread that drives tapes */
 
     /* The application's side of a step. */
-    struct adam_group *groups;      /* owned, [group_count]: as set now */
-    struct adam_group *step_groups; /* owned, [group_count]: of the step whose updates come next */
-    uint32_t *group_of;             /* owned, [parameters] */
+    struct adam_group *groups; /* owned, [group_count]: the current settings */
+    /* owned, [group_count]: settings of the step whose updates come next */
+    struct adam_group *step_groups;
+    uint32_t *group_of; /* owned, [parameters] */
     uint32_t group_count;
     double loss_scale;
     uint64_t steps;      /* closed */
-    bool open;           /* a gradient was submitted since */
+    bool open;           /* whether a gradient was submitted after the last close */
     uint64_t *submitted; /* owned, [parameters]: the last step with all its gradients, from 1 */
     uint32_t *missing;   /* owned, [blocks]: parameters without their last gradient */
 
-    /* From the application to the worker. A block is ready when it has all its gradients, or the step is
-     * closed: each is ready once in each step. */
-    uint64_t handed;          /* blocks, in all steps */
+    /* These members go from the application to the worker. A block is ready when it has all its
+     * gradients, or the step is closed. Each block is ready once in each step. */
+    uint64_t handed;          /* number of blocks in all steps */
     uint32_t *ready;          /* owned, ring [2 * blocks]: of two steps, written before `arrived` */
     struct core_line arrived; /* counts ready blocks, in all steps; the rank's bell */
     struct core_line closed;  /* counts steps that were closed */
 
     /* The worker's side. */
-    uint64_t step;     /* the one that the worker takes now */
-    uint32_t *order;   /* owned, [blocks]: as they became ready in the step before */
+    uint64_t step; /* the step that the worker takes now */
+    /* owned, [blocks]: the order in which blocks became ready in the previous step */
+    uint32_t *order;
     uint64_t *taken;   /* owned, [blocks]: the last step in which the block was put on a tape */
     uint32_t expected; /* place in the order from which blocks may be fetched */
     uint32_t lost;     /* plan_flow_lost() when this step began */
-    struct adam_group *terms; /* owned, [parameters]: of the step that is taken */
+    struct adam_group *terms; /* owned, [parameters]: terms of the step that is taken */
 
-    /* From the worker and the update to the application. */
+    /* These members go from the worker and the update to the application. */
     pthread_mutex_t lock; /* protects `updated` */
-    uint64_t updated;     /* blocks, in all steps: the value of `done` */
+    uint64_t updated;     /* number of blocks in all steps: the value of `done` */
     uint64_t *updates;    /* owned, [parameters] */
     _Atomic uint64_t
-        *made; /* owned, [blocks]: steps whose update of the block is made, before `done` */
+        /* owned, [blocks]: number of steps whose update of the block is made; changes before
+         * `done` */
+        *made;
     struct core_line done;    /* counts updated blocks */
     struct core_line settled; /* counts steps whose norm is known */
     struct run_optimizer_result result;
 };
 
-/* Returns whether updates run under the backward pass; otherwise they wait for the norm. */
+/* Returns whether updates run during the backward pass; otherwise they wait for the norm. */
 bool run_optimizer_inside(const struct run_optimizer *optimizer);
 
 /* ---- optimizer_blocks.c ---- */
 
-/* Lists the blocks of all parameters and of this process's shares, and where those are in the application's arrays. */
+/* Lists the blocks of all parameters and of this process's shares, and where the shares are in the
+ * application's arrays. */
 int run_optimizer_make_blocks(struct run_optimizer *optimizer,
                               const struct run_optimizer_options *options);
 /* Returns the elements of a block that one of several processes has; they begin and end at cuts. */
 struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
-/* Makes a list of the blocks in which a process has a share. Its blocks have the elements of that share alone. */
+/* Makes a list of the blocks in which a process has a share. Its blocks have the elements of that
+ * share alone. */
 int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
                                struct blocks **out);
 
 /* ---- optimizer_step.c ---- */
 
-/* Fills `terms`: the group of each parameter, with the parameter's own count of steps. */
+/* Fills `terms`: the group of each parameter, with the parameter's step count. */
 void run_optimizer_fill_terms(struct run_optimizer *optimizer);
-/* Gives a block back to the application, `updated` or not: the application may then use the weights and reuse the
- * gradients. */
+/* Returns a block to the application, `updated` or not: the application may then use the weights
+ * and reuse the gradients. */
 void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bool updated);
-/* Takes a step, from its first gradient on; the worker's thread. */
+/* Takes a step, from its first gradient on. Runs on the worker's thread. */
 int run_optimizer_take_step(struct run_optimizer *optimizer, uint64_t step);
 
 /* ---- optimizer_device.c ---- */
 
 struct run_optimizer_device;
 
-/* Takes host memory for the weights and gradients of this process's parts, and copies the weights there, where the
- * update uses them from now on. Between the rank's creation and its load. */
+/* Allocates host memory for the weights and gradients of this process's parts, and copies the
+ * weights there for all later updates. Call it between the rank's creation and its load. */
 int run_optimizer_device_open(struct run_optimizer *optimizer, const char *name);
 /* Returns the bytes of that memory. */
 uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);
-/* Waits for all copies; the update's memory stays. Accepts NULL, as below. */
+/* Waits for all copies; does not free the update's memory. Accepts NULL, like the following
+ * functions. */
 void run_optimizer_device_stop(struct run_optimizer_device *device);
 void run_optimizer_device_close(struct run_optimizer_device *device);
 
@@ -120,14 +128,17 @@ int run_optimizer_device_take(struct run_optimizer *optimizer, size_t parameter,
                               const char **gradient);
 /* Notes that the host's weights of a parameter are newer than the device's. */
 void run_optimizer_device_note(struct run_optimizer *optimizer, size_t parameter);
-/* Queues the copy of a parameter's weights to the device if they are newer and no update of them is under way. */
+/* Queues the copy of a parameter's weights to the device if they are newer and no update of them is
+ * under way. */
 int run_optimizer_device_show(struct run_optimizer *optimizer, size_t parameter);
-/* Copies weights that the application has written on the device to host memory, and waits for the copy. */
+/* Copies weights that the application has written on the device to host memory, and waits for the
+ * copy. */
 int run_optimizer_device_read(struct run_optimizer *optimizer, size_t parameter);
-/* Waits until copies from and to the host's arrays of a block are done. The worker's thread. */
+/* Waits until copies from and to the host's arrays of a block are done. Runs on the worker's
+ * thread. */
 int run_optimizer_device_wait(struct run_optimizer *optimizer, uint32_t block);
 
-/* Waits until nothing runs; after that the caller's thread may use the rank. */
+/* Waits until no work runs; afterwards the caller's thread may use the rank. */
 int run_optimizer_quiesce(struct run_optimizer *optimizer);
 
 #endif

@@ -1,5 +1,5 @@
-/* optimizer_save.c: an optimizer's states between steps, one chunk at a time: checkpoints, with the weights from
- * the application's arrays; and the states of one parameter in the caller's arrays. */
+/* optimizer_save.c: an optimizer's states between steps, one chunk at a time: checkpoints, with the
+ * weights from the application's arrays, and the states of one parameter in the caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,21 +18,22 @@ enum { PATH_BYTES = 4096 };
 
 /* The checkpoint of one of the processes that saved. */
 struct source {
-    struct store_checkpoint *checkpoint; /* owned; NULL: it was not given */
-    uint32_t whole; /* index of a block among all; it only grows while states are loaded */
+    struct store_checkpoint *checkpoint; /* owned; NULL: no checkpoint was given */
+    /* index of a block in the list of all blocks; it only grows while states are loaded */
+    uint32_t whole;
     uint32_t block; /* the block's index among those of the checkpoint */
-    bool needed;    /* it has elements of this process */
+    bool needed;    /* whether it has elements of this process */
 };
 
 /* One chunk on its way to or from a checkpoint. */
 struct carrying {
     struct run_optimizer *optimizer;      /* borrowed */
-    struct store_checkpoint_write *write; /* when states are saved */
-    struct source *sources;               /* owned, [world]: when they are loaded */
-    uint32_t world;                       /* processes that saved */
-    uint64_t step;                        /* that they saved */
+    struct store_checkpoint_write *write; /* set when states are saved */
+    struct source *sources;               /* owned, [world]: set when states are loaded */
+    uint32_t world;                       /* number of processes that saved */
+    uint64_t step;                        /* the step that they saved */
     struct run_slots slots;
-    char *weights; /* owned: of a chunk, together */
+    char *weights; /* owned: the weights of a chunk, together */
 };
 
 /* The counters that the manifest keeps as the application's data: the step of each parameter. */
@@ -70,7 +71,8 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
     }
 }
 
-/* Finds the memory of a chunk's states: where they stay, or a free slot, which is then *slot. */
+/* Finds the memory of a chunk's states: their permanent place, or a free slot, whose number is then
+ * *slot. */
 static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -84,7 +86,7 @@ static int find_states(const struct run_optimizer *optimizer, struct run_slots *
     return run_rank_wait(optimizer->rank, (*slot)->moved);
 }
 
-/* The same, and reads the states into a slot. */
+/* Does the same, and reads the states into a slot. */
 static int read_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -151,8 +153,8 @@ static struct store_arrays advance(const struct plan_format *format,
     return later;
 }
 
-/* Reads the elements of a chunk that process `rank` saved. `begin` is the chunk's first element, counted from the
- * beginning of the whole block, of which this process may have only a share. */
+/* Reads the elements of a chunk that process `rank` saved. `begin` is the chunk's first element,
+ * counted from the beginning of the whole block, of which this process may have only a share. */
 static int load_from(struct carrying *carrying, uint32_t rank, const struct run_chunk *chunk,
                      uint64_t begin, const struct store_arrays *streams)
 {
@@ -224,7 +226,8 @@ static int carry_all(struct carrying *carrying,
 
 /* ---- saving ---- */
 
-/* Refuses a directory with checkpoints of another run, which would be mixed up with this one's. */
+/* Refuses a directory with checkpoints of another run, because the checkpoints of both runs would
+ * be mixed. */
 static int check_others(const struct run_optimizer *optimizer, const char *directory)
 {
     uint64_t *steps = NULL;
@@ -253,7 +256,7 @@ static struct run_options described(const struct run_optimizer *optimizer)
     return options;
 }
 
-/* Keys of a manifest: the number of processes, and which one of them saved. */
+/* Keys of a manifest: the number of processes, and the number of the process that saved. */
 static const char RANKS[] = "ranks";
 static const char SHARE[] = "rank";
 
@@ -356,7 +359,7 @@ static int check_source(const struct carrying *carrying, const struct store_chec
                               counted, optimizer->parameter_count);
 }
 
-/* The first checkpoint says how many processes saved, and in which step. */
+/* The first checkpoint gives the number of processes that saved, and the step. */
 static int begin_sources(struct carrying *carrying, const struct store_checkpoint *first)
 {
     int rc = number_of(first, RANKS, 1, &carrying->world);
@@ -533,7 +536,8 @@ static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)
     return core_err_first(&kept, close_sources(&carrying));
 }
 
-/* The steps of the checkpoints at a path, which is a checkpoint or a directory of checkpoints. */
+/* Lists the steps of the checkpoints at a path, which is a checkpoint or a directory of
+ * checkpoints. */
 static int list_steps(const char *path, uint64_t **steps, size_t *count)
 {
     struct store_manifest manifest = {.step = 0};
@@ -551,7 +555,8 @@ static int list_steps(const char *path, uint64_t **steps, size_t *count)
     return 0;
 }
 
-/* Sets `out` to the checkpoint of a step: `path` itself, or a folder in it. False if neither is there. */
+/* Sets `out` to the checkpoint of a step: `path` itself, or a folder in it. Returns false if
+ * neither is this checkpoint. */
 static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
 {
     char manifest[PATH_BYTES + 32];
@@ -617,7 +622,7 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths
 
 /* ---- the states of one parameter ---- */
 
-/* Moves the states of a part that are in a chunk; `set`: to the chunk. */
+/* Copies the states of a part that are in a chunk; with `set`, to the chunk. */
 static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                       const struct run_lent_part *part, const struct run_chunk *chunk,
                       struct adam *adam, const struct run_optimizer_states *given, bool set)

@@ -1,5 +1,6 @@
-/* optimizer_step.c: a step on the worker's thread: puts blocks on tapes as they become ready, and meanwhile
- * fetches the states of those that the order of the step before lets it expect (docs/decisions/063). */
+/* optimizer_step.c: a step on the worker's thread. It puts blocks on tapes as they become ready,
+ * and meanwhile fetches the states of blocks that it expects from the order of the previous step
+ * (docs/decisions/063). */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -57,16 +58,18 @@ static int push(struct run_optimizer *optimizer)
                              (struct core_fence){0});
 }
 
-/* The block that is expected at a place of the order in which states are needed: as gradients came in the
- * step before; updates after the norm run in the opposite order, which is that of the next forward. */
+/* Returns the block that is expected at a place of the order in which states are needed. This is
+ * the order of gradients in the previous step. Updates after the norm run in the opposite order,
+ * which is that of the next forward pass. */
 static uint32_t expected_at(const struct run_optimizer *optimizer, uint32_t place)
 {
     return optimizer
         ->order[run_optimizer_inside(optimizer) ? place : optimizer->blocks->count - 1 - place];
 }
 
-/* Fetches states of blocks that are expected, while state slots are empty. Each block is tried once in a step,
- * and none if the order of this step has nothing in common with that of the one before. */
+/* Fetches states of expected blocks while state slots are empty. Each block is tried once in a
+ * step. No block is tried if the order of this step has nothing in common with that of the previous
+ * step. */
 static int fetch_ahead(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -153,12 +156,13 @@ static int add_update(struct run_optimizer *optimizer, uint32_t block)
 
 /* ---- an update of all blocks ---- */
 
-/* Waits until more than `taken` blocks are ready in all steps. *out says how many. */
+/* Waits until more than `taken` blocks are ready in all steps. *out is the number of ready
+ * blocks. */
 static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t *out)
 {
     const struct core_fence more = {&optimizer->arrived, taken + 1};
     int rc = core_fence_poll(more);
-    if (rc == 0) { /* the drive has nothing else to do */
+    if (rc == 0) { /* the drive has no other work */
         rc = fetch_ahead(optimizer);
         if (rc == 0) {
             rc = run_executor_drive_until(optimizer->rank->executor, more, 0);
@@ -171,7 +175,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
     return rc < 0 ? rc : 0;
 }
 
-/* Puts all blocks of the step on tapes, those that are ready at the same time on one. */
+/* Puts all blocks of the step on tapes. Blocks that are ready at the same time go on one tape. */
 static int take_ready(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -241,7 +245,7 @@ static int update_deferred(struct run_optimizer *optimizer, double factor)
     return 0;
 }
 
-/* A step without an update: all its gradients go back. */
+/* Takes a step without an update: all its gradients are returned. */
 static void skip(struct run_optimizer *optimizer)
 {
     for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
@@ -268,7 +272,8 @@ static int settle(struct run_optimizer *optimizer)
     return run_optimizer_inside(optimizer) ? 0 : update_deferred(optimizer, verdict.factor);
 }
 
-/* Learns the order of this step, and reads ahead for the next one until that has a block ready. */
+/* Records the order of this step, and reads ahead for the next step until this has a block
+ * ready. */
 static int end_step(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;

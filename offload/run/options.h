@@ -1,5 +1,5 @@
-/* options.h: the options of a run, checked and resolved: what the public options mean to the modules
- * below. Plain data; borrowed strings outlive the run. */
+/* options.h: the options of a run, checked and resolved: what the public options mean to the
+ * modules below. Plain data; borrowed strings outlive the run. */
 #ifndef OFFLOAD_RUN_OPTIONS_H
 #define OFFLOAD_RUN_OPTIONS_H
 
@@ -33,7 +33,8 @@ struct run_options {
     /* Rates are measured by a rank that has the machine to itself. The planner divides them by
      * these: the ranks that share the drives, and the threads of all ranks per processor. 0: 1. */
     double drive_ranks, crowding;
-    /* Rates of collectives that several processes have measured together; 0: measured with threads. */
+    /* Rates of collectives that several processes have measured together; 0: measured with
+     * threads. */
     double coll_bytes, within_bytes;
     bool numa_off; /* nothing is placed on NUMA nodes */
     /* A folder with copies of /proc and /sys of another machine, by whose nodes memory and

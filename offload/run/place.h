@@ -1,5 +1,5 @@
-/* place.h: where the memory and the threads of one rank belong on a machine with several NUMA nodes. Decided
- * once, when the rank is created; read by any thread afterwards. */
+/* place.h: where the memory and the threads of one rank belong on a machine with several NUMA
+ * nodes. Decided once, when the rank is created; read by any thread afterwards. */
 #ifndef OFFLOAD_RUN_PLACE_H
 #define OFFLOAD_RUN_PLACE_H
 

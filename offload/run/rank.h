@@ -66,7 +66,8 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
 /* Accepts NULL. Returns false if a lane did not end its command. The rank and everything that it
  * was given must stay, because the lane's thread may still use them. */
 bool run_rank_destroy(struct run_rank *rank);
-/* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it, too. */
+/* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it,
+ * too. */
 int run_rank_trace(struct run_rank *rank);
 
 /* A counter that grows while the rank makes progress. Any thread. */
@@ -79,8 +80,8 @@ void run_rank_abort(struct run_rank *rank, int code);
  * model_files_check first. The checksums of frozen blocks that this rank reads are added to `sums`,
  * unless that is NULL. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums);
-/* Loads weights and states from a checkpoint of the same model and formats, with any placement and number of
- * ranks. Frozen blocks are read from the files if checkpoints have none (blocks.h). */
+/* Loads weights and states from a checkpoint of the same model and formats, with any placement and
+ * number of ranks. Frozen blocks are read from the files if checkpoints have none (blocks.h). */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
                     const struct model_files *files, struct model_sums *sums);
 /* Makes the initial states of a run on an application's weights. */
@@ -114,9 +115,10 @@ struct run_result {
     int64_t wait_ns;      /* time of waiting for other ranks; the engine sets it */
 };
 
-/* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its targets to *targets. It is
- * called for each of them in order. A step computes only these. If the rank has none, it is called once, with 0, 0 and
- * NULL, and the step computes one micro-batch of padding. */
+/* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its
+ * targets to *targets. It is called for each of them in order. A step computes only these. If the
+ * rank has none, it is called once, with 0, 0 and NULL, and the step computes one micro-batch of
+ * padding. */
 int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
                   const struct model_batch *batch, int64_t *targets);
 /* Takes a step with the micro-batches that were fed. */

@@ -258,7 +258,8 @@ static const char *take_text(const char **at, const char *end)
     return zero != NULL ? string : NULL;
 }
 
-/* Takes the names of a list from the arguments. Returns the last one, or `last` if there is none. */
+/* Takes the names of a list from the arguments. Returns the last one, or `last` if there is
+ * none. */
 static const char *take_names(struct run_remote_made *out, size_t *used, size_t count,
                               const char *const **list, const char **at, const char *end,
                               const char *last)

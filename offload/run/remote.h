@@ -71,8 +71,8 @@ int run_remote_feed(struct coll_peers *peers, uint32_t rank, const struct model_
 /* Waits for the end of a call. Returns the error of the rank, or of the world. */
 int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *out);
 
-/* Takes the pieces of a call of weights or of a saved block, and its reply. `memory` has RUN_PIECE_BYTES. After an error
- * of `take` the rest of the pieces is dropped. */
+/* Takes the pieces of a call of weights or of a saved block, and its reply. `memory` has
+ * RUN_PIECE_BYTES. After an error of `take` the rest of the pieces is dropped. */
 enum { RUN_PIECE_BYTES = 8 << 20 };
 typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
                            const struct store_arrays *arrays);
@@ -149,8 +149,8 @@ struct run_remote_made {
 };
 int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out);
 
-/* Serves the calls of the first process until RUN_CALL_END, and sets *code to the exit code in it. Returns 0, or the error
- * that ended the world. */
+/* Serves the calls of the first process until RUN_CALL_END, and sets *code to the exit code in it.
+ * Returns 0, or the error that ended the world. */
 int run_follow(struct coll_peers *peers, int *code);
 
 #endif

@@ -1,5 +1,5 @@
-/* runtime.h: the memory that the process takes besides the tiers: code, libraries, stacks, tapes and
- * tables. A plan counts it, so that its total is what the process will take. Any thread. */
+/* runtime.h: the memory that the process takes besides the tiers: code, libraries, stacks, tapes
+ * and tables. A plan counts it, so that its total is what the process will take. Any thread. */
 #ifndef OFFLOAD_RUN_RUNTIME_H
 #define OFFLOAD_RUN_RUNTIME_H
 

@@ -84,7 +84,8 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
-/* The bytes that a tape moves with the inputs of this step, which may use fewer rows than planned. */
+/* The bytes that a tape moves with the inputs of this step, which may use fewer rows than
+ * planned. */
 static struct plan_traffic count_traffic(const struct run_rank *rank, const struct plan_tape *tape)
 {
     struct plan_traffic traffic = plan_tape_traffic(tape);
@@ -102,8 +103,8 @@ static struct plan_traffic count_traffic(const struct run_rank *rank, const stru
     return traffic;
 }
 
-/* Opens the gate of the tape of `kind` that follows the last one, and pushes it first unless that was done
- * in advance. */
+/* Opens the gate of the tape of `kind` that follows the last one, and pushes it first unless that
+ * was done in advance. */
 static int release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
@@ -228,8 +229,8 @@ static void set_terms(struct run_rank *rank, const struct run_step_request *requ
     run_update_set_speculative(rank->update, &speculative);
 }
 
-/* Applies the norm's verdict to the update of the step: it was made already, becomes pending with the
- * norm's factor, or is skipped. */
+/* Applies the norm's verdict to the update of the step: it was made already, becomes pending with
+ * the norm's factor, or is skipped. */
 static int settle(struct run_rank *rank, const struct plan_tape *tape,
                   const struct run_step_request *request, struct run_result *result)
 {

@@ -60,7 +60,8 @@ int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here);
-/* In the process that began its machine's part of a checkpoint: takes over the checksums of a whole block. */
+/* In the process that began its machine's part of a checkpoint: takes over the checksums of a whole
+ * block. */
 void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32_t block,
                                const struct store_arrays *sums);
 
@@ -112,8 +113,8 @@ int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t bl
                                 uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);
 int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point);
-/* Reads and verifies the marked cuts of all streams (NULL: all cuts). `progress` may be NULL; a result other than
- * 0 stops. */
+/* Reads and verifies the marked cuts of all streams (NULL: all cuts). `progress` may be NULL; a
+ * result other than 0 stops. */
 int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user);
 

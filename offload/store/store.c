@@ -141,7 +141,8 @@ static int for_each(const struct plan_input *input, const struct plan *plan, eac
 
 /* ---- paths ---- */
 
-/* Creates `parent`, the caller's directory, if it is missing, and sets the path of our directory in it. */
+/* Creates `parent`, the caller's directory, if it is missing, and sets the path of our directory in
+ * it. */
 static int place_directory(struct store_directory *place, const char *parent, unsigned rank)
 {
     if (mkdir(parent, 0700) == 0) {

@@ -1,5 +1,5 @@
-/* test_blocks.c: the block store as an application sees it: what is refused, which process may use it, and the
- * program of docs/api.md. */
+/* test_blocks.c: the block store as an application sees it: what is refused, which process may use
+ * it, and the program of docs/api.md. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -489,8 +489,9 @@ static int blocks_without_uring(void *argument)
     return 0;
 }
 
-/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or the library was built
- * without liburing, everything works. Only who requests io_uring gets an error, which says why. */
+/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or
+ * the library was built without liburing, everything works. Only who requests io_uring gets an
+ * error, which says why. */
 static void without_uring(void)
 {
     if (TEST_RACES) {

@@ -1,5 +1,6 @@
-/* test_optimizer.c: the optimizer as an application sees it: what is refused, which process may use it, several
- * threads that wait, and the program of docs. tests/run/test_optimizer.c compares its bits. */
+/* test_optimizer.c: the optimizer as an application sees it: what is refused, which process may use
+ * it, several threads that wait, and the program of docs. tests/run/test_optimizer.c compares its
+ * bits. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -286,8 +287,8 @@ static void spoil(const char *path)
                fclose(file) == 0);
 }
 
-/* If the newest checkpoint is damaged, the one before it is loaded, with its step and weights; if none is whole, that is an
- * error with the file. */
+/* If the newest checkpoint is damaged, the one before it is loaded, with its step and weights; if
+ * none is whole, that is an error with the file. */
 static void damaged_checkpoints(void)
 {
     char directory[600];
@@ -405,9 +406,9 @@ static struct tide_optim *create_mixed(int away)
     return create();
 }
 
-/* A program averages weights (EMA), writes the averages to the weights between steps, and reports it: updates go on from
- * them, with the moments that there are. So do those of another optimizer that gets these states. The values are exact in
- * all three types, so the new masters are known. */
+/* A program averages weights (EMA), writes the averages to the weights between steps, and reports
+ * it: updates go on from them, with the moments that there are. So do those of another optimizer
+ * that gets these states. The values are exact in all three types, so the new masters are known. */
 static void averaged_weights(void)
 {
     static float average[COUNT][ELEMENTS];
@@ -461,8 +462,8 @@ static void averaged_weights(void)
     }
 }
 
-/* Weights that two layers use are one parameter. Its two gradients in a step have the effect of their sum, also after the
- * program has written the weights. */
+/* Weights that two layers use are one parameter. Its two gradients in a step have the effect of
+ * their sum, also after the program has written the weights. */
 static void tied_weights(void)
 {
     static char expected[sizeof weights[0]];
@@ -502,8 +503,9 @@ static void tied_weights(void)
 
 /* ---- gradients that change while they are borrowed ---- */
 
-/* With check_gradients a gradient that is written to, or whose memory is given back to the system, before its token is
- * reached is an error with its name, whether the sum or the update reads it first. */
+/* With check_gradients a gradient that is written to, or whose memory is given back to the system,
+ * before its token is reached is an error with its name, whether the sum or the update reads it
+ * first. */
 static void borrowed_gradients(void)
 {
     for (int way = 0; way < 6; way++) {
@@ -568,8 +570,9 @@ static int steps_without_uring(void *argument)
     return 0;
 }
 
-/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or the library was built
- * without liburing, states on a drive work. Only who requests io_uring gets an error, which says why. */
+/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or
+ * the library was built without liburing, states on a drive work. Only who requests io_uring gets
+ * an error, which says why. */
 static void without_uring(void)
 {
     if (TEST_RACES) {
@@ -587,7 +590,8 @@ static int no_sum(void *user, double *values, size_t count)
     return 0;
 }
 
-/* A small model has a share in one of two processes; the sum over all is asked for once in a step. */
+/* A small model has a share in one of two processes; the sum over all is asked for once in a
+ * step. */
 static void shares(void)
 {
     uint64_t first = 0;
@@ -775,8 +779,8 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
     pthread_barrier_destroy(&common->barrier);
 }
 
-/* Processes with memory of their own have the bits of one, also after another number of processes loaded what they
- * had saved. */
+/* Processes with memory of their own have the bits of one, also after another number of processes
+ * loaded what they had saved. */
 static void processes(void)
 {
     static float straight[WIDE + NARROW];
@@ -893,7 +897,8 @@ static void example(void)
     check_contains(text, "/proc");
 }
 
-/* Valgrind: the example program reads no memory that was not written, and frees all of it. This takes a minute. */
+/* Valgrind: the example program reads no memory that was not written, and frees all of it. This
+ * takes a minute. */
 static void valgrind(void)
 {
     char words[600];

@@ -1,5 +1,6 @@
-/* Proves that an optimizer with states on a drive, as far as they do not fit, needs no more memory than its budget and 16 MiB beside the
- * program's own arrays: the highest resident memory of the process, while it is created and during steps. */
+/* Proves that an optimizer with states on a drive, as far as they do not fit, needs no more memory
+ * than its budget and 16 MiB beside the program's own arrays: the highest resident memory of the
+ * process, while it is created and during steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* test_processes.c: an application whose ranks are processes. A case starts this program, or one that uses MPI itself
- * (mpi_application.c), as every rank of a world. Skipped without an MPI library. */
+/* test_processes.c: an application whose ranks are processes. A case starts this program, or one
+ * that uses MPI itself (mpi_application.c), as every rank of a world. Skipped without an MPI
+ * library. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -94,7 +95,8 @@ static void run_application(const char *mpirun, const char *flavour, const char 
     check_contains(text, "rank 1 did all");
 }
 
-/* An application that initialised MPI keeps it: its own calls work before, while and after tide trains, in two worlds. */
+/* An application that initialised MPI keeps it: its own calls work before, while and after tide
+ * trains, in two worlds. */
 static void application_keeps_mpi(void)
 {
     test_mpi_begin();

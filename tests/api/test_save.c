@@ -134,8 +134,8 @@ static const char *partial_of(const char *name)
     return path;
 }
 
-/* A reservation reports in advance the errors that saving would report. It keeps the folder for this
- * engine, and refuses another engine. It ends with the engine. */
+/* A reservation reports in advance the errors that saving would report. It keeps the folder for
+ * this engine, and refuses another engine. It ends with the engine. */
 static void trying(void)
 {
     struct stat held;

@@ -1,5 +1,5 @@
-/* dgx.h: a machine built like a DGX A100, described twice: eight nodes of four cores (two processors
- * each) and 128 GiB, GPUs in pairs on nodes 3, 1, 7 and 5, drives on nodes 2 and 6. */
+/* dgx.h: a machine built like a DGX A100, described twice: eight nodes of four cores (two
+ * processors each) and 128 GiB, GPUs in pairs on nodes 3, 1, 7 and 5, drives on nodes 2 and 6. */
 #ifndef TESTS_BASE_DGX_H
 #define TESTS_BASE_DGX_H
 

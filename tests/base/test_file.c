@@ -82,7 +82,8 @@ static void interrupts_are_bounded(void)
     close(fd);
 }
 
-/* Space is reserved if the file system supports that; otherwise only the size of the file is set. */
+/* Space is reserved if the file system supports that; otherwise only the size of the file is
+ * set. */
 static void space_is_reserved(void)
 {
     struct stat info;

@@ -107,7 +107,8 @@ static void typed(void)
     core_json_destroy(doc);
 }
 
-/* Integers that int64 cannot hold (model_max_length of many tokenizers) become the nearest reals. */
+/* Integers that int64 cannot hold (model_max_length of many tokenizers) become the nearest
+ * reals. */
 static void big_integers(void)
 {
     static const char *const texts[] = {

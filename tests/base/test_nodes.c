@@ -107,7 +107,8 @@ static void nodes(void)
     system_says.look_error = 0;
 }
 
-/* Memory that the machine does not have is refused with the machine's numbers, that of a cgroup with the cgroup's. */
+/* Memory that the machine does not have is refused with the machine's numbers, that of a cgroup
+ * with the cgroup's. */
 static void room(void)
 {
     struct core_region region = {0};

@@ -79,7 +79,8 @@ static void members_are_pinned(void)
     core_team_destroy(NULL);
 }
 
-/* Processors that the machine does not have are a warning of each thread; the threads work without them. */
+/* Processors that the machine does not have are a warning of each thread; the threads work without
+ * them. */
 static void no_such_processor(void)
 {
     struct core_cpus none = {{0}};

@@ -1,4 +1,5 @@
-/* bench_aio_side.c: our side of each comparison: a drive, one queue for reads and one for writes. */
+/* bench_aio_side.c: our side of each comparison: a drive, one queue for reads and one for
+ * writes. */
 #include <stdlib.h>
 
 #include "aio/backend.h"

@@ -248,8 +248,8 @@ static void list_block(const struct model_block *block, struct shard *shard)
     }
 }
 
-/* Writes words [at, at + count) of a random tensor: bf16 numbers between -0.03 and 0.03, or, for other types,
- * any bytes. */
+/* Writes words [at, at + count) of a random tensor: bf16 numbers between -0.03 and 0.03, or, for
+ * other types, any bytes. */
 static void fill_random(const struct entry *entry, uint64_t seed, uint64_t at, size_t count,
                         uint64_t *to)
 {

@@ -1,5 +1,6 @@
-/* bench_coll_mpi.c: what bench_coll.c measures, by the MPI library's own blocking functions: allreduce_us (MPI_Allreduce of one
- * double) and exchange_s (MPI_Alltoallv of 64 MiB per process). */
+/* bench_coll_mpi.c: what bench_coll.c measures, by the MPI library's own blocking functions:
+ * allreduce_us (MPI_Allreduce of one double) and exchange_s (MPI_Alltoallv of 64 MiB per
+ * process). */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

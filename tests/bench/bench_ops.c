@@ -1,9 +1,9 @@
 /* bench_ops.c: how fast the CPU device's ops are, on the shapes of one layer and the head of a 158M
  * Llama (hidden 1024, inner 2816, 16 heads of 64, 8 key heads, vocabulary 8192), 2 rows of 512.
- * Prints `name value unit` lines. Products are compared with oneDNN's of the same type, run in turns
- * in the same process; `_ratio` is ours over oneDNN's. `--quick` runs everything fewer times;
- * `--threads N` sets the size of the team, `--only WORD` selects the ops. The figures are those of the
- * best run, because other programs use the machine's cores, too. */
+ * Prints `name value unit` lines. Products are compared with oneDNN's of the same type, run in
+ * turns in the same process; `_ratio` is ours over oneDNN's. `--quick` runs everything fewer times;
+ * `--threads N` sets the size of the team, `--only WORD` selects the ops. The figures are those of
+ * the best run, because other programs use the machine's cores, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* bench_ops_cuda.c: how fast a card's ops are, on the shapes of one layer and the head of an 8B Llama
- * (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384 tokens, and
- * the products of larger models. torch_ops.py prints torch's lines of the same names.
- * It is also built as a library, for torch_ops.py.
- * Prints `name value unit` lines: GB/s read and written, with `_ratio` to those of copies within the
- * card's memory (twice the bytes copied per second), or TFLOP/s. Options: card_bench.h. */
+/* bench_ops_cuda.c: how fast a card's ops are, on the shapes of one layer and the head of an 8B
+ * Llama (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384
+ * tokens, and the products of larger models. torch_ops.py prints torch's lines of the same names.
+ * It is also built as a library, for torch_ops.py. Prints `name value unit` lines: GB/s read and
+ * written, with `_ratio` to those of copies within the card's memory (twice the bytes copied per
+ * second), or TFLOP/s. Options: card_bench.h. */
 #include <stdio.h>
 
 #include "core/base/rng.h"

@@ -29,7 +29,8 @@ static bool did(struct tally *tally, int rc, unsigned block)
     return false;
 }
 
-/* Writes all blocks twice, reads them in two ways, and checks the bytes of the last put that succeeded. */
+/* Writes all blocks twice, reads them in two ways, and checks the bytes of the last put that
+ * succeeded. */
 static struct tally life(struct aio_fault *fault)
 {
     static unsigned char *memory;

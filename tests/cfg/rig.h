@@ -4,7 +4,8 @@
 
 #include "core/config/config.h"
 
-/* Parses `text` with these options (NULL: the usual ones); fails the case if it is not an object. */
+/* Parses `text` with these options (NULL: the usual ones); fails the case if it is not an
+ * object. */
 struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *options);
 
 /* Finds the first note of this kind about the key; false if there is none. */

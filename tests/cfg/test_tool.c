@@ -1,4 +1,5 @@
-/* Proves the command `tide config`: exit codes, streams, help, options, and the schema of --json. */
+/* Proves the command `tide config`: exit codes, streams, help, options, and the schema of
+ * --json. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

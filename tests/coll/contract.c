@@ -290,7 +290,8 @@ int contract_codes(struct rank *rank)
     return rc;
 }
 
-/* Checks that each part of `array` has the numbers of the member of this rank's group that owns the part. */
+/* Checks that each part of `array` has the numbers of the member of this rank's group that owns the
+ * part. */
 static int check_group(const struct rank *rank, const void *array)
 {
     const struct run *run = rank->run;
@@ -355,8 +356,9 @@ static float rounded(enum coll_type type, float value)
                                : core_fp16_to_f32(core_f32_to_fp16(value));
 }
 
-/* Compares an element of a sum by groups with the groups' rounded sums, added and rounded; and with the exact sum, from which
- * it differs by at most one rounding for each group and one for the sum. */
+/* Compares an element of a sum by groups with the groups' rounded sums, added and rounded; and with
+ * the exact sum, from which it differs by at most one rounding for each group and one for the
+ * sum. */
 static bool is_group_sum(const struct run *run, uint64_t i, float got)
 {
     const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;
@@ -381,7 +383,8 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
            fabs((double)got - exact) <= bound;
 }
 
-/* The bytes that a rank of processes receives in a reduce-scatter; *far: of them, those from other groups. */
+/* The bytes that a rank of processes receives in a reduce-scatter; *far: of them, those from other
+ * groups. */
 static uint64_t group_bytes(const struct run *run, unsigned rank, uint64_t *far)
 {
     const uint64_t own = border(run, rank + 1) - border(run, rank);

@@ -1,4 +1,5 @@
-/* fake_mpi.c: see fake_mpi.h. Allocates nothing, so that a failed allocation is always one of the tested code. */
+/* fake_mpi.c: see fake_mpi.h. Allocates nothing, so that a failed allocation is always one of the
+ * tested code. */
 #include "tests/coll/fake_mpi.h"
 
 #include <assert.h>

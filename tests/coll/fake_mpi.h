@@ -1,7 +1,8 @@
-/* fake_mpi.h: an MPI library inside the test program, in a world of two. This process is rank 1, and rank 0 is its
- * mirror: what this process sends to it comes back with the same tag, as if rank 0 did the same. Calls can be made to
- * fail, and messages can be lost or changed. The program is linked with --wrap=access, dlopen and dlsym, and finds this
- * library instead of a module. The thread of peers.c calls it; a test sets `fake_mpi` before it starts that thread. */
+/* fake_mpi.h: an MPI library inside the test program, in a world of two. This process is rank 1,
+ * and rank 0 is its mirror: what this process sends to it comes back with the same tag, as if rank
+ * 0 did the same. Calls can be made to fail, and messages can be lost or changed. The program is
+ * linked with --wrap=access, dlopen and dlsym, and finds this library instead of a module. The
+ * thread of peers.c calls it; a test sets `fake_mpi` before it starts that thread. */
 #ifndef TESTS_COLL_FAKE_MPI_H
 #define TESTS_COLL_FAKE_MPI_H
 

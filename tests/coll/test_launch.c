@@ -48,7 +48,8 @@ static void launchers(void)
     check_true(find(torch).torchrun);
 }
 
-/* A batch script of Slurm is one process, however many tasks the job has; daemons of mpirun are not ranks. */
+/* A batch script of Slurm is one process, however many tasks the job has; daemons of mpirun are not
+ * ranks. */
 static void not_ranks(void)
 {
     static const char *const batch[] = {"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL};

@@ -1,6 +1,6 @@
-/* test_mpi.c: ranks that are processes under mpirun, or with the environment of torchrun, over TCP. Each case starts this
- * program again as every rank of a world; a rank does its checks itself, because its results are in its memory.
- * Cases of MPI are skipped without an MPI library. */
+/* test_mpi.c: ranks that are processes under mpirun, or with the environment of torchrun, over TCP.
+ * Each case starts this program again as every rank of a world; a rank does its checks itself,
+ * because its results are in its memory. Cases of MPI are skipped without an MPI library. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -134,7 +134,8 @@ static void rank_long(void)
     check_int(rank->rc, ==, 0);
 }
 
-/* Codes that come with the heads, and those that come in one piece or many; parts that are empty or differ in length. */
+/* Codes that come with the heads, and those that come in one piece or many; parts that are empty or
+ * differ in length. */
 static void rank_codes(void)
 {
     static const uint64_t counts[] = {0, 1, 257, 3000, 100001};
@@ -170,7 +171,8 @@ static void rank_within(void)
     }
 }
 
-/* Sums of groups that come with the heads, and longer ones in one piece or several, of parts that differ in length. */
+/* Sums of groups that come with the heads, and longer ones in one piece or several, of parts that
+ * differ in length. */
 static void groups_of(bool hosts)
 {
     enum { LAST = TEST_COUNT(700000, 250000) };
@@ -200,7 +202,8 @@ static void rank_groups(void)
     groups_of(false);
 }
 
-/* Each group is a host, because of its name: the same bits, and a half of an exact sum's bytes between hosts. */
+/* Each group is a host, because of its name: the same bits, and a half of an exact sum's bytes
+ * between hosts. */
 static void rank_hosts(void)
 {
     groups_of(true);
@@ -387,7 +390,8 @@ static const char openmpi[] = "mpirun.openmpi --oversubscribe --bind-to none";
 static const char mpich[] = "mpirun.mpich";
 static const char torchrun[] = "torchrun";
 
-/* Runs a body on every rank of a world. Returns the launcher's status; *text is what all processes wrote. */
+/* Runs a body on every rank of a world. Returns the launcher's status; *text is what all processes
+ * wrote. */
 static int run_world(const char *launcher, const char *name, unsigned world, char *text,
                      size_t bytes)
 {
@@ -423,8 +427,8 @@ static void check_world(const char *name, unsigned world)
     check_launched(openmpi, name, world);
 }
 
-/* Every collective in worlds of several sizes: sums are those in rank order, to the bit, and the traffic is
- * exact. */
+/* Every collective in worlds of several sizes: sums are those in rank order, to the bit, and the
+ * traffic is exact. */
 static void results(void)
 {
     for (unsigned world = TEST_SLOW ? 3 : 2; world <= TEST_COUNT(4, 3); world++) {
@@ -450,7 +454,8 @@ static void within(void)
     check_world("within", 4);
 }
 
-/* Groups of two add first: the same bits as with threads; and if they are hosts, fewer bytes between these. */
+/* Groups of two add first: the same bits as with threads; and if they are hosts, fewer bytes
+ * between these. */
 static void groups(void)
 {
     static char text[16384];
@@ -475,8 +480,8 @@ static void long_arrays(void)
     check_world("long", 3);
 }
 
-/* All ranks report a rank that calls something else, leaves or aborts, with the same message; and the world goes
- * on. */
+/* All ranks report a rank that calls something else, leaves or aborts, with the same message; and
+ * the world goes on. */
 static void failures(void)
 {
     check_world("differs", 3);

@@ -1,5 +1,6 @@
-/* test_peers.c: processes over an MPI library whose calls fail, one after another, that loses messages, or that does
- * not belong to the launcher. The other process is a mirror of this one (fake_mpi.h). */
+/* test_peers.c: processes over an MPI library whose calls fail, one after another, that loses
+ * messages, or that does not belong to the launcher. The other process is a mirror of this one
+ * (fake_mpi.h). */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* What a child ends with: the world could not be opened; a collective failed and the library ended the process. */
+/* What a child ends with: the world could not be opened; a collective failed and the library ended
+ * the process. */
 enum { WORKED, NOT_OPENED = 41, ENDED_WORLD = 42 };
 
 static char message[1024];
@@ -74,7 +76,8 @@ static int collectives(struct coll *coll)
 
 /* ---- calls that fail ---- */
 
-/* Opens a world, uses it and closes it. After a failure every call reports it, and the process ends. */
+/* Opens a world, uses it and closes it. After a failure every call reports it, and the process
+ * ends. */
 static int life(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -98,8 +101,8 @@ static int life(void *argument)
     return rc; /* not reached after a failure */
 }
 
-/* The n-th call of each kind fails, until a run is clean: the process ends with the code that it was closed with, or
- * could not be opened. */
+/* The n-th call of each kind fails, until a run is clean: the process ends with the code that it
+ * was closed with, or could not be opened. */
 static void failing_calls(void)
 {
     static const struct {
@@ -179,7 +182,8 @@ static bool stop_now(void *user)
     return true;
 }
 
-/* The mirror answers, but not as rank 0: its request to stop is heard, and then rank 0 counts as silent. */
+/* The mirror answers, but not as rank 0: its request to stop is heard, and then rank 0 counts as
+ * silent. */
 static int silent_rank(void *argument)
 {
     struct coll_peers *peers = NULL;

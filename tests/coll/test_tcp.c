@@ -715,7 +715,8 @@ static void last_words(void)
     }
 }
 
-/* A process whose world rank 0 has ended lets rank 0 say why: it ends when rank 0 has, not earlier and not much later. */
+/* A process whose world rank 0 has ended lets rank 0 say why: it ends when rank 0 has, not earlier
+ * and not much later. */
 static void told_by_the_first(void)
 {
     unsigned port;
@@ -749,7 +750,8 @@ static void told_by_the_first(void)
     close(hold[1]);
 }
 
-/* Runs a world of two that computes sums, with faults in one of them, or in all. The processes end by themselves. */
+/* Runs a world of two that computes sums, with faults in one of them, or in all. The processes end
+ * by themselves. */
 static struct life run_lives(struct faults with, int silence_ms, unsigned faulty, bool all)
 {
     unsigned port;
@@ -778,8 +780,9 @@ static struct life run_lives(struct faults with, int silence_ms, unsigned faulty
     return lives[faulty];
 }
 
-/* The n-th call of each kind fails, n = 1, 3, 5, ..., until a run meets no failure: the process reports an error, or does not
- * mind, and both processes end. The limit is short, so a busy machine may end a run earlier, with another error. */
+/* The n-th call of each kind fails, n = 1, 3, 5, ..., until a run meets no failure: the process
+ * reports an error, or does not mind, and both processes end. The limit is short, so a busy machine
+ * may end a run earlier, with another error. */
 static void failing_calls(void)
 {
     static const struct {

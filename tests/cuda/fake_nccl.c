@@ -69,7 +69,8 @@ struct group {
     struct ncclComm *comm;
     void *stream;
     bool hangs, loses;
-    /* A sum of this rank, rounded to `type` at each addition, which `to` gets when all have taken what they need. */
+    /* A sum of this rank, rounded to `type` at each addition, which `to` gets when all have taken
+     * what they need. */
     ncclDataType_t type;
     void *sum, *to;
     size_t sum_bytes;
@@ -413,7 +414,8 @@ EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, nccl
     return ncclGroupEnd();
 }
 
-/* Sends an array to the root of its sum; the root adds those of all, from the rank after itself on. */
+/* Sends an array to the root of its sum; the root adds those of all, from the rank after itself
+ * on. */
 static ncclResult_t add_sum(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                             ncclComm_t comm, cudaStream_t stream)
 {

@@ -182,8 +182,8 @@ static void uneven_borders(void)
     }
 }
 
-/* Sums within groups are NCCL's own: of equal parts, of parts that differ in length, and of empty ones. They are near the exact
- * ones, and their order is not that of ranks. */
+/* Sums within groups are NCCL's own: of equal parts, of parts that differ in length, and of empty
+ * ones. They are near the exact ones, and their order is not that of ranks. */
 static void fast_sums(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 3000};

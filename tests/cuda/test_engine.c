@@ -261,8 +261,9 @@ static void stored(void)
     case_model_free(&made);
 }
 
-/* Adapters beside a base in bf16, int8 and nf4, and those that learn from pairs: their states are on the card or in STORE with the same
- * bits, and the losses are the CPU's up to roundings. The card expands the base. */
+/* Adapters beside a base in bf16, int8 and nf4, and those that learn from pairs: their states are
+ * on the card or in STORE with the same bits, and the losses are the CPU's up to roundings. The
+ * card expands the base. */
 static void adapters(void)
 {
     static const char *const head[] = {"lm_head"};

@@ -1,5 +1,5 @@
-/* runtime.h: the CUDA runtime with which test_card_queues.c is linked: the emulated one (runtime_fake.c) or that of
- * this machine (runtime_card.c). */
+/* runtime.h: the CUDA runtime with which test_card_queues.c is linked: the emulated one
+ * (runtime_fake.c) or that of this machine (runtime_card.c). */
 #ifndef TESTS_DEV_RUNTIME_H
 #define TESTS_DEV_RUNTIME_H
 

@@ -101,7 +101,8 @@ static const char *hear_mounted(const char *name, const char *options, int (*pre
     return hear("", mounted, prepare);
 }
 
-/* A full disk is a failure with the numbers; a nearly full one is measured in the remaining room. */
+/* A full disk is a failure with the numbers; a nearly full one is measured in the remaining
+ * room. */
 static void full_disks(void)
 {
     const char *heard = hear_mounted("full", "size=4m", mount_full);

@@ -9,7 +9,8 @@
 extern char *rig_out;
 extern char *rig_err;
 
-/* Path of the program, absolute or in the build folder: "tests/finetune/tide_paper", "tools/tide". */
+/* Path of the program, absolute or in the build folder: "tests/finetune/tide_paper",
+ * "tools/tide". */
 extern const char *rig_program;
 
 /* Runs the program with words separated by spaces (%M is the tiny Llama of the fixtures, %T the

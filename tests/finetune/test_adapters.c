@@ -93,7 +93,8 @@ static bool is_vllm_module(const char *name, size_t length)
     return false;
 }
 
-/* A tensor is `base_model.model.<module>.lora_A.weight`, [rank][inputs], or `.lora_B.weight`, [outputs][rank]. */
+/* A tensor is `base_model.model.<module>.lora_A.weight`, [rank][inputs], or `.lora_B.weight`,
+ * [outputs][rank]. */
 static const char *vllm_tensor(const struct core_json_member *tensor, int64_t rank)
 {
     static const char prefix[] = "base_model.model.";
@@ -116,8 +117,8 @@ static const char *vllm_tensor(const struct core_json_member *tensor, int64_t ra
                                                                              : NULL;
 }
 
-/* The first rule of vLLM that a PEFT folder breaks; NULL: none. They are those of its config/lora.py,
- * lora/peft_helper.py and lora/lora_model.py, near version 0.26. */
+/* The first rule of vLLM that a PEFT folder breaks; NULL: none. They are those of its
+ * config/lora.py, lora/peft_helper.py and lora/lora_model.py, near version 0.26. */
 static const char *vllm_refuses(const char *folder, int64_t rank_max)
 {
     char path[200];
@@ -186,8 +187,8 @@ static void for_vllm(void)
     rig_end();
 }
 
-/* A checkpoint is exported as the PEFT folder of its step, to the bit of its masters in each precision, and merged into its
- * base. */
+/* A checkpoint is exported as the PEFT folder of its step, to the bit of its masters in each
+ * precision, and merged into its base. */
 static void exported(void)
 {
     static const char *const precisions[] = {"bf16", "fp16", "fp32"};
@@ -348,8 +349,8 @@ static void with_magnitudes(void)
     rig_end();
 }
 
-/* A checkpoint of trained weights on a quantised base has neither a whole model nor adapters: export says what to do, once,
- * and the resumed run saves the model. */
+/* A checkpoint of trained weights on a quantised base has neither a whole model nor adapters:
+ * export says what to do, once, and the resumed run saves the model. */
 static void trained_weights_alone(void)
 {
     static const char message[] =

@@ -160,8 +160,8 @@ static size_t steps_that_waited(useconds_t step_us)
     return waited;
 }
 
-/* The rows of a step are ready when it asks for them: enough micro-batches are prepared ahead. A busy machine needs
- * longer steps for that. */
+/* The rows of a step are ready when it asks for them: enough micro-batches are prepared ahead. A
+ * busy machine needs longer steps for that. */
 static void waits_for_nothing(void)
 {
     size_t waited = 9;

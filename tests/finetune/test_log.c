@@ -360,8 +360,8 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* Writes steps to one kind of file that cannot grow beyond some byte. The run begins anyway; returns
- * the result of closing. */
+/* Writes steps to one kind of file that cannot grow beyond some byte. The run begins anyway;
+ * returns the result of closing. */
 static int full_drive(struct finetune_log_options options, rlim_t bytes)
 {
     struct finetune_log *log = NULL;

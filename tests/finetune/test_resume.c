@@ -73,8 +73,8 @@ static void resumed_with_another_model(void)
     expect(0, TRAIN_SMALL "--out %T/llama --steps 2 --resume -q");
 }
 
-/* OneCycle of a ds_config.json moves the first beta with the rate: the model differs from that of a cycle with constant
- * betas, and a resumed run continues with the betas of its step. */
+/* OneCycle of a ds_config.json moves the first beta with the rate: the model differs from that of a
+ * cycle with constant betas, and a resumed run continues with the betas of its step. */
 static void cycled_betas(void)
 {
 #define CYCLE(momentum)                                                                            \

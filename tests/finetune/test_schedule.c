@@ -53,8 +53,8 @@ static void take_word(struct schedule *schedule, const char *name, double value)
     test_fail(__FILE__, __LINE__, "the fixture says %s", name);
 }
 
-/* Checks one line: "kind name=value ... = rate rate ...". If the first beta changes, the line has its values instead
- * of the rates. Returns the number of comparisons. */
+/* Checks one line: "kind name=value ... = rate rate ...". If the first beta changes, the line has
+ * its values instead of the rates. Returns the number of comparisons. */
 static size_t check_line(char *line)
 {
     struct schedule schedule = {0};

@@ -220,7 +220,8 @@ static double reduced_between(const char *log)
     return atof(at + strlen("\"reduce_between_bytes\":"));
 }
 
-/* Ranks of a host add their gradients first: half of the bytes between two hosts of two ranks, and all are told. */
+/* Ranks of a host add their gradients first: half of the bytes between two hosts of two ranks, and
+ * all are told. */
 static void fast(void)
 {
 #define FAST TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 2 "
@@ -260,7 +261,8 @@ static void threads_are_shared(void)
     rig_end();
 }
 
-/* A model whose blocks are shared by ranks: the embedding and the head have 2 cuts of 64 Ki elements, the layer has 7. */
+/* A model whose blocks are shared by ranks: the embedding and the head have 2 cuts of 64 Ki
+ * elements, the layer has 7. */
 #define CASE                                                                                       \
     "finetune --model %T/case/model --data %T/case/rows.jsonl --batch 1 --accum 1 --lr 1e-2 "      \
     "--threads 3 --steps 2 "

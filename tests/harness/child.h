@@ -8,12 +8,13 @@
 /* A child that stops itself with raise(SIGSTOP) is continued after this time. */
 enum { TEST_STOP_MS = 2500 };
 
-/* Runs `run` in a child with one thread and waits for it. Returns the low 8 bits of its result, 255 if no
- * child could be started, or 256 + the signal that ended it. The child's standard error is dropped. A check
- * that fails in the child fails the case of the caller. */
+/* Runs `run` in a child with one thread and waits for it. Returns the low 8 bits of its result, 255
+ * if no child could be started, or 256 + the signal that ended it. The child's standard error is
+ * dropped. A check that fails in the child fails the case of the caller. */
 int test_child(int (*run)(void *argument), void *argument);
 
-/* Ends this process like _exit(). In a build that measures coverage it is exit(), because _exit() drops the counters. */
+/* Ends this process like _exit(). In a build that measures coverage it is exit(), because _exit()
+ * drops the counters. */
 _Noreturn void test_child_end(int code);
 
 /* A process with a child that outlives it. Everything that must end with the process may not be
@@ -30,8 +31,8 @@ void test_orphan_kill(const struct test_orphan *orphan);
 /* Ends the child. */
 void test_orphan_end(const struct test_orphan *orphan);
 
-/* Makes io_uring_setup of this process fail with `code` from now on, as the filter of a container does; optionally
- * also libaio. Returns 0 or -errno. */
+/* Makes io_uring_setup of this process fail with `code` from now on, as the filter of a container
+ * does; optionally also libaio. Returns 0 or -errno. */
 int test_child_refuse_uring(int code, bool libaio);
 
 /* Becomes the user "nobody" without any capability. Returns 0, or -EPERM if the process does not

@@ -1,6 +1,6 @@
-/* heard.h: captures log messages while a case listens. The sink is bound to the thread that listens;
- * threads that tide starts from it inherit the sink, and all may log at once. For programs that link
- * core/base. */
+/* heard.h: captures log messages while a case listens. The sink is bound to the thread that
+ * listens; threads that tide starts from it inherit the sink, and all may log at once. For programs
+ * that link core/base. */
 #ifndef TESTS_HARNESS_HEARD_H
 #define TESTS_HARNESS_HEARD_H
 

@@ -1,8 +1,8 @@
-/* mount.h: mounts small file systems for a test, for example to fill one. They are in a mount namespace that
- * only this program and its children see. The namespace ends with the last of these processes, even if it is
- * killed, so no mount is left behind. A mounted path is in test_directory() and stays valid until the program
- * ends. Call these functions on the thread that runs the case; threads that were started earlier see no
- * mount. */
+/* mount.h: mounts small file systems for a test, for example to fill one. They are in a mount
+ * namespace that only this program and its children see. The namespace ends with the last of these
+ * processes, even if it is killed, so no mount is left behind. A mounted path is in
+ * test_directory() and stays valid until the program ends. Call these functions on the thread that
+ * runs the case; threads that were started earlier see no mount. */
 #ifndef TESTS_HARNESS_MOUNT_H
 #define TESTS_HARNESS_MOUNT_H
 

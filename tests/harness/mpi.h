@@ -1,10 +1,11 @@
-/* mpi.h: for programs that start processes with Open MPI's mpirun.openmpi or MPICH's mpirun.mpich. */
+/* mpi.h: for programs that start processes with Open MPI's mpirun.openmpi or MPICH's
+ * mpirun.mpich. */
 #ifndef TESTS_HARNESS_MPI_H
 #define TESTS_HARNESS_MPI_H
 
-/* Skips the case if the build has no module for Open MPI, or the machine no mpirun. Sets the environment of
- * processes that are started later: root may start them, and sanitizers do not report what MPI's own libraries
- * leak and lock. */
+/* Skips the case if the build has no module for Open MPI, or the machine no mpirun. Sets the
+ * environment of processes that are started later: root may start them, and sanitizers do not
+ * report what MPI's own libraries leak and lock. */
 void test_mpi_begin(void);
 /* Does the same for MPICH. */
 void test_mpich_begin(void);

@@ -1,5 +1,5 @@
-/* refuse_syscall.h: makes calls of syscall(2) fail, as in an old kernel or under a filter. Link with refuse_syscall.c
- * and -Wl,--wrap=syscall. One thread. */
+/* refuse_syscall.h: makes calls of syscall(2) fail, as in an old kernel or under a filter. Link
+ * with refuse_syscall.c and -Wl,--wrap=syscall. One thread. */
 #ifndef TESTS_HARNESS_REFUSE_SYSCALL_H
 #define TESTS_HARNESS_REFUSE_SYSCALL_H
 

@@ -1,5 +1,5 @@
-/* Proves that a test program leaves neither mounts nor its directory behind, however it ends, and that
- * a check in a child process can fail the case. */
+/* Proves that a test program leaves neither mounts nor its directory behind, however it ends, and
+ * that a check in a child process can fail the case. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -55,7 +55,8 @@ static void killed_programs_leave_no_mount(void)
     check_int(rmdir(place), ==, 0);
 }
 
-/* Runs in a child that exits normally, while its file system is mounted and a file in it is open. */
+/* Runs in a child that exits normally, while its file system is mounted and a file in it is
+ * open. */
 static int leave_mounted(void *argument)
 {
     char *directory = argument; /* shared with the parent */

@@ -73,8 +73,8 @@ static const char *in_tree(const char *name)
     return path;
 }
 
-/* Compiles a program of the tree with the flags of pkg-config for the installed tide, and runs it with a
- * directory that it may use. */
+/* Compiles a program of the tree with the flags of pkg-config for the installed tide, and runs it
+ * with a directory that it may use. */
 static void compile_and_run(const char *compiler, const char *flags, const char *source,
                             const char *expected)
 {
@@ -300,8 +300,9 @@ static void needs(void)
 }
 
 /* The only writable data shared by all contexts: values that are found once (`known`, `policy`),
- * when this process was stopped (`process`), the connections to the other processes of its only world (`tcp`), and
- * lists of memory to which a drive or card that does not respond may still write. */
+ * when this process was stopped (`process`), the connections to the other processes of its only
+ * world (`tcp`), and lists of memory to which a drive or card that does not respond may still
+ * write. */
 static void shared_state(void)
 {
     static char text[65536];

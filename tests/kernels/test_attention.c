@@ -262,8 +262,8 @@ static void documents_case(void)
     }
 }
 
-/* The other cases run the same kernels: under a sanitizer an emulated GPU, which has no team, gains nothing
- * from a comparison of bits. */
+/* The other cases run the same kernels: under a sanitizer an emulated GPU, which has no team, gains
+ * nothing from a comparison of bits. */
 static void skip_bits(void)
 {
     if (RIG_SANITIZED && rig_is_card()) {

@@ -1,4 +1,5 @@
-/* Proves norms, RoPE, activations, addition, dropout, DoRA and stored weights against the references. */
+/* Proves norms, RoPE, activations, addition, dropout, DoRA and stored weights against the
+ * references. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -300,8 +301,9 @@ static void expanded_weights_are_exact(void)
     rig_each_kernel(expand_sizes);
 }
 
-/* Dropout keeps and scales the elements that its random numbers select. A seed of 0 drops nothing. The result, or
- * the rest of the input, may be added to the output array instead of replacing it. */
+/* Dropout keeps and scales the elements that its random numbers select. A seed of 0 drops nothing.
+ * The result, or the rest of the input, may be added to the output array instead of replacing
+ * it. */
 static void dropout_cases(void)
 {
     for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 18); seed++) {

@@ -436,8 +436,8 @@ static uint64_t identity_of(const struct fixture *fixture, const struct model *m
     return identity;
 }
 
-/* The identity of frozen tensors is that of the files' bytes, however they are read and whatever else is frozen
- * with them in one block. */
+/* The identity of frozen tensors is that of the files' bytes, however they are read and whatever
+ * else is frozen with them in one block. */
 static void identities(void)
 {
     static const char *const names[] = {"gpt2", "llama3", "qwen3_sharded", "llama"};

@@ -86,7 +86,8 @@ struct trainer {
     struct plain *plain;
 };
 
-/* The adapters that a trainer begins with: the initial values, PEFT's, or those that PEFT's fp32 steps end with. */
+/* The adapters that a trainer begins with: the initial values, PEFT's, or those that PEFT's fp32
+ * steps end with. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
 /* A folder with them. */
@@ -261,7 +262,8 @@ static void peft(void)
     }
 }
 
-/* Steps on a bf16 base are within the bounds of full training (tests/oracle/finetune.py) of PEFT's. */
+/* Steps on a bf16 base are within the bounds of full training (tests/oracle/finetune.py) of
+ * PEFT's. */
 static void peft_bf16(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -276,8 +278,8 @@ static void peft_bf16(void)
 
 enum { PAIR_STEPS = 20, PAIR_PROMPT = 8, PAIR_SHORT = 20 };
 
-/* Makes two pairs of the next four rows: the second row of each becomes the rejected answer to the first one's
- * prompt, and is shorter. */
+/* Makes two pairs of the next four rows: the second row of each becomes the rejected answer to the
+ * first one's prompt, and is shorter. */
 static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
 {
     struct text_batch rows;
@@ -362,8 +364,8 @@ static void follow_pairs(const char *name, double dropout)
     trainer_close(&trainer);
 }
 
-/* Twenty fp32 steps of direct preference optimization are those of TRL. A rate of dropout that drops nothing changes only
- * how the policy and the reference are computed. */
+/* Twenty fp32 steps of direct preference optimization are those of TRL. A rate of dropout that
+ * drops nothing changes only how the policy and the reference are computed. */
 static void dpo(void)
 {
     const double nothing = 1e-9;
@@ -453,8 +455,8 @@ static void all_linear(void)
     }
 }
 
-/* Initial values: A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not on how a read is
- * divided; B is zero. */
+/* Initial values: A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not
+ * on how a read is divided; B is zero. */
 static void initial_values(void)
 {
     enum { COUNT = 4000 };

@@ -687,7 +687,8 @@ static void a_file_has_the_name(void)
     fixture_close(&fixture);
 }
 
-/* A folder that may not be replaced and gets a file during the run does not lose the model, either. */
+/* A folder that may not be replaced and gets a file during the run does not lose the model,
+ * either. */
 static void a_file_came_meanwhile(void)
 {
     struct fixture fixture;

@@ -144,8 +144,8 @@ static void the_processor_is_refused_with_what_would_do(void)
     check_int(check_refusal(&world, "kept", 4, 4, 1000), >=, 0);
 }
 
-/* If DEVICE and HOST share one memory, the refusal may suggest a store. It suggests no budget that is
- * larger than that memory. */
+/* If DEVICE and HOST share one memory, the refusal may suggest a store. It suggests no budget that
+ * is larger than that memory. */
 static void one_memory_is_not_named_twice(void)
 {
     struct world world;

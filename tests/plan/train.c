@@ -1,4 +1,5 @@
-/* train.c: trains one rank or several on machines, with the sequences of tapes and the variants that tests use. */
+/* train.c: trains one rank or several on machines, with the sequences of tapes and the variants
+ * that tests use. */
 #include "tests/plan/train.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* train.h: trains one rank or several on machines, in program order and in other orders that the edges allow. */
+/* train.h: trains one rank or several on machines, in program order and in other orders that the
+ * edges allow. */
 #ifndef TESTS_PLAN_TRAIN_H
 #define TESTS_PLAN_TRAIN_H
 
@@ -21,7 +22,8 @@ void train_vary(struct world *world, uint64_t number);
  * data block. */
 void train_store_blocks(struct world *world, bool some);
 
-/* Trains all ranks of the world in as many orders as there are seeds, and checks weights and states. */
+/* Trains all ranks of the world in as many orders as there are seeds, and checks weights and
+ * states. */
 void train_machines(const struct world *world, const struct train_row *row, int seeds);
 /* Calls train_inside if the world wishes for updates inside the backward pass, otherwise
  * train_drained or train_evaluated. */

@@ -1,6 +1,7 @@
-/* test_costs.c: what is measured of a block is how often it is computed, and what a plan adds up is how often a step
- * does each part: forward, recomputation and backward of every layer, weights made of stored ones, the head. Time is
- * the test's own, so nothing depends on how fast the machine is. */
+/* test_costs.c: what is measured of a block is how often it is computed, and what a plan adds up is
+ * how often a step does each part: forward, recomputation and backward of every layer, weights made
+ * of stored ones, the head. Time is the test's own, so nothing depends on how fast the machine
+ * is. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,8 +91,8 @@ static void fastest_rounds(void)
     case_model_free(&made);
 }
 
-/* Pairs are measured with the gaps of two rows of the full length that make a pair of the full length: their common
- * tokens, then an answer of each. */
+/* Pairs are measured with the gaps of two rows of the full length that make a pair of the full
+ * length: their common tokens, then an answer of each. */
 static void gaps_of_pairs(void)
 {
     static const struct {
@@ -148,8 +149,9 @@ static double planned_seconds(const struct case_model *made, const struct run_op
     return seconds;
 }
 
-/* Of a frozen base on the drive with adapters, every layer is computed once forward and once backward for each
- * micro-batch, recomputed only if its activations are not kept, and expanded before each. */
+/* Of a frozen base on the drive with adapters, every layer is computed once forward and once
+ * backward for each micro-batch, recomputed only if its activations are not kept, and expanded
+ * before each. */
 static void seconds_add_up(void)
 {
     static const struct {
@@ -194,8 +196,9 @@ static void seconds_add_up(void)
     case_model_free(&made);
 }
 
-/* Without measured seconds, recomputation takes what its own operations do, which are fewer than those of forward, and
- * a head computes its logits twice, once more for the gradient of its input and of its table. */
+/* Without measured seconds, recomputation takes what its own operations do, which are fewer than
+ * those of forward, and a head computes its logits twice, once more for the gradient of its input
+ * and of its table. */
 static void operations_add_up(void)
 {
     struct run_options options = case_options();

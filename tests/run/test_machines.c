@@ -1,5 +1,5 @@
-/* Proves that the files of machines are read with their sources, that wrong ones are refused where they are wrong,
- * and that ranks of a node share what it has. */
+/* Proves that the files of machines are read with their sources, that wrong ones are refused where
+ * they are wrong, and that ranks of a node share what it has. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -162,7 +162,8 @@ static void ranks_share_a_node(void)
                  alone.memory_bytes / 4);
 }
 
-/* Without GPUs the ranks divide the processors, and their collectives are copies in shared memory. */
+/* Without GPUs the ranks divide the processors, and their collectives are copies in shared
+ * memory. */
 static void ranks_share_processors(void)
 {
     struct run_machine machine;

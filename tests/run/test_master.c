@@ -113,8 +113,9 @@ static unsigned steps = STEPS;
 /* NULL, or the settings of adapters for the models below */
 static const struct model_lora_options *adapters;
 
-/* Compares every `way_stride`-th way, from first_way on, with the plain trainer, for every `stride`-th
- * family. Under a sanitizer, a fifth or a tenth of these ways and one family; each call takes others. */
+/* Compares every `way_stride`-th way, from first_way on, with the plain trainer, for every
+ * `stride`-th family. Under a sanitizer, a fifth or a tenth of these ways and one family; each call
+ * takes others. */
 static void hold_ways(const struct run_options *base, const char *what, size_t stride,
                       size_t first_way, size_t way_stride)
 {

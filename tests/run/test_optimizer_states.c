@@ -1,5 +1,6 @@
-/* Proves what an optimizer does with states between steps: masters follow weights that the application wrote,
- * checkpoints and single states carry a run on to the bit, and several processes share them. */
+/* Proves what an optimizer does with states between steps: masters follow weights that the
+ * application wrote, checkpoints and single states carry a run on to the bit, and several processes
+ * share them. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>

@@ -318,8 +318,9 @@ static void coded(void)
     case_model_free(&made);
 }
 
-/* Gradients that nodes of two ranks add before all do, for all stages: near the exact run, the same again, in memory and in
- * the store, and half of the bytes between nodes. On one node the bits are the exact ones. */
+/* Gradients that nodes of two ranks add before all do, for all stages: near the exact run, the same
+ * again, in memory and in the store, and half of the bytes between nodes. On one node the bits are
+ * the exact ones. */
 static void fast(void)
 {
     struct case_model made;

@@ -12,7 +12,8 @@ const char *model_folder_make(const char *name, const char *tokenizer);
  * cannot read the tokenizer. The text is static. */
 const char *model_folder(const char *name, const char *tokenizer, const char *config);
 
-/* Parses and encodes the rows with the folder's tokenizer, and frees everything. Returns 0 or the first error. */
+/* Parses and encodes the rows with the folder's tokenizer, and frees everything. Returns 0 or the
+ * first error. */
 int model_folder_encode(const char *folder, const char *const *rows, size_t count,
                         int (*parse)(const char *text, size_t bytes, struct text_row *out));
 

@@ -1,5 +1,5 @@
-/* reply.c: prints the greedy reply of a small model to a question, for ./quickstart. Each token takes
- * a whole forward pass of the training engine on the CPU device. One thread. */
+/* reply.c: prints the greedy reply of a small model to a question, for ./quickstart. Each token
+ * takes a whole forward pass of the training engine on the CPU device. One thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

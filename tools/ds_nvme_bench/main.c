@@ -31,7 +31,8 @@ static void catch_signals(void)
     cli_signal_catch(SIGHUP, on_signal);
 }
 
-/* The exit code of an error. Most errors about a file or an option that the user named are CLI_WRONG. */
+/* The exit code of an error. Most errors about a file or an option that the user named are
+ * CLI_WRONG. */
 static int code_of(int rc)
 {
     switch (rc) {

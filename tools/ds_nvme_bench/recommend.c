@@ -33,7 +33,8 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
         bool ours = sweep->points[i].params.op == op;
         most = ours && sweep->points[i].count > most ? sweep->points[i].count : most;
     }
-    /* Points with few samples were only scanned; the best of many noisy points would be best by chance. */
+    /* Points with few samples were only scanned; the best of many noisy points would be best by
+     * chance. */
     for (unsigned i = 0; i < sweep->count; i++) {
         const struct bench_point *point = &sweep->points[i];
         if (point->params.op == op && point->count * 2 > most && point->median > best) {

@@ -1,5 +1,5 @@
-/* recommend.h: the measured points of a sweep, and what is chosen from them: the candidates that are
- * measured again, and the one setting that is recommended. Pure functions; any thread. */
+/* recommend.h: the measured points of a sweep, and what is chosen from them: the candidates that
+ * are measured again, and the one setting that is recommended. Pure functions; any thread. */
 #ifndef TOOLS_DS_NVME_BENCH_RECOMMEND_H
 #define TOOLS_DS_NVME_BENCH_RECOMMEND_H
 
@@ -38,9 +38,9 @@ void bench_sweep_recommend(struct bench_sweep *sweep);
  * medians. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
-/* The settings that may turn out best. Half of them have the highest scores. The others are close to the
- * best: one that keeps enough bytes in flight for any drive, then those with the fewest bytes in flight.
- * Returns their number, at most BENCH_CANDIDATES_MAX. */
+/* The settings that may turn out best. Half of them have the highest scores. The others are close
+ * to the best: one that keeps enough bytes in flight for any drive, then those with the fewest
+ * bytes in flight. Returns their number, at most BENCH_CANDIDATES_MAX. */
 unsigned bench_sweep_pick(const struct bench_sweep *sweep,
                           struct bench_params picked[BENCH_CANDIDATES_MAX]);
 

@@ -245,8 +245,8 @@ static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_para
     }
 }
 
-/* Measures one operation after the other. The candidates follow one another directly, in reverse order
- * every second time, so that a drive whose speed changes meanwhile favours none of them. */
+/* Measures one operation after the other. The candidates follow one another directly, in reverse
+ * order every second time, so that a drive whose speed changes meanwhile favours none of them. */
 static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
                          int round, const struct bench_how *how)
 {

@@ -1,5 +1,5 @@
-/* export.c: `tide export`: a checkpoint's weights, or those of a model with its adapter, as a Hugging Face
- * folder. The main thread. */
+/* export.c: `tide export`: a checkpoint's weights, or those of a model with its adapter, as a
+ * Hugging Face folder. The main thread. */
 #include <errno.h>
 #include <tide/checkpoint.h>
 

@@ -1,5 +1,5 @@
-/* finetune.c: `tide finetune`: fine-tunes a model larger than memory and writes a Hugging Face folder.
- * The main thread. */
+/* finetune.c: `tide finetune`: fine-tunes a model larger than memory and writes a Hugging Face
+ * folder. The main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -38,8 +38,8 @@ struct job {
     char out[PATH_MAX]; /* --out without links */
 };
 
-/* Prints the error and returns the exit code. Wrong input is found before the first step or is a row
- * of the data; any other error after the first step is a failure of the run. */
+/* Prints the error and returns the exit code. Wrong input is found before the first step or is a
+ * row of the data; any other error after the first step is a failure of the run. */
 static int report_failure(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
@@ -134,8 +134,8 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Warns if a micro-batch is never full, because all its rows are computed, and if the first ranks get more
- * micro-batches of a step than they need to. */
+/* Warns if a micro-batch is never full, because all its rows are computed, and if the first ranks
+ * get more micro-batches of a step than they need to. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
     const struct tide_engine_options *engine = &job->settings.engine;
@@ -239,7 +239,8 @@ static int open_engine(struct job *job)
 }
 
 /* Removes the cached rates of this machine if the plan was far off. Steps of tiny models are mostly
- * overhead and say nothing about rates, and neither do steps with fewer micro-batches than planned. */
+ * overhead and say nothing about rates, and neither do steps with fewer micro-batches than
+ * planned. */
 static void judge_rates(const struct job *job)
 {
     enum { STEPS_MIN = 2 };

@@ -1,4 +1,5 @@
-/* finetune_config.c: reads a ds_config.json into the options of a run, and warns of keys without effect. */
+/* finetune_config.c: reads a ds_config.json into the options of a run, and warns of keys without
+ * effect. */
 #include "tools/tide/finetune_config.h"
 
 #include <errno.h>

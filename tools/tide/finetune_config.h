@@ -27,14 +27,16 @@ struct finetune_config {
     char board_path[FINETUNE_PATH_BYTES];
 };
 
-/* Reads flags->config with the values of flags in it, and sets what it says in `engine` and `schedule`, which hold
- * defaults before. Warns of keys without effect. The caller calls finetune_config_fini() even after a failure. */
+/* Reads flags->config with the values of flags in it, and sets what it says in `engine` and
+ * `schedule`, which hold defaults before. Warns of keys without effect. The caller calls
+ * finetune_config_fini() even after a failure. */
 int finetune_config_load(struct finetune_config *out, const struct finetune_flags *flags,
                          const struct tide_inspection *model, struct tide_engine_options *engine,
                          struct schedule *schedule);
 void finetune_config_fini(struct finetune_config *config);
 
-/* Whether the file gives the key a value of its own, not "auto". Then, or with "auto", *out is the key's note. */
+/* Whether the file gives the key a value of its own, not "auto". Then, or with "auto", *out is the
+ * key's note. */
 bool finetune_config_has(const struct finetune_config *config, const char *key,
                          struct core_cfg_note *out);
 

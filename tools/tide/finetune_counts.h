@@ -1,6 +1,6 @@
-/* finetune_counts.h: which rows a run reads and how, what counting them found, and a file that keeps this
- * for the next run with the same files, model folder, options and build of tide, for as long as
- * core/json/cache.h says. Main thread. */
+/* finetune_counts.h: which rows a run reads and how, what counting them found, and a file that
+ * keeps this for the next run with the same files, model folder, options and build of tide, for as
+ * long as core/json/cache.h says. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_COUNTS_H
 #define TOOLS_TIDE_FINETUNE_COUNTS_H
 
@@ -19,8 +19,8 @@ struct finetune_data_options {
     unsigned step_max;  /* micro-batches of a step */
     bool pack;          /* several rows in one of `length_max`, each with its own attention */
     bool split;         /* continue longer rows in further rows */
-    /* every row is a pair of answers, chosen and rejected. A batch of finetune_data_step() has two rows for
-     * each pair: chosen, rejected, chosen ... Excludes pack, split and train_on_all. */
+    /* every row is a pair of answers, chosen and rejected. A batch of finetune_data_step() has two
+     * rows for each pair: chosen, rejected, chosen ... Excludes pack, split and train_on_all. */
     bool pairs;
     bool skip_bad; /* skip bad rows with a warning; otherwise they are an error */
     /* train on every token; otherwise on replies of the assistant and completions */

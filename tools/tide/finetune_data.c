@@ -97,7 +97,8 @@ static int scan(struct finetune_data *data)
     struct finetune_data_info *info = &data->info;
     options.batch_rows = rows_each(&data->options);
     options.epochs = 1;
-    /* Nothing else runs yet. For few rows one thread is enough, and it does not read beyond them. */
+    /* Nothing else runs yet. For few rows one thread is enough, and it does not read beyond
+     * them. */
     options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
     /* The order decides which rows come first, and how they fit into packed rows. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
@@ -420,7 +421,8 @@ int finetune_data_step(struct finetune_data *data, const struct tide_batch **bat
 {
     uint64_t epoch = 0;
     unsigned count = 0;
-    /* The feed starts to fill batches at once, and only a plan ensures that they fit into memory. */
+    /* The feed starts to fill batches at once, and only a plan ensures that they fit into
+     * memory. */
     int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
     if (opened != 0) {
         return opened;

@@ -311,7 +311,8 @@ static void write_item(const struct cli_option *option, const char *shown, char 
              option->value != NULL ? option->value : "", shown);
 }
 
-/* Flags that go with --lora, --loss or --freeze, or are for few machines; the short help has no room for them. */
+/* Flags that go with --lora, --loss or --freeze, or are for few machines; the short help has no
+ * room for them. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||

@@ -11,8 +11,8 @@
 
 enum { FINETUNE_OPTIONS_MAX = 80 };
 
-/* The most steps of a run (the time of each is kept), and the most micro-batches of a step (as in the
- * engine). */
+/* The most steps of a run (the time of each is kept), and the most micro-batches of a step (as in
+ * the engine). */
 enum { FINETUNE_STEPS_MAX = 100 * 1000 * 1000, FINETUNE_ACCUM_MAX = 1 << 14 };
 
 /* The values of the flags; of a flag that was not given, the default of the table or 0. */
@@ -100,8 +100,8 @@ bool finetune_flags_given(const struct finetune_flags *flags, size_t at);
 /* Sets every flag to its default. */
 void finetune_flags_init(struct finetune_flags *flags);
 
-/* Fills `out` (room for FINETUNE_OPTIONS_MAX) with the table's rows as options that write into `flags`, and
- * returns their count. After cli_parse() the caller copies `given`. */
+/* Fills `out` (room for FINETUNE_OPTIONS_MAX) with the table's rows as options that write into
+ * `flags`, and returns their count. After cli_parse() the caller copies `given`. */
 size_t finetune_flags_options(struct finetune_flags *flags, struct cli_option *out);
 /* Returns the row of one flag as an option, for another command. */
 struct cli_option finetune_flags_option(struct finetune_flags *flags, const char *name);

@@ -1,4 +1,5 @@
-/* finetune_log.c: writes a run's JSONL, CSV and event files. Keys are a contract: docs/finetune.md. */
+/* finetune_log.c: writes a run's JSONL, CSV and event files. Keys are a contract:
+ * docs/finetune.md. */
 #include "tools/tide/finetune_log.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* finetune_log.h: writes the figures of a run to files: one JSON object for each step (--log), one
  * CSV line for each step (--csv), event files for TensorBoard (--tensorboard), and the summary. If
- * a file cannot be written, an error is logged once, the run goes on, and finetune_log_close() returns
- * the error. Main thread. */
+ * a file cannot be written, an error is logged once, the run goes on, and finetune_log_close()
+ * returns the error. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_LOG_H
 #define TOOLS_TIDE_FINETUNE_LOG_H
 
@@ -20,7 +20,8 @@ struct finetune_log_options {
     struct finetune_events *events; /* borrowed; NULL: none */
 };
 
-/* Figures that are the same for all steps. They are written in the first line and borrowed until then. */
+/* Figures that are the same for all steps. They are written in the first line and borrowed until
+ * then. */
 struct finetune_log_head {
     const struct tide_plan *plan;
     const struct tide_engine_options *engine;

@@ -1,5 +1,6 @@
-/* finetune_run.h: the steps of a run, once everything is open, and its checkpoints: when they are due, which
- * state of the run they hold besides the engine's, and how a run continues from one. Main thread. */
+/* finetune_run.h: the steps of a run, once everything is open, and its checkpoints: when they are
+ * due, which state of the run they hold besides the engine's, and how a run continues from one.
+ * Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_RUN_H
 #define TOOLS_TIDE_FINETUNE_RUN_H
 
@@ -42,8 +43,8 @@ struct finetune_run {
  * errors of libtide and of the data. */
 int finetune_run_steps(struct finetune_run *run);
 
-/* The time that the run's rows depend on: the one that the checkpoints in `out` keep, from which a run
- * with --resume continues (NULL: no such run), or else the present (text_feed_now). */
+/* The time that the run's rows depend on: the one that the checkpoints in `out` keep, from which a
+ * run with --resume continues (NULL: no such run), or else the present (text_feed_now). */
 int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
 
 /* Sets the run to the step at which the engine began, and prints which checkpoint that was. */

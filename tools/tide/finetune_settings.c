@@ -94,7 +94,8 @@ static int take_adapters(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
-/* Takes the defaults of the table. Flags that were given are taken again after the configuration. */
+/* Takes the defaults of the table. Flags that were given are taken again after the
+ * configuration. */
 static int take_defaults(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -483,8 +484,9 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
-/* Plans no micro-batches that no step will have. They go to rank 0 first, so a rank gets the same ones as with the
- * larger number. Another order may pack rows into another number of micro-batches. */
+/* Plans no micro-batches that no step will have. They go to rank 0 first, so a rank gets the same
+ * ones as with the larger number. Another order may pack rows into another number of
+ * micro-batches. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

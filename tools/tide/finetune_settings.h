@@ -52,8 +52,8 @@ int finetune_settings_init(struct finetune_settings *out, const struct finetune_
                            const struct tide_inspection *model);
 void finetune_settings_fini(struct finetune_settings *settings);
 
-/* Returns how to read a file of rows. Evaluation (`trains` false) takes all rows in the order of the file. `path`
- * is borrowed. */
+/* Returns how to read a file of rows. Evaluation (`trains` false) takes all rows in the order of
+ * the file. `path` is borrowed. */
 struct finetune_data_options finetune_settings_data(const struct finetune_settings *settings,
                                                     const char *path, bool trains);
 

@@ -75,8 +75,9 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     const int rc = tide_world_open(&options, &world);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
-        /* The first process says why it left, and who sent the signal knows. All else may be wrong on one machine only:
-         * flags, the environment, a name that cannot be resolved, a missing library. */
+        /* The first process says why it left, and who sent the signal knows. All else may be wrong
+         * on one machine only: flags, the environment, a name that cannot be resolved, a missing
+         * library. */
         if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
             return finetune_exit_code(rc);
         }

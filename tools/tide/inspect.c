@@ -1,5 +1,5 @@
-/* inspect.c: `tide inspect`: what is in a model folder, a checkpoint, a store or a safetensors file. The
- * main thread. */
+/* inspect.c: `tide inspect`: what is in a model folder, a checkpoint, a store or a safetensors
+ * file. The main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static void write_tensor(void *user, const struct tide_tensor *tensor)
     core_json_write_object_end(json);
 }
 
-/* Prints a text that comes from a file, without control characters, because it may go to a terminal. */
+/* Prints a text that comes from a file, without control characters, because it may go to a
+ * terminal. */
 static void print_safe(const char *text)
 {
     cli_print_text(stdout, text, strlen(text));

@@ -1,5 +1,5 @@
-/* machines.c: files that --machine names: given ones, and those beside the command, which may have been moved
- * with its prefix. */
+/* machines.c: files that --machine names: given ones, and those beside the command, which may have
+ * been moved with its prefix. */
 #include "tools/tide/machines.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
-/* out.c: the note .tide-model says which files of the folder a run wrote; files without a line there, or
- * changed since, are not the run's. */
+/* out.c: the note .tide-model says which files of the folder a run wrote; files without a line
+ * there, or changed since, are not the run's. */
 #include "tools/tide/out.h"
 
 #include <dirent.h>

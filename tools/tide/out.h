@@ -1,5 +1,5 @@
-/* out.h: whether a run may write its model to --out: the folder is new, empty, the run's own, or may be
- * overwritten. Checked before anything long begins. The main thread. */
+/* out.h: whether a run may write its model to --out: the folder is new, empty, the run's own, or
+ * may be overwritten. Checked before anything long begins. The main thread. */
 #ifndef TOOLS_TIDE_OUT_H
 #define TOOLS_TIDE_OUT_H
 

@@ -1,4 +1,5 @@
-/* plan.c: `tide plan`: takes the options of a run and prints what it would need. The main thread. */
+/* plan.c: `tide plan`: takes the options of a run and prints what it would need. The main
+ * thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -125,8 +126,8 @@ static int check_excluded(const struct finetune_flags *flags)
     return 0;
 }
 
-/* Finds the file of --machine, and the ranks: one for each GPU, or one, unless --ranks-per-node says
- * otherwise. */
+/* Finds the file of --machine, and the ranks: one for each GPU, or one, unless --ranks-per-node
+ * says otherwise. */
 static int take_machine(struct wish *wish, struct cli_machine *machine)
 {
     enum { RANKS_MAX = 4096 };
@@ -148,8 +149,8 @@ static int take_machine(struct wish *wish, struct cli_machine *machine)
     return 0;
 }
 
-/* Several ranks of a machine divide everything between them, unless --zero or the configuration says
- * otherwise. */
+/* Several ranks of a machine divide everything between them, unless --zero or the configuration
+ * says otherwise. */
 static void set_machine(const struct wish *wish, const struct cli_machine *machine,
                         struct tide_engine_options *engine)
 {

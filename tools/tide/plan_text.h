@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <tide/engine.h>
 
-/* Prints the bytes of each tier and consumer, the choices, the time of a step and its bottleneck. */
+/* Prints the bytes of each tier and consumer, the choices, the time of a step and its
+ * bottleneck. */
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream);
 
@@ -13,7 +14,8 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
                           FILE *stream);
 
-/* Prints what a step would take with twice as much of each part of the machine, the most useful one first. */
+/* Prints what a step would take with twice as much of each part of the machine, the most useful one
+ * first. */
 int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 
 /* Writes these predictions into `out` instead, in the same order. */

@@ -12,7 +12,8 @@ enum {
     VECTORS = KEYS / LANES,
 };
 
-/* The query at a position sees the keys [low, high) of the tile that starts at key `first`, except [gap[0], gap[1]). */
+/* The query at a position sees the keys [low, high) of the tile that starts at key `first`, except
+ * [gap[0], gap[1]). */
 struct seen {
     int64_t low, high;
     int64_t gap[2]; /* equal, or both between low and high */

@@ -290,8 +290,8 @@ static size_t count_same(const struct text_encoder *encoder, size_t prompt, cons
     return same;
 }
 
-/* Masks the tokens of the prompt: those that it has in common with the whole, or with both answers of a
- * pair, whose completions begin at the same index. */
+/* Masks the tokens of the prompt: those that it has in common with the whole, or with both answers
+ * of a pair, whose completions begin at the same index. */
 static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
 {
     const size_t second = out->rejected;
@@ -408,7 +408,8 @@ static int add_answer(struct text_encoder *encoder, const struct text_row *row,
                                            : add_completion(encoder, row, out);
 }
 
-/* Encodes two answers as TRL does: white space that a template writes after the last turn belongs to them. */
+/* Encodes two answers as TRL does: white space that a template writes after the last turn belongs
+ * to them. */
 static int encode_pair(struct text_encoder *encoder, const struct text_row *row,
                        struct text_sample *out)
 {

@@ -34,8 +34,8 @@ struct text_made {
 int text_group_create(const struct text_feed_options *options, struct text_group **out);
 void text_group_destroy(struct text_group *group);
 
-/* Gets the next row in order, reading a new group if necessary. Returns 1; 0 at the end of the epoch;
- * -errno if the files cannot be read. */
+/* Gets the next row in order, reading a new group if necessary. Returns 1; 0 at the end of the
+ * epoch; -errno if the files cannot be read. */
 int text_group_next(struct text_group *group, struct text_records *records,
                     const struct text_made **out);
 /* Drops rows that were read but not taken, because reading continues elsewhere. */

@@ -37,8 +37,8 @@ struct text_feed_options {
     enum text_on_bad_row on_bad_row;
     bool pack;  /* several documents in a row, each with its own attention and positions */
     bool split; /* rows longer than seq_len continue in further rows instead of being cut */
-    /* every row of the files is a pair of answers: {"prompt", "chosen", "rejected"}. A pair becomes two
-     * rows of a batch, which are neighbours. Excludes pack, split and TEXT_TRAIN_ALL. */
+    /* every row of the files is a pair of answers: {"prompt", "chosen", "rejected"}. A pair becomes
+     * two rows of a batch, which are neighbours. Excludes pack, split and TEXT_TRAIN_ALL. */
     bool pairs;
     bool quiet;   /* no warnings: the same files were read with these options before */
     bool shuffle; /* false: in the order of the files */

@@ -33,7 +33,8 @@ struct text_document {
 int text_pack_create(const struct text_pack_options *options, struct text_pack **out);
 void text_pack_destroy(struct text_pack *pack);
 
-/* Fills the next window with documents of the reader. Returns 1; 0 at the end of the epoch; -errno. */
+/* Fills the next window with documents of the reader. Returns 1; 0 at the end of the epoch;
+ * -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
 /* Fills a window step by step: clear empties it; add adds one row of the files (1; 0 at the end of
  * the epoch; -errno) until is_full; arrange puts the documents into rows. */

@@ -22,8 +22,8 @@ struct text_place text_reader_place(const struct text_reader *reader);
 /* Share of the bytes of the epoch that were read, 0 to 1; negative if unknown. */
 double text_reader_part(const struct text_reader *reader);
 
-/* Returns 1 and the tokens of the next row or pair, borrowed until the next call; 0 at the end of the
- * epoch; -errno. */
+/* Returns 1 and the tokens of the next row or pair, borrowed until the next call; 0 at the end of
+ * the epoch; -errno. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 
 /* The encoder of rows of text; NULL before the first such row. */

@@ -27,7 +27,8 @@ struct text_row {
     struct core_json *made;          /* owned: the messages; NULL for plain text */
     struct core_json *made_rejected; /* owned: CHAT_PAIR: prompt and rejected answer; NULL */
     struct core_json *parsed;        /* owned: tools that were given as text; NULL */
-    /* borrowed from source: TEXT, and the prompt of COMPLETION and PAIR; ends with NUL, except in PAIR */
+    /* borrowed from source: TEXT, and the prompt of COMPLETION and PAIR; ends with NUL, except in
+     * PAIR */
     const char *text;
     size_t text_bytes;
     const char *completion; /* the completion, or the chosen answer */

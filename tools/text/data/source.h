@@ -35,7 +35,8 @@ bool text_source_reopens(const struct text_source *source);
 uint64_t text_source_bytes(const struct text_source *source);
 uint64_t text_source_used(const struct text_source *source);
 
-/* Gets the next piece of the new content, borrowed until the next call. Returns 1; 0 at the end; -errno. */
+/* Gets the next piece of the new content, borrowed until the next call. Returns 1; 0 at the end;
+ * -errno. */
 typedef int text_source_piece(void *user, const char **piece, size_t *bytes);
 
 /* Copies the pieces to a nameless file under TMPDIR (/var/tmp if unset or empty), which is read

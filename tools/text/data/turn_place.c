@@ -154,8 +154,8 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
     }
     most = text_turn_place_before_token(tokenizer, prompt->text, most);
     *out += most;
-    /* Turns of every role may begin with the same first token, so one match is not enough, unless a second
-     * token follows it. */
+    /* Turns of every role may begin with the same first token, so one match is not enough, unless a
+     * second token follows it. */
     return token != NULL && most >= token->bytes &&
            (most > token->bytes ||
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);

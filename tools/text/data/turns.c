@@ -103,8 +103,8 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* The generation prompt: what rendering with it adds to the whole. Found once per conversation; NULL if it
- * cannot be found. */
+/* The generation prompt: what rendering with it adds to the whole. Found once per conversation;
+ * NULL if it cannot be found. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -144,8 +144,8 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Moves the place past the generation prompt, if the whole has it there: directly, or after the token that
- * ends the last message before the turn in the whole. */
+/* Moves the place past the generation prompt, if the whole has it there: directly, or after the
+ * token that ends the last message before the turn in the whole. */
 static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct text_turn_place *at)
 {
@@ -185,9 +185,9 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Finds where a turn begins if the rendered prefix with the generation prompt (`part`) and the whole text differ
- * before it only in the last token of the earlier messages. Compares from the start of the text, and from the end
- * of the turn before. */
+/* Finds where a turn begins if the rendered prefix with the generation prompt (`part`) and the
+ * whole text differ before it only in the last token of the earlier messages. Compares from the
+ * start of the text, and from the end of the turn before. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)

@@ -32,7 +32,8 @@ void text_turns_fini(struct text_turns *turns);
 /* Appends a span. Returns 0 or -ENOMEM. */
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end);
 
-/* A conversation: its row, the text that the template renders, and the tokenizer whose special tokens end turns. */
+/* A conversation: its row, the text that the template renders, and the tokenizer whose special
+ * tokens end turns. */
 struct text_turns_whole {
     const struct text_chat *chat;
     const struct text_tokenizer *tokenizer;

@@ -1,4 +1,5 @@
-/* operate.c: operations on values: arithmetic, attributes (after a dot), items and slices (in brackets). */
+/* operate.c: operations on values: arithmetic, attributes (after a dot), items and slices (in
+ * brackets). */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "tools/text/jinja/expressions.h"
 #include "tools/text/jinja/global.h"
 
-/* Assigns a value to a target: a name, an attribute of a namespace, or several targets, which get the items
- * of the value. */
+/* Assigns a value to a target: a name, an attribute of a namespace, or several targets, which get
+ * the items of the value. */
 static void assign_target(struct jinja_run *run, const struct jinja_node *target,
                           struct jinja_value value)
 {

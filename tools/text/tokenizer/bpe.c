@@ -90,8 +90,8 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
     return all;
 }
 
-/* Adds the token of `bytes` bytes. A piece without one is counted in *unknown, whose token is added with the next
- * piece, or with the next known one if unknown pieces are fused. */
+/* Adds the token of `bytes` bytes. A piece without one is counted in *unknown, whose token is added
+ * with the next piece, or with the next known one if unknown pieces are fused. */
 static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id, size_t bytes,
                         size_t *unknown)
 {

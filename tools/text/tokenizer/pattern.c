@@ -62,8 +62,8 @@ static bool read_property(struct reader *in, uint64_t *kinds)
     return *kinds != 0;
 }
 
-/* Reads an escape, after its backslash, into the set. *point is the character that it stands for, or
- * UINT32_MAX if it stands for several. */
+/* Reads an escape, after its backslash, into the set. *point is the character that it stands for,
+ * or UINT32_MAX if it stands for several. */
 static bool read_escape(struct reader *in, bool in_class, struct set *set, uint32_t *point)
 {
     static const char letters[] = "nrtfv";
@@ -327,8 +327,8 @@ static bool takes_character(const struct token_pattern *pattern, const struct to
     return all;
 }
 
-/* Reads one top-level branch. Its items are appended to the pattern after those of its groups, because
- * the items of a branch are adjacent. */
+/* Reads one top-level branch. Its items are appended to the pattern after those of its groups,
+ * because the items of a branch are adjacent. */
 static bool read_branch(struct reader *in, struct token_branch *branch)
 {
     struct token_item items[32];

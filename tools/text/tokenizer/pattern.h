@@ -1,7 +1,8 @@
 /* pattern.h: the kind of regular expression that tokenizers use (private to tools/text/tokenizer):
  * alternatives of runs of character classes, with one level of groups and a look-ahead of one
  * character. The patterns of all known families are of this kind; PCRE2 runs all others. As in a
- * backtracking engine, the first alternative that fits matches. Immutable after create; any thread. */
+ * backtracking engine, the first alternative that fits matches. Immutable after create; any
+ * thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_PATTERN_H
 #define TOOLS_TEXT_TOKENIZER_PATTERN_H
 

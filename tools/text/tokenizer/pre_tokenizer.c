@@ -1,6 +1,6 @@
-/* pre_tokenizer.c: loads the pre-tokenizers and runs them: each step cuts the pieces of the step before,
- * and the pieces of the last step go to the model. Steps alternate between two lists of pieces and two
- * texts of the scratch. */
+/* pre_tokenizer.c: loads the pre-tokenizers and runs them: each step cuts the pieces of the step
+ * before, and the pieces of the last step go to the model. Steps alternate between two lists of
+ * pieces and two texts of the scratch. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -340,8 +340,8 @@ static void end_group(struct writer *writer)
     copy(writer, 1);
 }
 
-/* Writes {n,m}. In Oniguruma, unlike in PCRE2, {,m} begins at 0, {n,m}+ repeats the repetition, and {n}?
- * makes it optional. */
+/* Writes {n,m}. In Oniguruma, unlike in PCRE2, {,m} begins at 0, {n,m}+ repeats the repetition, and
+ * {n}? makes it optional. */
 static void write_counts(struct writer *writer)
 {
     const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));

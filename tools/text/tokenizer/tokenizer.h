@@ -18,8 +18,8 @@ enum { TEXT_BYTES_MAX = 1 << 30 }; /* limit of one text */
 /* Loads FOLDER/tokenizer.json, or the file itself if `path` is a file. Errors name the file and the
  * key. */
 int text_tokenizer_load(const char *path, struct text_tokenizer **out);
-/* Loads a tokenizer from memory; `source` is its name in messages, `folder` has the model's other files (NULL:
- * none). */
+/* Loads a tokenizer from memory; `source` is its name in messages, `folder` has the model's other
+ * files (NULL: none). */
 int text_tokenizer_parse(const char *json, size_t bytes, const char *source, const char *folder,
                          struct text_tokenizer **out);
 void text_tokenizer_destroy(struct text_tokenizer *tokenizer);

@@ -60,7 +60,8 @@ struct token_kind {
 };
 extern const struct token_kind token_kinds[TOKEN_KINDS_MAX];
 extern const char token_kind_letters[]; /* the letter of kind i */
-/* Letter and count (no count: 1) of each run, from U+0000 on, in several texts; NULL ends the list. */
+/* Letter and count (no count: 1) of each run, from U+0000 on, in several texts; NULL ends the
+ * list. */
 extern const char *const token_kind_runs[];
 
 /* The kinds of all characters, in pages. */

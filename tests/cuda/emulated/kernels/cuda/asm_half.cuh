@@ -1,4 +1,5 @@
-/* asm_half.cuh: the conversions of kernels/cuda/asm_half.cuh in plain C++, for the emulated card. */
+/* asm_half.cuh: the conversions of kernels/cuda/asm_half.cuh in plain C++, for the emulated
+ * card. */
 #ifndef KERNELS_CUDA_ASM_HALF_CUH
 #define KERNELS_CUDA_ASM_HALF_CUH
 
