@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -129,26 +130,28 @@ enum call {
 
 static struct faults {
     enum call fails; /* its `nth` call, counted from 1, fails with `error` */
-    unsigned nth, calls;
+    unsigned nth;
     int error;
     size_t most; /* bytes that a call sends or receives; every third one is interrupted; 0: all */
 } faults;        /* of this process */
 
+static _Atomic unsigned calls; /* of the kind that fails */
+
 static bool call_fails(enum call call)
 {
     const bool counts = faults.fails == call;
-    faults.calls += counts;
+    const unsigned number = counts ? atomic_fetch_add(&calls, 1) + 1 : 0;
     errno = faults.error;
-    return counts && faults.calls == faults.nth;
+    return counts && number == faults.nth;
 }
 
 /* Every third call is interrupted, or finds nothing to do. */
 static bool is_interrupted(void)
 {
-    static unsigned calls;
-    calls += faults.most > 0;
-    errno = calls % 2 == 0 ? EINTR : EAGAIN;
-    return calls % 3 == 2;
+    static _Atomic unsigned turns;
+    const unsigned turn = faults.most > 0 ? atomic_fetch_add(&turns, 1) : 0;
+    errno = turn % 2 == 0 ? EINTR : EAGAIN;
+    return turn % 3 == 2;
 }
 
 #define WRAPPED(type, name, ...)                                                                   \
@@ -262,7 +265,7 @@ static void live(struct start *start, int to)
     if (life.rc != 0) {
         snprintf(life.message, sizeof life.message, "%s", core_err_message());
     }
-    life.calls = faults.calls;
+    life.calls = atomic_load(&calls);
     check_int(write(to, &life, sizeof life), ==, (ssize_t)sizeof life);
     coll_peers_close(peers, WORLD_ENDED);
     test_child_end(0);
