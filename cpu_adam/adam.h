@@ -69,7 +69,8 @@ struct adam_arrays {
     float *v_scale;
 };
 
-/* Returns -EINVAL if the options contradict each other or are out of range; -ENOMEM. */
+/* Returns -EINVAL if the options contradict each other or are out of range, and -ENOMEM if memory
+ * is short. */
 int adam_create(const struct adam_options *options, struct adam **out);
 void adam_destroy(struct adam *adam); /* Accepts NULL */
 

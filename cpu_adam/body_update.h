@@ -243,8 +243,8 @@ V_INLINE bool has_v(enum core_update_rule rule)
     return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
-/* Sums the squares of gradients that the update is about to read. Not inline: its sums would take the registers of the
- * loop around it. */
+/* Sums the squares of gradients that the update is about to read. Not inline: its sums would take
+ * the registers of the loop around it. */
 __attribute__((noinline)) static void add_squares(const struct core_update_args *u, uint64_t at,
                                                   uint64_t count, double *lanes)
 {

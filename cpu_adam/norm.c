@@ -74,8 +74,8 @@ static int check_pieces(const struct adam_norm_pieces *of)
                               of->count);
 }
 
-/* Adds the squares of a piece's elements begin .. end - 1, counted in the array; the last, incomplete
- * group is padded with zeros. */
+/* Adds the squares of a piece's elements begin .. end - 1, counted in the array; the last,
+ * incomplete group is padded with zeros. */
 static void add_squares(const struct adam_ops *ops, enum core_update_type type,
                         const struct adam_norm_piece *piece, uint64_t begin, uint64_t end,
                         double lanes[ADAM_NORM_LANES])

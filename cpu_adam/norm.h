@@ -17,7 +17,8 @@ struct adam_norm {
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
 };
 
-/* `mask` as for core_cpu_flags: CORE_CPU_ALL, or a smaller mask to use a slower variant. */
+/* `mask` has the meaning of that of core_cpu_flags: CORE_CPU_ALL, or a smaller mask to use a slower
+ * variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
 /* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
@@ -32,9 +33,10 @@ struct adam_norm_piece {
     uint64_t count;
 };
 
-/* The same for an array whose parts are apart: ascending pieces that do not overlap. Elements between
- * them count as zero. If all begin at multiples of CORE_UPDATE_GROUP, the sums are those of adam_norm_sums for the
- * array put together; otherwise the same squares are added in another order. */
+/* The same for an array whose parts are apart: ascending pieces that do not overlap. Elements
+ * between them count as zero. If all begin at multiples of CORE_UPDATE_GROUP, the sums are those of
+ * adam_norm_sums for the array put together; otherwise the same squares are added in another
+ * order. */
 struct adam_norm_pieces {
     /* borrowed; may begin before `first` and may end after the last element. */
     const struct adam_norm_piece *list;

@@ -42,8 +42,8 @@ struct adam_q8 {
 
 struct adam_ops {
     const char *name;
-    /* Returns enum core_nonfinite_flags flags. Adds the squares of the gradients, as they are given, to `lanes`, as
-     * `squares` does; NULL: they are not summed. */
+    /* Returns enum core_nonfinite_flags flags. Adds the squares of the gradients, as they are
+     * given, to `lanes`, as `squares` does; NULL: they are not summed. */
     unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update, double *lanes);
     void (*q8_decode)(const struct adam_q8 *q8);
     void (*q8_encode)(const struct adam_q8 *q8);
@@ -56,7 +56,7 @@ struct adam_ops {
  * mask 0 gives plain C. */
 void adam_ops_init(struct adam_ops *ops, unsigned mask);
 
-/* One per variant; call one only if the processor supports it. */
+/* There is one function per variant; call one only if the processor supports it. */
 void adam_ops_fill_scalar(struct adam_ops *ops);
 void adam_ops_fill_avx2(struct adam_ops *ops);
 void adam_ops_fill_avx512(struct adam_ops *ops);

@@ -56,8 +56,8 @@ static void write_q8(const struct adam *adam, const struct core_update_args *u, 
     }
 }
 
-/* The arithmetic of adam_state_write(). Not inlined, so that the compiler keeps all of it between
- * adam_fp_begin() and adam_fp_end(). */
+/* Does the arithmetic of adam_state_write(). Not inlined, so that the compiler keeps all of it
+ * between adam_fp_begin() and adam_fp_end(). */
 __attribute__((noinline)) static void write_values(const struct adam *adam,
                                                    const struct core_update_args *u,
                                                    enum adam_value value, const float *in)

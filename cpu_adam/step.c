@@ -25,7 +25,8 @@ struct team_step {
     _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
 };
 
-/* Updates tile by tile and sums the squares of each tile's gradients; the last tile may be short. */
+/* Updates tile by tile and sums the squares of each tile's gradients; the last tile may be
+ * short. */
 static unsigned tiles_range(const struct team_step *step, uint64_t begin, uint64_t end)
 {
     unsigned nonfinite = 0;

@@ -250,7 +250,7 @@ V_INLINE struct vw w_multiply(struct vw a, vu b)
     return (struct vw){(uint64_t)(uint32_t)a.product * b};
 }
 
-/* high half of product ^ a ^ key */
+/* Returns the high half of product ^ a ^ key. */
 V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
 {
     return (struct vw){product.product >> 32 ^ (uint32_t)a.product ^ key};
@@ -267,7 +267,8 @@ V_INLINE vd d_load(const double *from)
     return *from;
 }
 
-/* acc[] += squares of the lanes, in double; V_LANES / V_DOUBLES accumulators, lanes in order. */
+/* Adds the squares of the lanes to acc[], in double: V_LANES / V_DOUBLES accumulators, lanes in
+ * order. */
 V_INLINE void d_add_squares(vd *acc, vf x)
 {
     double wide = (double)x;

@@ -72,7 +72,7 @@ enum kern_op {
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
 
-/* "linear", "linear_grad_input", ...: the base name of the op's files and functions. */
+/* Returns "linear", "linear_grad_input", ...: the base name of the op's files and functions. */
 const char *kern_op_name(enum kern_op op);
 /* Returns the bytes of the op's argument struct. */
 size_t kern_op_argument_bytes(enum kern_op op);
@@ -147,9 +147,9 @@ struct kern_bias_grad_arguments {
     struct kern_grad db;
 };
 
-/* Rows of a weight [n][k] in one tile: n if the whole weight fits into tile_bytes (0: no limit),
- * else the largest multiple of 64 rows that fits, but at least min(n, 64). Depends on nothing
- * else. */
+/* Returns the rows of a weight [n][k] in one tile: n if the whole weight fits into tile_bytes (0:
+ * no limit), otherwise the largest multiple of 64 rows that fits, but at least min(n, 64). The
+ * result depends on nothing else. */
 int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_bytes);
 
 /* KERN_EMBED: y[t] = table[ids[t]] (+ position_table[positions[t]]), y dense [tokens][width].

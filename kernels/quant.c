@@ -122,7 +122,8 @@ static float largest(const float *values, int64_t count)
 
 /* ---- NF4 ---- */
 
-/* The midpoints between neighbouring values. A weight above k of them gets code k. */
+/* Computes the midpoints between neighbouring values. A weight that is larger than k midpoints gets
+ * code k. */
 static void make_bounds(const float *values, int codes, float *bounds)
 {
     for (int i = 0; i + 1 < codes; i++) {

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* CLOCK_MONOTONIC. */
+/* Returns the time of CLOCK_MONOTONIC. */
 int64_t core_clock_now_ns(void);
 
 /* A thread that waits with a limit reads core_clock_ran_ns() at least every CORE_CLOCK_BEAT_NS. At

@@ -47,7 +47,7 @@ enum { CORE_CPU_ALL = 0x7fffffff };
 unsigned core_cpu_flags(unsigned mask);
 /* Returns whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);
-/* "avx2 avx512 ...", or "none". Returns text. */
+/* Writes the names of the flags, such as "avx2 avx512", or "none". Returns text. */
 const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes);
 
 #endif

@@ -22,7 +22,7 @@ const struct core_log *core_log_bound(void);
 void core_log(enum core_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* "error", "warn", "info", "debug". */
+/* Returns "error", "warn", "info" or "debug". */
 const char *core_log_level_name(enum core_log_level level);
 
 #endif

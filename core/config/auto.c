@@ -10,7 +10,7 @@ static struct core_cfg_value *value_of(struct core_cfg_detail *detail, const cha
     return &detail->values[core_cfg_index(path)];
 }
 
-/* cpu_offload: true is the old form of offload_optimizer: {device: cpu}. */
+/* Moves the old form of offload_optimizer: cpu_offload: true means {device: cpu}. */
 static void move_offload(struct core_cfg_detail *detail, const char *old, const char *section,
                          const char *device)
 {

@@ -74,7 +74,7 @@ const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row);
 /* walk.c: reads the document against the table. */
 void core_cfg_walk(struct core_cfg_detail *detail);
 
-/* auto.c: legacy forms, then "auto". */
+/* auto.c: resolves legacy forms, and then "auto". */
 void core_cfg_resolve(struct core_cfg_detail *detail);
 
 /* finish.c: adds a note for each key that was given, and for each key that was not given but

@@ -79,7 +79,8 @@ extern const struct core_cfg_rows core_cfg_rows_other;
     .path = name, .type = CORE_CFG_CHOICE, .preset = value, .choices = all
 #define CORE_CFG_NO_LIMIT (double)NAN
 
-/* All rows in a fixed order; a row's index identifies it in struct core_cfg_detail. */
+/* Returns the number of rows, which have a fixed order; a row's index identifies it in struct
+ * core_cfg_detail. */
 size_t core_cfg_row_count(void);
 const struct core_cfg_row *core_cfg_row(size_t index);
 

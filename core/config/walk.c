@@ -46,7 +46,7 @@ static void guess(const char *prefix, const char *key, char *out, size_t bytes)
     }
 }
 
-/* "_comment", "//", "#lr": comments and disabled keys. */
+/* Returns whether a key is a comment or a disabled key: "_comment", "//", "#lr". */
 static bool is_comment(const char *key)
 {
     return key[0] == '_' || key[0] == '#' || key[0] == '$' || strncmp(key, "//", 2) == 0 ||
@@ -166,7 +166,7 @@ static void walk_member(struct core_cfg_detail *detail, const struct core_json_m
     }
 }
 
-/* A frequent mistake: aio inside zero_optimization or one of its offload sections. */
+/* Reports a frequent mistake: aio inside zero_optimization or one of its offload sections. */
 static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_json_member *member,
                             const char *prefix)
 {

@@ -38,8 +38,8 @@ struct core_json_options {
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out);
 
-/* The same for a file ("-": standard input). A directory, a missing permission or a file above the
- * limit is an error that names the path. */
+/* Does the same for a file ("-": standard input). A directory, a missing permission or a file above
+ * the limit is an error that names the path. */
 int core_json_load(const char *path, const struct core_json_options *options,
                    struct core_json **out);
 
@@ -79,9 +79,9 @@ struct core_json_member {
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
 
-/* Typed members. A missing key and a null return -ENOENT, another type returns -EINVAL, each with a
- * message that names source, line and key. An integer may be written as a real without a fraction
- * (5e8). A string that contains a NUL is refused. */
+/* Return typed members. A missing key and a null return -ENOENT, another type returns -EINVAL, each
+ * with a message that names source, line and key. An integer may be written as a real without a
+ * fraction (5e8). A string that contains a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out);
 int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,

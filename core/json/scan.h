@@ -45,7 +45,7 @@ struct core_json_scan {
     uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* one bit per level, set for an object */
 };
 
-/* Strict JSON of one value. `source` names the text in messages ("config.json"). */
+/* Begins to scan strict JSON of one value. `source` names the text in messages ("config.json"). */
 void core_json_scan_init(struct core_json_scan *scan, const char *text, size_t bytes,
                          const char *source);
 

@@ -65,7 +65,7 @@ void kern_cpu_spread(const struct dev_launch *where, int64_t total, int64_t grai
 enum { KERN_CPU_PARTS = 64 };
 void kern_cpu_parts_finish(const struct kern_isa *isa, float *parts, int64_t width,
                            const struct kern_grad *grad);
-/* The rows [*begin, *end) of part `index`. */
+/* Sets [*begin, *end) to the rows of part `index`. */
 void kern_cpu_part_rows(int64_t rows, int64_t index, int64_t *begin, int64_t *end);
 
 static inline const struct kern_isa *kern_cpu_isa(const struct dev_launch *where)

@@ -71,7 +71,7 @@ static int32_t id_of(const struct kern_embed_grad_arguments *a, int64_t t)
     return a->ids != NULL ? a->ids[t] : (int32_t)(t % a->length);
 }
 
-/* One pass of a radix sort, from `order` to `other`. */
+/* Makes one pass of a radix sort, from `order` to `other`. */
 static void sort_digit(struct grad_job *job, int shift)
 {
     int64_t starts[DIGITS + 1] = {0};

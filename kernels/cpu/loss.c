@@ -167,7 +167,7 @@ static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
     return loss;
 }
 
-/* After the statistics: the loss, and the factors for gradients. */
+/* Computes, after the statistics, the loss and the factors for gradients. */
 static void settle(const struct kern_loss_arguments *a, const struct arrays *arrays)
 {
     if (a->pairs > 0) {
@@ -296,7 +296,7 @@ static struct arrays take_arrays(const struct kern_loss_arguments *a, char **mem
     return arrays;
 }
 
-/* The statistics of some rows, or their gradients. */
+/* Computes the statistics of some rows, or their gradients. */
 static int rows_run(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     const struct part part = {a->first_row, a->row_count};

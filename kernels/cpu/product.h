@@ -52,8 +52,8 @@ bool kern_finish_plain(const struct kern_finish *finish);
  * none. */
 float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);
 
-/* Blocked product in C: product_plain.c. The scratch depends only on shape, type, instruction set
- * and threads. */
+/* Computes a blocked product in C: product_plain.c. The scratch depends only on shape, type,
+ * instruction set and threads. */
 void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
                         const struct kern_product *product, void *scratch);
 size_t kern_product_plain_bytes(const struct kern_isa *isa, enum kern_type type, int64_t m,

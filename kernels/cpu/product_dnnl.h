@@ -16,7 +16,7 @@ struct kern_dnnl;
  * NULL if there are none. Returns -ENOTSUP without the library. */
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out);
 void kern_dnnl_destroy(struct kern_dnnl *dnnl);
-/* For example "oneDNN 2.6.3 for bf16"; borrowed from dnnl. */
+/* Returns a text such as "oneDNN 2.6.3 for bf16", borrowed from dnnl. */
 const char *kern_dnnl_describe(const struct kern_dnnl *dnnl);
 
 bool kern_product_dnnl_takes(const struct kern_dnnl *dnnl, const struct kern_product *product);

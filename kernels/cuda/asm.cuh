@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t kern_shared_address(const void *shared)
     return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/* d += a b in fp32. */
+/* Computes d += a b in fp32. */
 __device__ __forceinline__ void kern_mma(kern_bf16, float (&d)[4], const uint32_t (&a)[4],
                                          uint32_t b0, uint32_t b1)
 {

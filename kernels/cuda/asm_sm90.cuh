@@ -45,14 +45,15 @@ __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32
             static_cast<uint64_t>(1) << 62};
 }
 
-/* The tile moved on by `bytes`: by columns within a slice, or by groups of eight rows. */
+/* Returns the tile moved on by `bytes`: by columns within a slice, or by groups of eight rows. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
 {
     return {tile.bits + (bytes >> 4)};
 }
 
-/* A barrier in shared memory, 8 bytes at `barrier`: a phase ends when `arrivals` threads have
- * arrived and all bytes announced for it have been copied. Phases count 0, 1, 0, 1 ... */
+/* Initialises a barrier in shared memory, 8 bytes at `barrier`. A phase ends when `arrivals`
+ * threads have arrived and all bytes announced for the phase have been copied. Phases count 0, 1,
+ * 0, 1 ... */
 __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"

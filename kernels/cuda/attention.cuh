@@ -177,7 +177,7 @@ __device__ inline void kern_rows_write(const float (&sums)[D / 8][4], const floa
     }
 }
 
-/* Tile `index` of a row. */
+/* Returns tile `index` of a row. */
 __device__ inline kern_tile kern_tile_of(const kern_tiles &tiles, int64_t row, int32_t index)
 {
     if (tiles.list != nullptr) {
@@ -193,7 +193,8 @@ __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
 }
 
-/* The first key of the first tile of keys that the tile's queries see. With gaps it is the row's first one. */
+/* The first key of the first tile of keys that the tile's queries see. With gaps it is the row's
+ * first one. */
 __device__ inline int32_t kern_first_keys(const kern_tile &tile, const kern_attention_arguments &a,
                                           int32_t step)
 {

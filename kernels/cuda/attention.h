@@ -41,7 +41,8 @@ size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);
 
-/* First step of the gradient on tensor cores: deltas, then tiles, in the queue's scratch. */
+/* Runs the first step of the gradient on tensor cores: deltas, and then tiles, in the queue's
+ * scratch. */
 int kern_cuda_attention_grad_begin(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g, int32_t step,
                                    struct kern_tiles *tiles, const float **delta);
@@ -51,15 +52,15 @@ int kern_cuda_attention_grad_begin(const struct dev_launch *where,
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
-/* On the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). */
+/* Runs on the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). */
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* With Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu): bf16, heads of 64 and 128,
- * no gaps. Used only if its check below has passed. */
+/* Runs with Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu): bf16,
+ * heads of 64 and 128, no gaps. Used only if its check below has passed. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
@@ -74,7 +75,7 @@ size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);
 size_t kern_cuda_attention_grad_check_bytes(void);
 
-/* Without tensor cores: any type, head_dim up to 512, any alignment. */
+/* Runs without tensor cores: any type, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,
                               const struct kern_attention_arguments *a);
 int kern_cuda_attention_grad_plain(const struct dev_launch *where,

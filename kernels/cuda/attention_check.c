@@ -124,8 +124,8 @@ static float worst_of(const struct sheet *sheet, const struct check_case *c)
     return worst;
 }
 
-/* Same for a gradient. Its errors grow with the sums it comes from, so the root mean square of the
- * array is part of the bound. */
+/* Returns the same for a gradient. Its errors grow with the sums from which it is computed, so the
+ * root mean square of the array is part of the bound. */
 static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
 {
     double squares = 0;

@@ -5,7 +5,8 @@
 
 #include "kernels/kern.h"
 
-/* The first answer, which queries from `end` on do not see. A row without gaps has no such queries. */
+/* The first answer, which queries from `end` on do not see. A row without gaps has no such
+ * queries. */
 struct kern_gap {
     int32_t begin, end;
 };

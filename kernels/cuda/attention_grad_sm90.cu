@@ -25,7 +25,7 @@ struct tensors {
     kern_tensor_map q, d_o, k, v;
 };
 
-/* The first row of this thread's warpgroup, and of its warp, in the block's tile. */
+/* Returns the first row of this thread's warpgroup, and of its warp, in the block's tile. */
 __device__ int32_t group_row()
 {
     return kern_wg_group() * KERN_WG_ROWS;

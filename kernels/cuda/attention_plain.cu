@@ -1,7 +1,7 @@
 /* attention_plain.cu: attention and its gradient without tensor cores, for fp32 and for arguments
- * that the tensor-core kernels do not take. A warp computes one query of one head (for dk and dv: one
- * key) and visits the keys (the queries) 32 at a time: each lane computes one score, then all lanes
- * together add up the weighted vectors. */
+ * that the tensor-core kernels do not take. A warp computes one query of one head (for dk and dv:
+ * one key) and visits the keys (the queries) 32 at a time: each lane computes one score, then all
+ * lanes together add up the weighted vectors. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/attention_gap.cuh"

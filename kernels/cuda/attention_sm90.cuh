@@ -29,7 +29,7 @@ constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
            (groups + 1) * (65536 / ((groups + 1) * KERN_WG_THREADS) / 8 * 8);
 }
 
-/* The block's shared memory from a multiple of KERN_WG_ALIGN_BYTES on. */
+/* Returns the block's shared memory from a multiple of KERN_WG_ALIGN_BYTES on. */
 __device__ inline char *kern_wg_shared()
 {
     const uint32_t past = kern_shared_address(kern_shared()) % KERN_WG_ALIGN_BYTES;
@@ -42,7 +42,7 @@ __device__ inline bool kern_wg_copies()
     return threadIdx.x == 0;
 }
 
-/* The index of a consumer's warpgroup, and of its warp among all consumers' warps. */
+/* Returns the index of a consumer's warpgroup, and of its warp among all consumers' warps. */
 __device__ inline int kern_wg_group()
 {
     return static_cast<int>(threadIdx.x / KERN_WG_THREADS) - 1;
@@ -53,7 +53,7 @@ __device__ inline int32_t kern_wg_warp()
     return static_cast<int32_t>(threadIdx.x / KERN_LANES) - KERN_WG_WARPS;
 }
 
-/* A tile of ROWS rows at `address`, from row `row` on (a multiple of 64). */
+/* Returns a tile of ROWS rows at `address`, from row `row` on (a multiple of 64). */
 template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(uint32_t address, uint32_t row)
 {
     return kern_wg_tile_of(address + row * KERN_WG_ROW_BYTES, ROWS * KERN_WG_ROW_BYTES);

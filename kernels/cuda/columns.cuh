@@ -1,5 +1,6 @@
 /* columns.cuh: sums over rows, in an order that depends only on the shape. Kernels write one row of
- * partial sums for each range of rows; the functions here add these up and write the sum as a gradient. */
+ * partial sums for each range of rows; the functions here add these up and write the sum as a
+ * gradient. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
@@ -28,7 +29,7 @@ __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index
     }
 }
 
-/* Same for a group of elements from `index` on, `left` of them. */
+/* Does the same for a group of elements from `index` on, of which `left` exist. */
 __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t index,
                                            float (&value)[KERN_GROUP], int64_t left, bool wide)
 {

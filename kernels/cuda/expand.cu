@@ -21,7 +21,7 @@ __device__ int64_t first_element()
     return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
 }
 
-/* The scale of a block of NF4 or NF4_F32, counted from the first one of the part. */
+/* Returns the scale of a block of NF4 or NF4_F32, counted from the first block of the part. */
 __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_at, int64_t block)
 {
     const uint8_t *codes = static_cast<const uint8_t *>(a.scales);
@@ -33,8 +33,8 @@ __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_
                : floats[block];
 }
 
-/* A group is in one block of 64. Threads of a warp look up different codes, so the values are in shared
- * memory. */
+/* A group is in one block of 64. Threads of a warp look up different codes, so the values are in
+ * shared memory. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     expand_nf4(struct kern_expand_arguments a, int64_t offset_at, bool wide)

@@ -11,7 +11,8 @@
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
-/* A tile has TILE_GOOD words if `logits_bytes` are enough for their logits: products with fewer are slower. */
+/* A tile has TILE_GOOD words if `logits_bytes` are enough for their logits: products with fewer are
+ * slower. */
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512, TILE_GOOD = 4096 };
 /* The logits of a run take at most RUN_BYTES, unless those of RUN_GRAIN tokens take more. */
 enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };
@@ -87,7 +88,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* logits[tokens][n] = x w^T in fp32. */
+/* Computes logits[tokens][n] = x w^T in fp32. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           const struct kern_loss_rows *rows)
 {

@@ -117,7 +117,8 @@ struct label_sums {
     int64_t count;
 };
 
-/* Of tokens [first, first + count); thread 0 of the block gets them. The threads are added by halves. */
+/* Of tokens [first, first + count); thread 0 of the block gets them. The threads are added by
+ * halves. */
 __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
                                  double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
 {

@@ -26,13 +26,14 @@ struct kern_loss_rows {
 };
 
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* Computes the gradients of the logits of rows->tokens; `scale`: without rows->scales. Call after the statistics of all tiles. */
+/* Computes the gradients of the logits of rows->tokens; `scale`: without rows->scales. Call after
+ * the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
 /* Call after the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
-/* The same for pairs: sets the losses, and `scales` of the policy's tokens. */
+/* Does the same for pairs: sets the losses, and `scales` of the policy's tokens. */
 int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
                              const struct kern_loss_rows *rows, float *scales);
 

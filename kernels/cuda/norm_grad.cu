@@ -267,7 +267,8 @@ int64_t part_floats(const struct kern_norm_grad_arguments *a)
     return kern_div_up(floats, 64) * 64;
 }
 
-/* Blocks for the rows, if a block takes `teams` of them at once; no rows take a block that writes zeros. */
+/* Blocks for the rows, if a block takes `teams` of them at once; no rows take a block that writes
+ * zeros. */
 int blocks_of(const struct kern_norm_grad_arguments *a, int teams)
 {
     const int64_t blocks = kern_div_up(a->tokens * a->heads, teams);

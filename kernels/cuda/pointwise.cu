@@ -1,6 +1,6 @@
-/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout. They are bound by
- * memory: a thread moves groups of eight elements. It reads its group of every array before it
- * writes, so a result may replace its input. */
+/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout. They are
+ * bound by memory: a thread moves groups of eight elements. It reads its group of every array
+ * before it writes, so a result may replace its input. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments 
 
 /* ---- Dropout ---- */
 
-/* core_rng_philox. */
+/* Computes core_rng_philox. */
 __device__ void philox(uint64_t seed, uint64_t stream, uint64_t position, uint32_t (&c)[4])
 {
     uint32_t k0 = static_cast<uint32_t>(seed);

@@ -1,8 +1,7 @@
-/* product.h: matrix products on a CUDA card, by cuBLASLt or the plain kernel.
- * out[m][n] = round(scale * sum over k of a[m][k] b[k][n] + bias[n] + (onto ? out[m][n] : 0)), summed
- * in fp32. A product that is
- * added to sums of earlier ones goes through fp32 scratch and kern_cuda_finish, so that its bits do
- * not depend on its destination. Host side; puts work on the queue's stream. */
+/* product.h: matrix products on a CUDA card, by cuBLASLt or the plain kernel. out[m][n] =
+ * round(scale * sum over k of a[m][k] b[k][n] + bias[n] + (onto ? out[m][n] : 0)), summed in fp32.
+ * A product that is added to sums of earlier ones goes through fp32 scratch and kern_cuda_finish,
+ * so that its bits do not depend on its destination. Host side; puts work on the queue's stream. */
 #ifndef KERNELS_CUDA_PRODUCT_H
 #define KERNELS_CUDA_PRODUCT_H
 

@@ -12,7 +12,8 @@ struct kern_lt;
 /* Returns -ENOTSUP with a message if the library is missing. */
 int kern_lt_create(struct kern_lt **out);
 void kern_lt_destroy(struct kern_lt *lt); /* Accepts NULL */
-/* "cuBLASLt 130002, driver 13000, NVIDIA H200": library, driver, card; valid until destroy. */
+/* Returns library, driver and card, such as "cuBLASLt 130002, driver 13000, NVIDIA H200"; valid
+ * until destroy. */
 const char *kern_lt_describe(const struct kern_lt *lt);
 
 /* Sets *taken to false and does nothing if the library proposes no algorithm for the shape. The

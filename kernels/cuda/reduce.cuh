@@ -8,7 +8,7 @@
 
 constexpr int KERN_WARP = 32;
 
-/* The sum over LANES consecutive lanes of a warp; all lanes of the warp must call it. */
+/* Returns the sum over LANES consecutive lanes of a warp; all lanes of the warp must call it. */
 template <int LANES = KERN_WARP> __device__ inline float kern_warp_sum(float value)
 {
 #pragma unroll
@@ -27,7 +27,8 @@ __device__ inline float kern_warp_max(float value)
     return value;
 }
 
-/* The sum over TEAM consecutive threads: lanes of a warp, or all of a block. */
+/* Returns the sum over TEAM consecutive threads, which are lanes of a warp or all threads of a
+ * block. */
 template <int TEAM> __device__ inline float kern_team_sum(float value, float *room)
 {
     constexpr int LANES = TEAM < KERN_WARP ? TEAM : KERN_WARP;

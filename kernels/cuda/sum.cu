@@ -1,4 +1,5 @@
-/* sum.cu: sums of the arrays of several ranks, with the bits of core/coll/sum.c. A thread adds a group of elements. */
+/* sum.cu: sums of the arrays of several ranks, with the bits of core/coll/sum.c. A thread adds a
+ * group of elements. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wide.cuh"

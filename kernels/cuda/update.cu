@@ -144,7 +144,7 @@ __device__ uint32_t size_of(float x)
 
 constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
 
-/* The largest size of all elements. */
+/* Returns the largest size of all elements. */
 __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
     uint32_t most = 0;
@@ -236,7 +236,7 @@ __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, 
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
-/* The flags for the largest sizes of gradients and of weights. */
+/* Returns the flags for the largest sizes of gradients and of weights. */
 __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
@@ -249,7 +249,7 @@ __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_
 
 /* ---- Moments ---- */
 
-/* The 16 random bits of element j of this lane's quad. */
+/* Returns the 16 random bits of element j of this lane's quad. */
 __device__ uint32_t chance_of(const uint32_t (&words)[2], int half, int j)
 {
     const uint32_t word = half == 0 ? words[j / 2] : words[j / 2] << 8 | words[j / 2] >> 24;
@@ -286,8 +286,8 @@ __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
     }
 }
 
-/* The scale of a block: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most` is the largest of
- * this lane; a NaN counts above infinity. */
+/* Returns the scale of a block: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most` is the
+ * largest of this lane; a NaN counts above infinity. */
 __device__ float block_scale(uint32_t most)
 {
     const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));

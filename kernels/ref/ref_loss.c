@@ -46,7 +46,7 @@ static double *doubles(int64_t count)
     return memory;
 }
 
-/* Sums log p of the labels of tokens. Returns how many labels there are. */
+/* Sums log p of the labels of tokens. Returns the number of labels. */
 static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log_p, int64_t first,
                           int64_t count, double *sum)
 {

@@ -1,5 +1,5 @@
-/* blocks.c: the block store as applications see it, over offload/cache. Any thread may call; a forked child is
- * refused. */
+/* blocks.c: the block store as applications see it, over offload/cache. Any thread may call; a
+ * forked child is refused. */
 #include <tide/blocks.h>
 
 #include <errno.h>
@@ -146,7 +146,7 @@ void tide_blocks_destroy(struct tide_blocks *blocks)
 
 /* ---- operations ---- */
 
-/* 0: this process may use the store, and `before` is set. */
+/* Returns 0 if this process may use the store; then `before` is set. */
 static int enter(const struct tide_blocks *blocks, struct context_before *before)
 {
     if (blocks->process != getpid()) {

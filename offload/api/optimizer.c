@@ -1,5 +1,5 @@
-/* optimizer.c: the optimizer as applications see it, over offload/run/optimizer.h. A forked child is
- * refused. */
+/* optimizer.c: the optimizer as applications see it, over offload/run/optimizer.h. A forked child
+ * is refused. */
 #include <tide/optimizer.h>
 
 #include <errno.h>
@@ -276,7 +276,7 @@ void tide_optim_destroy(struct tide_optim *optim)
 
 /* ---- public functions of a step ---- */
 
-/* 0: this process may use the optimizer, and `before` is set. */
+/* Returns 0 if this process may use the optimizer; then `before` is set. */
 static int enter(const struct tide_optim *optim, struct context_before *before)
 {
     if (optim->process != getpid()) {

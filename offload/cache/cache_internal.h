@@ -214,7 +214,7 @@ void operation_copy(struct cache *cache, struct operation *operation);
 void cache_pass(struct cache *cache);
 /* Wakes the cache's thread if a pass left work for it: a broken queue, or bytes to copy. */
 void cache_delegate(struct cache *cache);
-/* The cache's thread; `argument` is the cache. */
+/* Runs the cache's thread; `argument` is the cache. */
 void *cache_main(void *argument);
 
 /* ---- drives.c: the store on its drives ---- */

@@ -72,7 +72,7 @@ bool model_module_matches(const char *tensor, const char *name);
 /* Writes the name that PEFT gives to an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);
 
-/* The reverse: "base_model.model.a.q_proj.lora_B.weight" -> "a.q_proj.weight". */
+/* Does the reverse: "base_model.model.a.q_proj.lora_B.weight" -> "a.q_proj.weight". */
 void model_adapter_base_name(const char *name, char *out, size_t bytes);
 
 /* Writes the initial values [begin, begin + count) of A or B of an adapter, as fp32: B is zero; A

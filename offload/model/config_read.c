@@ -155,7 +155,7 @@ static int read_act(const struct core_json *doc, struct model_config *config)
                             name);
 }
 
-/* `dtype` (transformers 5) or `torch_dtype` (4). */
+/* Reads `dtype` (transformers 5) or `torch_dtype` (4). */
 static int read_dtype(const struct core_json *doc, struct model_config *config)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};

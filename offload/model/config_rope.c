@@ -72,7 +72,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
                             name);
 }
 
-/* A number above zero; an absent key leaves *to unchanged. */
+/* Reads a number above zero; an absent key leaves *to unchanged. */
 static int read_real(const struct core_json *doc, const struct core_json_value *from,
                      const char *key, double *to)
 {

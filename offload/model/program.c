@@ -1,5 +1,5 @@
-/* program.c: creates the program of a block: adds the steps of its rows, finds which arrays are needed at
- * the same time, and assigns their offsets. */
+/* program.c: creates the program of a block: adds the steps of its rows, finds which arrays are
+ * needed at the same time, and assigns their offsets. */
 #include "offload/model/program.h"
 
 #include <assert.h>
@@ -30,8 +30,8 @@ static bool is_temp(const struct model_buffer *buffer, enum model_phase phase)
     return !buffer->fixed && buffer->used[phase] && !is_kept(buffer);
 }
 
-/* The lowest offset in the phase's temporary memory that no buffer of an overlapping lifetime uses. Buffers
- * are placed in order of their first use. */
+/* The lowest offset in the phase's temporary memory that no buffer of an overlapping lifetime uses.
+ * Buffers are placed in order of their first use. */
 static uint64_t find_place(const struct model_build *build, enum model_phase phase, int index)
 {
     const struct model_buffer *one = &build->buffers[index];
@@ -126,7 +126,8 @@ static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS
     }
 }
 
-/* Marks the forward steps that are needed to compute the kept arrays again; returns their operations. */
+/* Marks the forward steps that are needed to compute the kept arrays again; returns their
+ * operations. */
 static double mark_recompute(const struct model_build *build, struct model_steps *forward)
 {
     bool needed[MODEL_BUFFERS_MAX];
@@ -155,7 +156,8 @@ static void finish(struct model_build *build, enum model_phase phase, struct mod
 
 /* ---- blocks ---- */
 
-/* Embedding and layers: forward downwards, backward upwards, kept arrays between them. */
+/* Adds the steps of embedding and layers: forward downwards, backward upwards, kept arrays between
+ * them. */
 static void build_through(struct model_build *build, struct model_program *program)
 {
     const struct model_block_table *table = build->block->table;
@@ -176,7 +178,7 @@ static void build_through(struct model_build *build, struct model_program *progr
     finish(build, MODEL_PHASE_BACKWARD, &program->backward);
 }
 
-/* A head: forward and backward of its last row are one step. */
+/* Adds the steps of a head: forward and backward of its last row are one step. */
 static void build_head(struct model_build *build, enum model_loss what, struct model_steps *out)
 {
     const struct model_block_table *table = build->block->table;

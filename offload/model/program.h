@@ -1,8 +1,8 @@
-/* program.h: the launches of one block: the family's table of ops, downwards for the forward pass and
- * upwards for the backward pass, with every size, stride and offset resolved for one shape of
- * micro-batch. Activations that backward reads are "kept"; temporaries share memory by lifetime. So the
- * bytes and products of a block are exact and known before anything runs. A program depends only on
- * shape, type and tile size, never on placement. Immutable once created. */
+/* program.h: the launches of one block: the family's table of ops, downwards for the forward pass
+ * and upwards for the backward pass, with every size, stride and offset resolved for one shape of
+ * micro-batch. Activations that backward reads are "kept"; temporaries share memory by lifetime. So
+ * the bytes and products of a block are exact and known before anything runs. A program depends
+ * only on shape, type and tile size, never on placement. Immutable once created. */
 #ifndef OFFLOAD_MODEL_PROGRAM_H
 #define OFFLOAD_MODEL_PROGRAM_H
 
@@ -13,9 +13,9 @@
 #include "offload/model/model.h"
 #include "offload/model/program_step.h"
 
-/* `backward` of a head starts from IN and contains its forward steps; a head's `forward` computes the loss
- * without gradients. The backward pass of other blocks needs kept activations: either forward left them, or
- * the forward steps marked `recompute` compute them again from IN. */
+/* `backward` of a head starts from IN and contains its forward steps; a head's `forward` computes
+ * the loss without gradients. The backward pass of other blocks needs kept activations: either
+ * forward left them, or the forward steps marked `recompute` compute them again from IN. */
 struct model_program {
     struct model_shape shape;
     struct model_steps forward;

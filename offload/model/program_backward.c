@@ -1,7 +1,7 @@
-/* program_backward.c: the backward steps of a row of the table. The gradient of the residual stream stays in
- * one array, MODEL_BASE_GRAD: it begins as the gradient of OUT, norms add to it in place, and it ends as
- * the gradient of IN. The addends of a sum share one gradient; a norm may change it in place, because the
- * other rows that use it are further down the table and are done. */
+/* program_backward.c: the backward steps of a row of the table. The gradient of the residual stream
+ * stays in one array, MODEL_BASE_GRAD: it begins as the gradient of OUT, norms add to it in place,
+ * and it ends as the gradient of IN. The addends of a sum share one gradient; a norm may change it
+ * in place, because the other rows that use it are further down the table and are done. */
 #include <assert.h>
 #include <stddef.h>
 
@@ -120,7 +120,8 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
     model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
 }
 
-/* With DoRA: the gradient of the magnitudes; returns the gradient of what was multiplied with the factors. */
+/* With DoRA, adds the step for the gradient of the magnitudes; returns the gradient of the array
+ * that was multiplied with the factors. */
 static int magnitude_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const enum model_value value = row->out.value;
@@ -157,7 +158,7 @@ static int magnitude_grad(struct model_build *build, const struct model_op_row *
     return out;
 }
 
-/* The gradients of an adapter's B and of the product of x and A. */
+/* Adds the steps for the gradients of an adapter's B and of the product of x and A. */
 static void adapter_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
@@ -205,7 +206,7 @@ static void adapter_grad(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* The gradient of an adapter's A. */
+/* Adds the step for the gradient of an adapter's A. */
 static void adapter_weight_grad(struct model_build *build, const struct model_op_row *row, int x)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
@@ -304,8 +305,9 @@ static void input_grad_part(struct model_build *build, const struct input_part *
     }
 }
 
-/* dx = dy w + scaled a, where `scaled` is dy times the factors of DoRA and a is the adapter's A. With dropout,
- * dx = dy w + dropout(scaled a), and with both dx = rest(dy w) + dropout(scaled w + scaled a). */
+/* dx = dy w + scaled a, where `scaled` is dy times the factors of DoRA and a is the adapter's A.
+ * With dropout, dx = dy w + dropout(scaled a), and with both dx = rest(dy w) + dropout(scaled w +
+ * scaled a). */
 static void input_grad(struct model_build *build, const struct model_op_row *row, int dy,
                        int scaled)
 {
@@ -376,8 +378,8 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
     return false;
 }
 
-/* The output x of an activation is not kept: the activation's gradient computes it again, and the weight's
- * gradient waits for that. */
+/* The output x of an activation is not kept: the activation's gradient computes it again, and the
+ * weight's gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);

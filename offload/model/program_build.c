@@ -1,4 +1,5 @@
-/* program_build.c: adds buffers and steps to a program, with the arguments that are still to be bound. */
+/* program_build.c: adds buffers and steps to a program, with the arguments that are still to be
+ * bound. */
 #include "offload/model/program_build.h"
 
 #include <assert.h>
@@ -80,7 +81,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
-/* The place of the tokens' count in the arguments of a forward step; 0: the step does not depend on it. */
+/* The place of the tokens' count in the arguments of a forward step; 0: the step does not depend on
+ * it. */
 static size_t count_field(enum kern_op op)
 {
     static const size_t fields[KERN_OP_COUNT] = {
@@ -178,7 +180,7 @@ static int64_t in_elements(const struct model_build *build, int64_t floats)
     return floats * (int64_t)(sizeof(float) / kern_type_bytes(build->shape.type));
 }
 
-/* The same for buffers of fp32. */
+/* Does the same for buffers of fp32. */
 static void point_floats(struct model_build *build, struct model_step *step, size_t field,
                          int buffer, int64_t first_element)
 {

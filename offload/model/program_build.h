@@ -1,6 +1,6 @@
-/* program_build.h: a program that is being built; for program*.c only. Steps are added in the order in which
- * they run. Each names the buffers that it reads and writes; lifetimes and offsets follow from that when
- * the program is finished. */
+/* program_build.h: a program that is being built; for program*.c only. Steps are added in the order
+ * in which they run. Each names the buffers that it reads and writes; lifetimes and offsets follow
+ * from that when the program is finished. */
 #ifndef OFFLOAD_MODEL_PROGRAM_BUILD_H
 #define OFFLOAD_MODEL_PROGRAM_BUILD_H
 
@@ -41,7 +41,8 @@ struct model_build {
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the attention that makes the value */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the adapter that adds to the value */
     int hidden_grad[MODEL_VALUE_COUNT];
-    /* With DoRA: what is multiplied with the factors; the factors of adapted rows, and then 1 / norm, in fp32 */
+    /* With DoRA: what is multiplied with the factors; the factors of adapted rows, and then 1 /
+     * norm, in fp32 */
     int whole[MODEL_VALUE_COUNT];
     int factors[MODEL_VALUE_COUNT];
     /* a linear layer whose weight gradient waits for its input */
@@ -51,14 +52,15 @@ struct model_build {
     struct model_step spare; /* returned instead of a new step after a failure */
 };
 
-/* Starts the program of a block; the boundary activations and their gradient are its first buffers. */
+/* Starts the program of a block; the boundary activations and their gradient are its first
+ * buffers. */
 void model_build_begin(struct model_build *build, const struct model *model, unsigned block,
                        const struct model_shape *shape);
 
-/* With pairs: the steps added from now on compute these rows. Without: does nothing. */
+/* With pairs, steps that are added from now on compute these rows. Without pairs, does nothing. */
 void model_build_choose(struct model_build *build, enum model_half half);
 
-/* Elements per token of a value. */
+/* Returns the elements per token of a value. */
 int64_t model_build_width(const struct model_build *build, enum model_value value);
 
 /* Adds a buffer and returns its index. */
@@ -67,17 +69,18 @@ int model_build_buffer(struct model_build *build, uint64_t bytes);
 int model_build_value(struct model_build *build, enum model_value value);
 int model_build_grad(struct model_build *build, enum model_value value);
 
-/* The buffer of the product of x and A beside an adapted linear layer, or of its gradient: [tokens][rows of
- * A]. */
+/* Returns the buffer of the product of x and A beside an adapted linear layer, or of its gradient:
+ * [tokens][rows of A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
-/* DoRA. Makes the buffers of a row, unless it has no magnitudes: then returns false. With dropout they are those of
- * the policy's half alone. */
+/* Makes the buffers of a row for DoRA, unless the row has no magnitudes: then returns false. With
+ * dropout the buffers are those of the policy's half alone. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
-/* Whether the row's product with its weight is in two parts, because what it multiplies with the factors is
- * computed from dropped inputs. */
+/* Whether the row's product with its weight is in two parts, because what it multiplies with the
+ * factors is computed from dropped inputs. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
-/* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no adapter. */
+/* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no
+ * adapter. */
 struct model_columns {
     struct model_column_range {
         int64_t first, count, factor;
@@ -86,8 +89,9 @@ struct model_columns {
 };
 void model_build_columns(const struct model_build *build, const struct model_op_row *row,
                          struct model_columns *out);
-/* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x * factor (* by)
- * (+ add). `factor` is an index into the row's factors and inverses; -1: 1. by, add: -1: none. */
+/* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x *
+ * factor (* by) (+ add). `factor` is an index into the row's factors and inverses; -1: 1. by, add:
+ * -1: none. */
 struct model_column_operands {
     int x, by, add, y;
     int64_t factor;
@@ -96,8 +100,8 @@ struct model_step *model_build_columns_step(struct model_build *build,
                                             const struct model_op_row *row,
                                             const struct model_column_range *range,
                                             const struct model_column_operands *operands);
-/* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y = dropout(x)
- * (+ add), or, with `rest`, x - dropout(x). add: -1: none. */
+/* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y =
+ * dropout(x) (+ add), or, with `rest`, x - dropout(x). add: -1: none. */
 struct model_dropout_operands {
     int x, add, y;
     bool rest;
@@ -112,13 +116,13 @@ int model_build_dropped(struct model_build *build, const struct model_op_row *ro
  * discarded. */
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments);
-/* Set the pointer at `field` of the step's arguments: into a buffer that the step reads, into one that it
- * writes or changes, to a parameter's row, to a base. */
+/* Set the pointer at `field` of the step's arguments: into a buffer that the step reads, into one
+ * that it writes or changes, to a parameter's row, to a base. */
 void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
-/* The same for a buffer of fp32. */
+/* Does the same for a buffer of fp32. */
 void model_build_write_floats(struct model_build *build, struct model_step *step, size_t field,
                               int buffer, int64_t first_element);
 void model_build_param(struct model_build *build, struct model_step *step, size_t field, int param,
@@ -128,7 +132,7 @@ void model_build_base(struct model_build *build, struct model_step *step, size_t
 /* Rotates the row's value in place, or, backward, its gradient: the buffer x. */
 void model_build_rope(struct model_build *build, const struct model_op_row *row, int x,
                       bool backward);
-/* The arguments of attention but for its pointers. */
+/* Returns the arguments of attention except its pointers. */
 struct kern_attention_arguments model_build_attention(const struct model_build *build,
                                                       const struct model_op_row *row);
 /* Multiplications and additions of q k^T and p v over the pairs that are not masked. */

@@ -106,8 +106,8 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
-/* hidden = scale x A^T, then out += hidden B^T for each adapted tensor. `dropped`: x after dropout; -1: it is still
- * to be made. */
+/* Adds the steps hidden = scale x A^T, and out += hidden B^T for each adapted tensor. `dropped`: x
+ * after dropout; -1: dropout is still to be applied. */
 static void adapter(struct model_build *build, const struct model_op_row *row, int dropped, int out)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
@@ -157,7 +157,8 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* The factors of the adapted rows among rows [at, at + rows) of a weight. */
+/* Adds the step that computes the factors of the adapted rows among rows [at, at + rows) of a
+ * weight. */
 static void find_factors(struct model_build *build, const struct model_op_row *row, int64_t at,
                          int64_t rows)
 {
@@ -195,7 +196,8 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* out = whole * factor + bias in some columns; if the product is split, out += whole * factor. */
+/* Adds the step out = whole * factor + bias in some columns, or out += whole * factor if the
+ * product is split. */
 static void apply_factor(struct model_build *build, const struct model_op_row *row, int out,
                          const struct model_column_range *range)
 {
@@ -238,7 +240,8 @@ struct product {
     bool bias;
 };
 
-/* Its columns of rows [at, at + rows) of the weight. */
+/* Adds the product of rows [at, at + rows) of the weight, which gives some columns of the
+ * output. */
 static void product_tile(struct model_build *build, const struct model_op_row *row,
                          const struct product *product, int64_t at, int64_t rows)
 {
@@ -266,8 +269,9 @@ static void product_tile(struct model_build *build, const struct model_op_row *r
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* One product per tile of the weight's rows. With DoRA and dropout there are two for the policy's rows, as in PEFT:
- * out = (x - d) w^T + bias + factor (d w^T + hidden B^T), where d is x after dropout. */
+/* Adds a step for the product of each tile of the weight's rows. With DoRA and dropout there are
+ * two for the policy's rows, as in PEFT: out = (x - d) w^T + bias + factor (d w^T + hidden B^T),
+ * where d is x after dropout. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
     const int weight = param_of(build, row->weight);
@@ -305,7 +309,7 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
     }
 }
 
-/* Attention of the rows from token `token` on. */
+/* Adds the attention step of the rows from token `token` on. */
 static void attention_from(struct model_build *build, const struct model_op_row *row, int64_t token,
                            int lse)
 {
@@ -328,8 +332,8 @@ static void attention_from(struct model_build *build, const struct model_op_row 
     model_build_write(build, step, AT(attention, lse), lse, 0);
 }
 
-/* With pairs in two steps: the order of `lse` depends on the number of rows, and the gradient reads it for the
- * policy's rows alone. */
+/* Adds attention, for pairs in two steps: the order of `lse` depends on the number of rows, and
+ * the gradient reads it for the policy's rows alone. */
 static void attention(struct model_build *build, const struct model_op_row *row)
 {
     (void)model_build_value(build, row->out.value); /* the value of both halves */

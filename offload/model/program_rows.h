@@ -1,4 +1,5 @@
-/* program_rows.h: adds the steps of one row of a family's table, forward and backward; for program*.c only. */
+/* program_rows.h: adds the steps of one row of a family's table, forward and backward; for
+ * program*.c only. */
 #ifndef OFFLOAD_MODEL_PROGRAM_ROWS_H
 #define OFFLOAD_MODEL_PROGRAM_ROWS_H
 

@@ -1,5 +1,5 @@
-/* program_step.h: steps of a program: launches of ops whose pointers are offsets from bases, for one shape
- * of micro-batch. Immutable once a program is built. */
+/* program_step.h: steps of a program: launches of ops whose pointers are offsets from bases, for
+ * one shape of micro-batch. Immutable once a program is built. */
 #ifndef OFFLOAD_MODEL_PROGRAM_STEP_H
 #define OFFLOAD_MODEL_PROGRAM_STEP_H
 
@@ -21,7 +21,8 @@ struct model_shape {
     /* weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
     uint64_t logits_bytes; /* bytes of a GPU's scratch for logits: see kern_loss_arguments */
-    /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are rows */
+    /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are
+     * rows */
     int64_t stride;
     /* parts for a loss over a frozen table that is computed in several steps, so that rows of the
      * table can be fetched to the device between them; zero: one step */
@@ -55,7 +56,8 @@ enum model_base {
     MODEL_BASE_COUNT,
 };
 
-/* The step's number for dropout (a uint64_t, 0: nothing is dropped) follows the scale at this byte. */
+/* The step's number for dropout (a uint64_t, 0: nothing is dropped) follows the scale at this
+ * byte. */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
 /* A number, in the form of a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of
@@ -79,13 +81,14 @@ struct model_grad {
     uint64_t offset;
 };
 
-/* One launch. If rows > 0, the step reads rows [row, row + rows) of `param`'s weights, which must be on the
- * device. */
+/* One launch. If rows > 0, the step reads rows [row, row + rows) of `param`'s weights, which must
+ * be on the device. */
 struct model_step {
     enum kern_op op;
     bool recompute; /* a step of forward that recomputing the activations repeats */
     uint8_t half;   /* enum model_half */
-    /* the count in the arguments that recomputing halves, because only the policy's rows are needed; 0: none */
+    /* the count in the arguments that recomputing halves, because only the policy's rows are
+     * needed; 0: none */
     uint16_t halved;
     uint8_t patch_count;
     uint8_t grad_count;

@@ -169,7 +169,8 @@ uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block);
 
-/* Scratch bytes of a block's temporaries; recomputed activations are stored after them. */
+/* Returns the scratch bytes of a block's temporaries; recomputed activations are stored after
+ * them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
 /* Returns the block whose weights are brought to `block` by sections: itself or a block that it

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Elements of the largest chunks; each further size is half of the previous one. */
+/* elements of the largest chunks; each further size is half of the previous one */
 static const uint64_t largest_chunk = UINT64_C(1) << 30;
 /* The size that is tried first for a model, unless the model would have more chunks than this. */
 enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };

@@ -219,7 +219,7 @@ static double drive_speed(const struct sim *sim, int queue, const struct load *l
     return sim->rates->mixed_bytes / users / alone;
 }
 
-/* The same for a copy, by the link of its direction. */
+/* Returns the same for a copy, by the link of its direction. */
 static double link_speed(const struct sim *sim, int queue, const struct load *load)
 {
     const bool up = queue == PLAN_Q_UP;

@@ -84,7 +84,7 @@ static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue q
     return rank->io_queues[queue - PLAN_Q_READ_WEIGHT];
 }
 
-/* Between the host's memory and the store. */
+/* Copies between the host's memory and the store. */
 static int store_copy(struct run_rank *rank, enum dev_copy_direction direction,
                       const struct store_place *place, void *memory, struct core_fence *out)
 {

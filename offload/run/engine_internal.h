@@ -98,14 +98,14 @@ int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */
 
-/* Returns the first rank of a rank's machine, which begins its part of checkpoints; 0 if all machines share their
- * folder. */
+/* Returns the first rank of a rank's machine, which begins its part of checkpoints; 0 if all
+ * machines share their folder. */
 uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank);
 
 /* ---- engine_parts.c ---- */
 
-/* With `local`, gives each machine the ranges of the checkpoint that its ranks need and its files lack. Returns -ENODATA if
- * no machine has them. */
+/* With `local`, gives each machine the ranges of the checkpoint that its ranks need and its files
+ * lack. Returns -ENODATA if no machine has them. */
 int run_engine_complete_parts(struct run_engine *engine);
 
 /* ---- engine_make.c ---- */

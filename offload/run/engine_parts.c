@@ -1,6 +1,7 @@
-/* engine_parts.c: completes the parts of a checkpoint on the machines of a run (--checkpoint-local) before the ranks load:
- * a machine whose ranks need ranges that are not in its files gets them from one that has them. The first process decides
- * which ranges move; the first process of each machine reads and writes them. */
+/* engine_parts.c: completes the parts of a checkpoint on the machines of a run (--checkpoint-local)
+ * before the ranks load: a machine whose ranks need ranges that are not in its files gets them from
+ * one that has them. The first process decides which ranges move; the first process of each machine
+ * reads and writes them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 #include "offload/run/engine_internal.h"
 #include "offload/run/parts.h"
 
-/* What the first process of a machine has, and what the ranks of the machine need: bit r: what rank r wrote. */
+/* What the first process of a machine has, and what the ranks of the machine need: bit r: what rank
+ * r wrote. */
 struct machine {
     bool leads;   /* false: another process of the machine has its files */
     bool present; /* it has a part of this checkpoint */
@@ -188,8 +190,8 @@ static void count_streamed(struct completing *work, const struct run_part_move *
     }
 }
 
-/* Moves what a machine shall have of a stream of a block. If all parts have the stream whole, so has the first
- * machine. */
+/* Moves what a machine shall have of a stream of a block. If all parts have the stream whole, so
+ * has the first machine. */
 static int move_stream(struct completing *work, uint32_t machine, uint64_t ranks,
                        struct run_part_move *move)
 {

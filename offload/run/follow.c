@@ -190,7 +190,7 @@ static int send_block(struct follower *follower, struct run_reply *reply)
     return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
 }
 
-/* Bytes of floats, and of sums, as pieces of weights. */
+/* Sends bytes of floats, and of sums, as pieces of weights. */
 static int send_floats(void *context, uint64_t first, uint64_t count, const void *floats)
 {
     const struct follower *follower = context;

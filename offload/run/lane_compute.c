@@ -320,7 +320,7 @@ static unsigned packed_part(const struct plan_input *input, uint32_t block, unsi
     return count;
 }
 
-/* The same for weights of a packed gather or in a stored form. */
+/* Does the same for weights of a packed gather or in a stored form. */
 static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
                         unsigned index, struct model_stored_part *out)
 {

@@ -22,13 +22,14 @@
 enum { UPDATE_ELEMENTS_MIN = 64 << 10, UPDATE_TURNS = 3 };
 static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than every cache */
 
-/* Bytes of a chunk with its gradients, the weights and gradients of at most four bytes each. */
+/* Returns the bytes of a chunk with its gradients, the weights and gradients of at most four bytes
+ * each. */
 static uint64_t chunk_bytes(const struct plan_format *format, uint64_t elements)
 {
     return elements * 8 + plan_state_bytes(format, elements);
 }
 
-/* The streams of a chunk in `memory`: weights, states, gradients. */
+/* Returns the streams of a chunk in `memory`: weights, states, gradients. */
 static struct adam_arrays chunk_arrays(const struct plan_format *format, char *memory,
                                        uint64_t elements)
 {

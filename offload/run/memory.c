@@ -103,7 +103,7 @@ static int add_chunk(struct parts *parts, const struct plan_piece *piece, uint32
                : 0;
 }
 
-/* A chunk's weights, states and gradient. */
+/* Adds a chunk's weights, states and gradient. */
 static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
 {
     static const enum plan_stream streams[] = {PLAN_W16, PLAN_MASTER};

@@ -50,7 +50,7 @@ char *run_memory_of(const struct run_memory *memory, const struct plan_command *
 /* Returns operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */
 const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
                                 uint32_t index);
-/* Like run_memory_of, but always in the current generation. */
+/* Does what run_memory_of does, but always in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 

@@ -96,7 +96,7 @@ static int make_update(struct run_rank *rank)
     return run_update_create(&update, &rank->update);
 }
 
-/* The queues of the device. */
+/* Creates the queues of the device. */
 static int make_queues(struct run_rank *rank)
 {
     struct core_bell *bell = &rank->bell;

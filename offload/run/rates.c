@@ -97,7 +97,7 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
              options->rows, options->length, options->row_length, options->tile_bytes);
 }
 
-/* The file system's device and size. */
+/* Writes the file system's device and size. */
 static void name_drive(const struct run_shapes *shapes, const struct run_options *options,
                        const char *directory, char key[KEY_BYTES])
 {
@@ -187,7 +187,7 @@ static int find_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- drives ---- */
 
-/* The rates of each store's drive. Stores in memory are not measured. */
+/* Finds the rates of each store's drive. Stores in memory are not measured. */
 static int find_each_drive(const struct run_shapes *shapes, const struct run_options *options,
                            struct run_drive_rates *each)
 {

@@ -31,7 +31,8 @@ enum kind {
     OPTIONAL_COUNT,
 };
 
-/* Limits of a number, far beyond any machine. Outside of them, times of a plan are infinite or 0. */
+/* Limits of a number, far beyond any machine. Outside of them, times of a plan are infinite or
+ * 0. */
 static const struct limits {
     double least, most;
     const char *expected;

@@ -157,7 +157,8 @@ static bool same_stored(const struct model_stored *a, const struct model_stored 
     return same;
 }
 
-/* Blocks with the same program share their sections, unless a folder has quantised only some of them. */
+/* Blocks with the same program share their sections, unless a folder has quantised only some of
+ * them. */
 static int make_sections(struct run_shapes *shapes, unsigned index)
 {
     const struct model_block *block = &shapes->model->blocks[index];

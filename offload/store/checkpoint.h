@@ -49,7 +49,8 @@ int store_checkpoint_join(const struct store_checkpoint_options *options, const 
 /* Returns the layout of the files. */
 const struct store_image *
 store_checkpoint_write_image(const struct store_checkpoint_write *checkpoint);
-/* Returns pointers to the checksums of a range that was put: one checksum per cut of each stream. */
+/* Returns pointers to the checksums of a range that was put: one checksum per cut of each
+ * stream. */
 struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
                                           uint32_t block, uint64_t first);
 /* Makes the ranges that were put durable, and reads them back. */
@@ -74,8 +75,8 @@ void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
  * this step has no checkpoint, or still its older one. The caller still has to destroy the
  * object. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
-/* The steps of store_checkpoint_finish, for a checkpoint in parts: complete all parts, then publish
- * all of them, then remove older checkpoints. */
+/* These functions are the steps of store_checkpoint_finish for a checkpoint in parts: complete all
+ * parts, then publish all of them, then remove older checkpoints. */
 int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
@@ -100,7 +101,7 @@ const char *store_checkpoint_path(const struct store_checkpoint *checkpoint);
 /* Returns pointers to the checksums of a block: one for each cut of each stream. */
 struct store_arrays store_checkpoint_read_sums(const struct store_checkpoint *checkpoint,
                                                uint32_t block);
-/* As store_flow_direct_file. */
+/* Does what store_flow_direct_file does. */
 int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
                                  enum store_stream stream);
 /* Returns -EBADMSG if the bytes are not those that were written. */

@@ -227,7 +227,7 @@ static int make_header(struct store_image *image, enum store_stream stream)
 
 /* ---- creating an image ---- */
 
-/* Names of the other tensors of a file. */
+/* Returns whether a name is that of another tensor of a file. */
 static bool is_reserved(const char *name)
 {
     static const char padding[] = "padding.";

@@ -20,7 +20,7 @@ void store_shelf_close(struct store_shelf *shelf); /* removes the spare; Accepts
  * lock file. */
 bool store_shelf_is(const struct store_shelf *shelf, const char *directory);
 const char *store_shelf_directory(const struct store_shelf *shelf);
-/* DIRECTORY/checkpoint-N. Returns text. */
+/* Writes DIRECTORY/checkpoint-N to text, and returns it. */
 const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes);
 
 /* Returns the steps of the existing checkpoints, ascending; the caller frees them. A missing folder

@@ -629,7 +629,7 @@ int store_adopt_begin(struct store *store, const struct store_checkpoint *checkp
 
 /* ---- adopted chunks ---- */
 
-/* The streams of a kind in the order of an extent; unused places stay STORE_STREAM_COUNT. */
+/* Writes the streams of a kind in the order of an extent; unused places stay STORE_STREAM_COUNT. */
 static void streams_of(enum store_kind kind, enum store_stream streams[3])
 {
     const bool states = kind == STORE_STATES;

@@ -145,8 +145,8 @@ static void peers_agree(void)
     check_int(cases, ==, 11);
 }
 
-/* AdamW in double with the scalars of the fp32 pass; if `rounded`, the weight is rounded to fp32
- * after each step. */
+/* Runs AdamW in double with the scalars of the fp32 pass; if `rounded`, the weight is rounded to
+ * fp32 after each step. */
 static void run_double(const struct adam_group *group, bool rounded, double *end)
 {
     double m[COUNT] = {0};

@@ -10,7 +10,7 @@
 static struct room ours;
 static struct room theirs;
 
-/* Bytes of each stream per parameter, as in the table of docs/optimizers.md. */
+/* The streams have the bytes per parameter that the table of docs/optimizers.md lists. */
 static void streams_have_bytes(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_Q8);

@@ -20,7 +20,7 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 static struct tide_store_path store;
 static struct tide_blocks_options options;
 
-/* Options of a store of 16 MiB in a directory of the test, over 1 MiB of memory. */
+/* Sets the options of a store of 16 MiB in a directory of the test, over 1 MiB of memory. */
 static void reset(void)
 {
     store = (struct tide_store_path){

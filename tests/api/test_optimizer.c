@@ -27,7 +27,7 @@ static struct tide_optim_group group;
 static struct tide_optim_options options;
 static struct tide_store_path store;
 
-/* Three parameters, SGD with a rate of one half, states in memory. */
+/* Sets up three parameters, SGD with a rate of one half, and states in memory. */
 static void reset(void)
 {
     static const char *const names[COUNT] = {"a", "b", "c"};
@@ -319,7 +319,8 @@ static void damaged_checkpoints(void)
     tide_optim_destroy(optim);
 }
 
-/* The states of a parameter in the program's arrays; wrong arrays are refused. */
+/* The states of a parameter are copied to and from the program's arrays; wrong arrays are
+ * refused. */
 static void states(void)
 {
     static float master[ELEMENTS], m[ELEMENTS], v[ELEMENTS];
@@ -897,7 +898,7 @@ static void example(void)
     check_contains(text, "/proc");
 }
 
-/* Valgrind: the example program reads no memory that was not written, and frees all of it. This
+/* Valgrind proves that the example program reads no uninitialised memory and frees all memory. This
  * takes a minute. */
 static void valgrind(void)
 {

@@ -18,7 +18,8 @@ struct world {
     struct tide_batch batch;
 };
 
-/* A tied Llama of two layers; its weights and the batch are random, but the same in every run. */
+/* Makes a tied Llama of two layers; its weights and the batch are random, but the same in every
+ * run. */
 void world_init(struct world *world);
 
 /* Creates an engine; fails the case if that fails. */

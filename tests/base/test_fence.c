@@ -275,7 +275,7 @@ static void patience_begins_anew(void)
     check_string(core_err_message(), "the drive sleeps");
 }
 
-/* One bell for several lines: the waiter wakes when any of them moves. */
+/* One bell serves several lines: the waiter wakes when any of them moves. */
 static void shared_bell(void)
 {
     struct core_bell bell;

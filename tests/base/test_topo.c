@@ -78,7 +78,7 @@ static void dgx_from_xml(void)
     core_topo_destroy(topo);
 }
 
-/* A machine described in hwloc's synthetic language; an invalid description is refused with its
+/* A machine is described in hwloc's synthetic language. An invalid description is refused with its
  * text. */
 static void synthetic(void)
 {

@@ -143,8 +143,8 @@ static double hash_ms_per_gib(void)
     return (bench_cpu_ms() - cpu_ms) * bench_gib / (double)bench.region.bytes;
 }
 
-/* Times in turns: the processor time with checksums, divided by the time without checksums and one
- * pass of XXH3. */
+/* Times, in turns, the processor time with checksums, and divides it by the time without checksums
+ * plus one pass of XXH3. */
 static void with_sums(void)
 {
     for (int pattern = 0; pattern < BENCH_MIXED; pattern++) {

@@ -320,7 +320,7 @@ static void write_shard(const struct shard *shard, const char *folder, unsigned 
     must(fclose(file) == 0 ? 0 : core_err_set(-EIO, "%s: %s", name, strerror(errno)));
 }
 
-/* config.json with the keys of bitsandbytes. */
+/* Writes config.json with the keys of bitsandbytes. */
 static void write_config(const char *folder, const char *source)
 {
     char path[4096 + 16];

@@ -18,8 +18,8 @@
 #define WARNING CORE_CFG_NOTE_WARNING
 #define BATCH   "\"train_batch_size\": 8"
 
-/* train = micro x accumulation x world: the missing numbers follow from the given ones, for several
- * worlds. */
+/* The rule is train = micro x accumulation x world. The missing numbers follow from the given ones,
+ * for several worlds. */
 static void batch_rule(void)
 {
     static const struct {
@@ -103,7 +103,7 @@ static void auto_alone(void)
     core_cfg_destroy(cfg);
 }
 
-/* ... and the caller's values if the caller gives some, including the hidden size. */
+/* ... and the values that the caller gives, including the hidden size. */
 static void auto_asked(void)
 {
     struct core_cfg_options options;

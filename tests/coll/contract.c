@@ -383,8 +383,8 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
            fabs((double)got - exact) <= bound;
 }
 
-/* The bytes that a rank of processes receives in a reduce-scatter; *far: of them, those from other
- * groups. */
+/* Returns the bytes that a rank of processes receives in a reduce-scatter; *far: the part of them
+ * that comes from other groups. */
 static uint64_t group_bytes(const struct run *run, unsigned rank, uint64_t *far)
 {
     const uint64_t own = border(run, rank + 1) - border(run, rank);

@@ -85,7 +85,7 @@ static void codes(void)
     }
 }
 
-/* Sums of groups in worlds of several sizes; a group of one, or of all, gives the exact sum. */
+/* Groups sum in worlds of several sizes; a group of one, or of all, gives the exact sum. */
 static void groups(void)
 {
     static const uint64_t counts[] = {0, 1, 1027, 40001};

@@ -1,6 +1,7 @@
-/* test_module.c: the module of an MPI library over functions of MPI that this program plays: what it calls for an
- * application that has initialised MPI and for one that has not, and what it says of each call that fails. Built with
- * MPICH's header. What real libraries do is tested by test_mpi.c. */
+/* test_module.c: the module of an MPI library over functions of MPI that this program plays: what
+ * it calls for an application that has initialised MPI and for one that has not, and what it says
+ * of each call that fails. Built with MPICH's header. What real libraries do is tested by
+ * test_mpi.c. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -187,8 +188,8 @@ static int open_module(void)
     return rc;
 }
 
-/* An application's MPI is neither initialised nor finalised; without the right level of threads, and after its end, it
- * is refused. */
+/* An application's MPI is neither initialised nor finalised; without the right level of threads,
+ * and after its end, it is refused. */
 static void of_an_application(void)
 {
     mpi = (struct mpi){.initialised = 1, .level = MPI_THREAD_SERIALIZED};

@@ -357,7 +357,7 @@ static bool name_host(unsigned number)
     return unshare(CLONE_NEWUTS) == 0 && sethostname(name, (size_t)length) == 0;
 }
 
-/* The process of one rank. A check that fails ends it as a child of the case. */
+/* Runs the process of one rank. A check that fails ends it as a child of the case. */
 static int rank_main(const char *name)
 {
     struct coll_peers_options options = {.identity = "test"};
@@ -427,8 +427,8 @@ static void check_world(const char *name, unsigned world)
     check_launched(openmpi, name, world);
 }
 
-/* Every collective in worlds of several sizes: sums are those in rank order, to the bit, and the
- * traffic is exact. */
+/* Every collective runs in worlds of several sizes. Sums are those in rank order, to the bit, and
+ * the traffic is exact. */
 static void results(void)
 {
     for (unsigned world = TEST_SLOW ? 3 : 2; world <= TEST_COUNT(4, 3); world++) {
@@ -436,7 +436,7 @@ static void results(void)
     }
 }
 
-/* Parts of any size, also empty ones. */
+/* Parts have any size, also zero. */
 static void uneven_borders(void)
 {
     check_world("borders", 4);
@@ -468,7 +468,7 @@ static void groups(void)
     check_int(status, ==, 0);
 }
 
-/* Many commands in flight on every rank. */
+/* Many commands are in flight on every rank. */
 static void in_flight(void)
 {
     check_world("pipelined", 2);
@@ -509,7 +509,7 @@ static void stopped_rank(void)
     check_contains(text, "has not responded for ");
 }
 
-/* The same tests with MPICH. */
+/* The same tests run with MPICH. */
 static void other_library(void)
 {
     test_mpich_begin();
@@ -519,7 +519,7 @@ static void other_library(void)
     check_launched(mpich, "goes_on", 2);
 }
 
-/* Without MPI, over TCP: results, long arrays, failures that the world survives. */
+/* Without MPI, results, long arrays, and failures that the world survives are tested over TCP. */
 static void over_tcp(void)
 {
     check_launched(torchrun, "results", 3);

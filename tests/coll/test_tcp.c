@@ -658,7 +658,7 @@ static void send_short(int fd, int tag, const void *from, size_t bytes)
     check_int(write(fd, from, bytes), ==, (ssize_t)bytes);
 }
 
-/* The message with which a process identifies itself. */
+/* Sends the message with which a process identifies itself. */
 static void send_name(int fd)
 {
     const struct coll_peer name = {.host = "fake", .identity = "test"};

@@ -102,7 +102,7 @@ static inline unsigned card_lane()
     return card_place()->thread % 32;
 }
 
-/* The value of lane `from` of the warp. */
+/* Returns the value of lane `from` of the warp. */
 template <typename V> V card_take(V mine, unsigned from)
 {
     const char *all = static_cast<const char *>(card_exchange(&mine, sizeof mine));

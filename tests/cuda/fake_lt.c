@@ -137,7 +137,7 @@ static size_t type_bytes(int32_t type)
     return type == CUDA_R_32F ? 4 : 2;
 }
 
-/* The product's sizes according to the layouts; if they do not match, the program ends. */
+/* Checks the product's sizes in the layouts; if they do not match, the program ends. */
 static void sizes_check(const struct desc *desc, const struct layout *a, const struct layout *b,
                         const struct layout *out)
 {

@@ -324,7 +324,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* The process of a rank under mpirun; ends it if a check fails. */
+/* Runs the process of a rank under mpirun; ends it if a check fails. */
 static int rank_main(void)
 {
     static struct rank rank;
@@ -597,7 +597,7 @@ static int train(struct tide_world *processes, const char *model, uint32_t ranks
     return rc;
 }
 
-/* A process of a world: the first process trains, the others serve it. */
+/* Runs a process of a world: the first process trains, the others serve it. */
 static int train_main(const char *model, const char *stage)
 {
     char line[512] = "";

@@ -108,7 +108,8 @@ static void a_card_that_differs_is_found_out(void)
     test_listen_end();
 }
 
-/* The other kernels compute, and there is a warning for both, with the driver's reason. */
+/* Checks that the other kernels compute, and that there is a warning for forward and gradient with
+ * the driver's reason. */
 static void nothing_is_copied(const char *why)
 {
     test_listen(CORE_LOG_WARN);

@@ -501,7 +501,7 @@ cudaError_t cudaGetDevice(int *device)
     return due();
 }
 
-/* A GPU with two multiprocessors. */
+/* Describes a GPU with two multiprocessors. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     if (attribute != cudaDevAttrMultiProcessorCount || device >= fake.cards) {

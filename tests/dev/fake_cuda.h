@@ -7,14 +7,14 @@
 
 #include <stddef.h>
 
-/* A working machine with one GPU of `memory_bytes`; nothing fails. */
+/* Sets up a working machine with one GPU of `memory_bytes`; nothing fails. */
 void fake_reset(size_t memory_bytes);
 /* Until the next reset the machine has `count` GPUs, each with the memory that fake_reset was
  * given. */
 void fake_cards(int count);
 /* Sets the generation of the GPU, also for later resets; initially 9 (Hopper). */
 void fake_generation(int major);
-/* Other programs use this much memory of the GPU. */
+/* From now on other programs use this much memory of the GPU. */
 void fake_memory_in_use(size_t bytes);
 /* The results of cudaGetDeviceCount and the version calls. */
 void fake_driver(int version, int count_error);

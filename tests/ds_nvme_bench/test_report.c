@@ -125,7 +125,8 @@ static void json_reads_back(void)
     core_json_destroy(doc);
 }
 
-/* One line for each point, with as many columns as the header; a path with a comma is quoted. */
+/* There is one line for each point, with as many columns as the header; a path with a comma is
+ * quoted. */
 static void csv(void)
 {
     struct bench_report report = make("/nv,me \"x\"");

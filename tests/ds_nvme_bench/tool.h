@@ -22,7 +22,7 @@ int tool_run_prepared(const char *arguments, void (*prepare)(void));
 int tool_run(const char *arguments);
 
 #define TOOL_SMALL "--io_size 64M --runtime 0.1 --ramp_time 0 --loops 1 --queue_depth 4 "
-/* "TOOL_SMALL --nvme_dir DRIVE OPTIONS" */
+/* Returns "TOOL_SMALL --nvme_dir DRIVE OPTIONS". */
 const char *tool_with_drive(const char *options);
 
 #endif

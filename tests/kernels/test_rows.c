@@ -39,7 +39,8 @@ static void one_norm(uint64_t seed, const struct norm_shape *shape)
     y.y = rig_zeros(type, tokens * y.y_stride);
     y.rstd = rig_zeros(KERN_F32, tokens * heads);
     y.mean = layer ? rig_zeros(KERN_F32, tokens * heads) : NULL;
-    const struct rig_bound long_rows = {2.0, 128.0}; /* for long rows: sums of that many squares */
+    /* for long rows, whose sums have this number of squares */
+    const struct rig_bound long_rows = {2.0, 128.0};
     rig_check(KERN_NORM, &y, width > 1000 ? long_rows : bounds, y.y, y.rstd,
               y.sum != NULL ? y.sum : y.y, NULL);
 
@@ -153,8 +154,8 @@ static void act_sizes(void)
     }
 }
 
-/* All activations, with and without a gate; the y that the backward pass recomputes has the bits of
- * the forward pass. */
+/* Tests all activations, with and without a gate; the y that the backward pass recomputes has the
+ * bits of the forward pass. */
 static void acts_are_right(void)
 {
     rig_each_kernel(act_sizes);
@@ -244,7 +245,7 @@ static void add_sizes(void)
     }
 }
 
-/* Sums and casts between all types, with all tails. */
+/* Tests sums and casts between all types, with all tails. */
 static void adds_are_right(void)
 {
     rig_each_kernel(add_sizes);
@@ -295,7 +296,8 @@ static void expand_sizes(void)
     }
 }
 
-/* Weights of every stored format and of parts of it, in all types, with the reference's bits. */
+/* Weights of every stored format and of parts of it, in all types, expand to the reference's
+ * bits. */
 static void expanded_weights_are_exact(void)
 {
     rig_each_kernel(expand_sizes);

@@ -67,7 +67,7 @@ static void linear_run(void)
     kern_ref_linear(&linear);
 }
 
-/* Linear: input, weight, bias. */
+/* Checks the slopes of a linear layer: input, weight, bias. */
 static void linear_slopes(void)
 {
     draw(x, 15);
@@ -120,7 +120,8 @@ static void embed_run(void)
     kern_ref_embed(&embed);
 }
 
-/* Embedding: the table, with one id that occurs twice and one that never occurs. */
+/* Checks the slopes of an embedding: the table, with one id that occurs twice and one that never
+ * occurs. */
 static void embed_slopes(void)
 {
     draw(w, 12);
@@ -152,8 +153,8 @@ static void norm_run(void)
     kern_ref_norm(&norm);
 }
 
-/* Both norms: input, weight, bias. Statistics are stored in fp32; hence inputs that fp32 holds
- * exactly and a bound that allows for that rounding. */
+/* Checks the slopes of both norms: input, weight, bias. Statistics are stored in fp32, so inputs
+ * are numbers that fp32 represents exactly, and the bound allows for that rounding. */
 static void norm_slopes(void)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -208,7 +209,7 @@ static void act_run(void)
     kern_ref_act(&act);
 }
 
-/* Every activation: gate and up. */
+/* Checks the slopes of every activation: gate and up. */
 static void act_slopes(void)
 {
     for (int kind = 0; kind < 4; kind++) {
@@ -256,7 +257,8 @@ static void rope_run(void)
     kern_ref_rope(&rope);
 }
 
-/* RoPE: `backward` is the transposed rotation, also if the tables are not a rotation. */
+/* Checks the slopes of RoPE: `backward` is the transposed rotation, also if the tables are not a
+ * rotation. */
 static void rope_slopes(void)
 {
     static float tables[2][6];
@@ -292,7 +294,7 @@ static void attention_run(void)
     kern_ref_attention(&attention);
 }
 
-/* Attention with grouped heads, documents and a window: q, k and v. */
+/* Checks the slopes of attention with grouped heads, documents and a window: q, k and v. */
 static void attention_slopes(void)
 {
     enum { TOKENS = 7, Q = 6, K = 3 };
@@ -347,7 +349,7 @@ static void loss_run(void)
     loss_output = summed.sum;
 }
 
-/* Linear + cross-entropy: input and weight, one label ignored. */
+/* Checks the slopes of linear + cross-entropy: input and weight, one label ignored. */
 static void loss_slopes(void)
 {
     static const int32_t labels[3] = {1, KERN_LABEL_IGNORED, 4};

@@ -117,7 +117,7 @@ static void acts(enum kern_act_kind kind)
 
 enum { ROWS = 2, LENGTH = 70, DIM = 16 };
 
-/* PyTorch's [row][head][token][dim] to ours, [row][token][head][dim]. */
+/* Converts PyTorch's [row][head][token][dim] to our [row][token][head][dim]. */
 static float *tokens_first(const float *from, int64_t heads)
 {
     const int64_t count = ROWS * heads * LENGTH * DIM;
@@ -218,7 +218,8 @@ static void ropes(void)
     }
 }
 
-/* Results and gradients of every kind of op, in fp32 within 1e-5 of PyTorch's float64. */
+/* Tests results and gradients of every kind of op: in fp32 they are within 1e-5 of PyTorch's
+ * float64. */
 static void ops_agree_with_torch(void)
 {
     char path[1024];

@@ -72,7 +72,7 @@ static int read_life(void)
     return rc;
 }
 
-/* One file, and shards with an index. */
+/* Reads one file, and shards with an index. */
 static void reading(void)
 {
     static const char *const names[] = {"fixtures/gpt2", "fixtures/qwen3_sharded"};
@@ -91,7 +91,7 @@ static int adapter_life(void)
     return rc;
 }
 
-/* A PEFT folder. */
+/* Reads a PEFT folder. */
 static void adapters(void)
 {
     (void)fixture_folder("lora/llama_dora/start");

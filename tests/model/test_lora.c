@@ -90,7 +90,7 @@ struct trainer {
  * steps end with. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
-/* A folder with them. */
+/* Makes a folder with the adapters. */
 static void start_folder(const struct lora_case *one, enum start start, char path[700])
 {
     static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,
@@ -455,8 +455,8 @@ static void all_linear(void)
     }
 }
 
-/* Initial values: A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not
- * on how a read is divided; B is zero. */
+/* The initial A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not on
+ * how a read is divided; the initial B is zero. */
 static void initial_values(void)
 {
     enum { COUNT = 4000 };

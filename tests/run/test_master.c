@@ -159,7 +159,7 @@ static void hold(const struct run_options *base, const char *what, size_t stride
     hold_ways(base, what, stride, 0, 1);
 }
 
-/* bf16 with the split master and clipping: updates are deferred. */
+/* In bf16 with the split master and clipping, updates are deferred. */
 static void bf16_deferred(void)
 {
     const struct run_options options = case_options();
@@ -215,7 +215,7 @@ static void fp32(void)
     hold(&options, "fp32", 1);
 }
 
-/* fp16 with a fixed scale that causes no overflow. */
+/* fp16 runs with a fixed scale that causes no overflow. */
 static void fp16(void)
 {
     struct run_options options = case_options();

@@ -18,7 +18,8 @@
 
 /* ---- options ---- */
 
-/* The bytes per element of each stream, for every precision, optimizer and kind of moments. */
+/* Tests the bytes per element of each stream, for every precision, optimizer and kind of
+ * moments. */
 static void formats(void)
 {
     static const struct {
@@ -114,8 +115,8 @@ static const int32_t *array_of(const struct model_binding *binding, enum model_b
     return (const int32_t *)binding->base[base];
 }
 
-/* One short row: its tokens come first, labels are shifted, and padding after and below it is not
- * trained on. */
+/* The batch is one short row: its tokens come first, labels are shifted, and padding after and
+ * below it is not trained on. */
 static void short_rows_are_filled(void)
 {
     static const int32_t ids[] = {7, 8, 9, 10, 11};

@@ -171,10 +171,10 @@ static void check_counted(const struct case_outcome *outcome, const struct run_o
     check_uint(outcome->gather_bytes, ==, all ? gathered : gathered / STEPS * (STEPS - 1));
 }
 
-/* The bytes that ranks receive, relative to all 16-bit gradients. An all-reduce is a reduce-scatter
- * and a gather; stage 3 gathers weights twice and scatters gradients once. Blocks that are still in
- * a slot when the backward pass needs them are gathered once; in a model of three layers nearly all
- * are. */
+/* Tests the bytes that ranks receive, relative to all 16-bit gradients. An all-reduce is a
+ * reduce-scatter and a gather; stage 3 gathers weights twice and scatters gradients once. Blocks
+ * that are still in a slot when the backward pass needs them are gathered once; in a model of three
+ * layers nearly all are. */
 static void traffic(void)
 {
     if (TEST_SLOW) {

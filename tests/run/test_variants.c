@@ -16,7 +16,7 @@ enum { STEPS = 3 };
 
 /* ---- placements ---- */
 
-/* Options of a placement; the planner chooses those that are 0. */
+/* Returns the options of a placement; the planner chooses those that are 0. */
 static struct run_options placed(const struct run_options *base, int placement)
 {
     struct run_options options = *base;

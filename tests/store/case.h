@@ -7,12 +7,13 @@
 
 enum { CASE_BLOCKS = 3 };
 
-/* "bf16": bf16 with a split master and moments of fp32. "fp16": fp16. "8bit": moments of 8 bits.
- * "mixed": as "8bit", but block 0 has weights of fp32 and block 1 of fp16. */
+/* Sets the format with this name: "bf16" is bf16 with a split master and moments of fp32, "fp16" is
+ * fp16, "8bit" has moments of 8 bits. "mixed" is like "8bit", but block 0 has weights of fp32 and
+ * block 1 of fp16. */
 void case_format(const char *name, struct plan_format *format, char dtype[8]);
 
-/* Blocks of 70000, 131072 and 128 elements, the last one frozen; with `small`, of a few hundred
- * elements. */
+/* Sets the sizes of the blocks: 70000, 131072 and 128 elements, the last one frozen; with `small`,
+ * a few hundred elements. */
 void case_shrink(bool small);
 /* Returns a list of blocks of one array each. All but the third are trained. */
 struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count);

@@ -26,7 +26,7 @@ static int render(const char *source, const struct jinja_limits *limits,
     return code;
 }
 
-/* The result of one template for one input; NULL in a build without utf8proc. */
+/* Compares the result of one template for one input. */
 static void check_result(const char *name, const struct jinja_template *template,
                          struct jinja_run *run, const struct core_json_value *input,
                          const struct core_json_value *want, int64_t now)

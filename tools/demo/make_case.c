@@ -159,8 +159,8 @@ static int write_header(const struct model *model, FILE *file)
     return rc;
 }
 
-/* Approximately normal with deviation 0.02: the sum of four uniform numbers. Weights of norms are
- * 1. */
+/* Returns an approximately normal number with deviation 0.02, which is the sum of four uniform
+ * numbers. Weights of norms are 1. */
 static uint16_t weight(const struct model *model, size_t tensor, uint64_t at)
 {
     if (model->tensors[tensor].columns == 0) {

@@ -80,8 +80,8 @@ uint64_t bench_point_in_flight(const struct bench_params *params)
     return request_bytes_of(params) * window_of(params) * streams_of(params);
 }
 
-/* Enough memory to exceed every cache, whatever the depth: states are moved through large buffers,
- * and a drive that writes from or to a cache looks faster than it is. */
+/* Returns enough slots to exceed every cache, whatever the depth: states are moved through large
+ * buffers, and a drive that writes from or to a cache looks faster than it is. */
 static unsigned slots_of(const struct bench_params *params)
 {
     uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);

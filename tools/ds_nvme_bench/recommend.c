@@ -155,9 +155,9 @@ struct field {
     double best[BENCH_OP_COUNT];     /* the highest pace of them */
 };
 
-/* Speed of a point relative to the others of its operation. The n-th samples of all points are of
- * the same round, and a drive that is slow for a while slows all of them, so each sample is divided
- * by the mean of its round first. */
+/* Returns the speed of a point relative to the others of its operation. The n-th samples of all
+ * points belong to the same round. A drive that is slow for a while slows all points, so each
+ * sample is first divided by the mean of its round. */
 static double pace_of(const struct field *field, const struct bench_point *point)
 {
     double shares[BENCH_SAMPLES_MAX];
@@ -267,8 +267,8 @@ static double best_sample(const struct bench_point *point)
     return best;
 }
 
-/* Ratio of the best setting to the worst. Compares the fastest sample of each, so that a short load
- * by others does not count against a setting. */
+/* Returns the ratio of the best setting to the worst. Compares the fastest sample of each, so that
+ * a short load by other programs does not count against a setting. */
 static double gain_of(const struct bench_sweep *sweep)
 {
     double gain = 1;

@@ -140,10 +140,11 @@ struct report_values {
 };
 void report_run_add(struct report_run *run, const struct report_values *values);
 void report_run_event(struct report_run *run, uint64_t step, const char *kind, const char *text);
-/* Called after the last step. */
+/* Call it after the last step. */
 void report_run_end(struct report_run *run);
 
-/* Quantile `part` of step times without the first step; 0.5 is the median. NaN without steps. */
+/* Returns the quantile `part` of step times without the first step; 0.5 is the median. NaN without
+ * steps. */
 double report_run_seconds(const struct report_run *run, double part);
 
 #endif

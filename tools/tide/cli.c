@@ -51,7 +51,7 @@ bool cli_color(FILE *stream)
            terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
-/* "tide config", "ds_nvme_bench": valid until the next call. */
+/* Returns "tide config" or "ds_nvme_bench", valid until the next call. */
 static const char *full_name(const struct cli_command *command)
 {
     static char name[64];
@@ -325,7 +325,7 @@ static int take_option(const struct cli_command *command, const struct cli_optio
     return refuse_unknown(command, options, count, name);
 }
 
-/* -q, -v, -vv, -qv ... */
+/* Takes -q, -v, -vv, -qv and similar options. */
 static bool take_short(struct cli_common *common, const char *letters)
 {
     for (; *letters != '\0'; letters++) {

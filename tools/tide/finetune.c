@@ -302,7 +302,8 @@ static void print_outcome(const struct job *job)
     printf("\n");
 }
 
-/* The model in the folder cannot be replaced by one with fewer steps, unless the run that wrote it is resumed. */
+/* The model in the folder cannot be replaced by one with fewer steps, unless the run that wrote it
+ * is resumed. */
 static int check_steps(const struct job *job)
 {
     const int64_t steps = job->settings.steps;

@@ -25,7 +25,7 @@ uint64_t finetune_data_memory(const struct finetune_data *data);
  * begins. */
 int finetune_data_step(struct finetune_data *data, const struct tide_batch **batches);
 
-/* Tokens of that step without padding. */
+/* Returns the tokens of that step without padding. */
 int64_t finetune_data_tokens(const struct finetune_data *data);
 /* Returns seconds of waiting for the rows of that step; 0 for the first step after opening. */
 double finetune_data_wait(const struct finetune_data *data);

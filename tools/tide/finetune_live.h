@@ -32,7 +32,7 @@ void finetune_live_progress(struct finetune_live *live, const struct tide_progre
 /* Ends the live line, before anything else is written to the stream. */
 void finetune_live_end(struct finetune_live *live);
 
-/* "1:02:03", "2:03", "0:03". Returns `out`. */
+/* Writes "1:02:03", "2:03" or "0:03". Returns `out`. */
 const char *finetune_live_clock(double seconds, char *out, size_t bytes);
 
 #endif

@@ -42,12 +42,12 @@ struct finetune_summary {
     size_t drive_count;
 };
 
-/* -errno with the path. */
+/* Opens a log. Returns -errno with a message that names the path. */
 int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out);
 /* Closes the files. 0, or the first failure of a write. NULL is allowed. */
 int finetune_log_close(struct finetune_log *log);
 
-/* Called before the first step. */
+/* Call it before the first step. */
 void finetune_log_begin(struct finetune_log *log, const struct finetune_log_head *head);
 void finetune_log_step(struct finetune_log *log, struct finetune_record *record);
 void finetune_log_summary(struct finetune_log *log, const struct finetune_summary *summary);

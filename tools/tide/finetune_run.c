@@ -325,7 +325,7 @@ static int read_drives(struct finetune_run *run, struct finetune_record *record)
     return 0;
 }
 
-/* *full: the step had all planned micro-batches. */
+/* *full: whether the step had all planned micro-batches. */
 static int make_step(struct finetune_run *run, struct finetune_record *record, bool *full)
 {
     const struct tide_engine_options *engine = &run->settings->engine;

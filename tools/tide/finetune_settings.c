@@ -44,7 +44,7 @@ static int take_learning(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
-/* "a,b" -> a and b; NULL: none. */
+/* Splits "a,b" into a and b; NULL: no names. */
 static int take_names(const char *flag, const char *text, struct finetune_names *out)
 {
     out->count = 0;

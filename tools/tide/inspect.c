@@ -215,7 +215,7 @@ static void write_store(struct core_json_write *json, const struct tide_inspecti
     core_json_write_unsigned(json, "paths", one->paths);
 }
 
-/* `known`: the path could be opened. */
+/* `known`: whether the path could be opened. */
 static void write_figures(struct core_json_write *json, const struct tide_inspection *one,
                           bool known)
 {

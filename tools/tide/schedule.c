@@ -69,7 +69,7 @@ static double range_test_lr(const struct schedule *schedule, int64_t update)
     return schedule->lr * (1 + schedule->range_rate * interval);
 }
 
-/* Position of the rate between its lowest (0) and its highest value (1). */
+/* Returns the position of the rate between its lowest (0) and its highest value (1). */
 static double cycle_height(const struct schedule *schedule, int64_t update)
 {
     const double first = (double)schedule->first_steps;

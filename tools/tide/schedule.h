@@ -51,7 +51,8 @@ struct schedule {
     double beta_decay_rate; /* and then grows by this share every `decay_steps` */
 };
 
-/* "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" ... */
+/* Returns "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" and so
+ * on. */
 const char *schedule_name(enum schedule_kind kind);
 
 /* Returns the learning rate of an update, counted from 0. A skipped step is not an update. */

@@ -97,7 +97,7 @@ int cli_table_add(struct cli_table *table, const char *const *cells)
     return 0;
 }
 
-/* Width in characters, not bytes. */
+/* Returns the width in characters, not bytes. */
 static size_t width_of(const char *text)
 {
     size_t width = 0;

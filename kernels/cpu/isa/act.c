@@ -12,7 +12,7 @@ VF_INLINE vf sigmoid(vf x)
     return vf_set(1.0f) / (vf_set(1.0f) + vf_exp(-x));
 }
 
-/* tanh without cancellation: from exp for large |x|, from a series near 0. */
+/* Returns tanh without cancellation: from exp for large |x|, from a series near 0. */
 VF_INLINE vf tanh_of(vf x)
 {
     const vf e = vf_exp(vf_min(x + x, vf_set(40.0f)));
@@ -27,7 +27,8 @@ VF_INLINE vf tanh_of(vf x)
     return vf_pick(small, near, far);
 }
 
-/* erf within 1e-7: a series near 0; elsewhere 1 - t exp(-x^2 + p(t)) with t = 2 / (2 + |x|). */
+/* Returns erf within 1e-7: from a series near 0; elsewhere 1 - t exp(-x^2 + p(t)) with t = 2 / (2 +
+ * |x|). */
 VF_INLINE vf erf_of(vf x)
 {
     const vf s = x * x;

@@ -225,7 +225,7 @@ static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], co
     }
 }
 
-/* c[rows][columns] = a b for one tile; sums over head_dim. */
+/* Computes c[rows][columns] = a b for one tile; sums over head_dim. */
 static void scores_of(const struct work *w, const float *a, const float *b, float *c,
                       const int64_t size[2])
 {
@@ -242,7 +242,7 @@ static void scores_of(const struct work *w, const float *a, const float *b, floa
                                        .columns = size[1]});
 }
 
-/* c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
+/* Computes c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
 static void add_onto(const struct work *w, struct tile tile, float *c, const int64_t rows_steps[2])
 {
     tile.cells = panel_cells(w->pairs, rows_steps[1]);

@@ -4,8 +4,8 @@
 
 enum { ACROSS = 8 }; /* cells that are packed for one panel before the next panel's turn */
 
-/* Up to LANES cells of one row from element `at` on, of which `steps` steps exist; the rest is
- * zero. */
+/* Returns up to LANES cells of one row from element `at` on, of which `steps` steps exist; the
+ * others are zero. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
                          int64_t steps)
 {
@@ -34,9 +34,9 @@ VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, con
     return vf_get_part(type, data, at[0], have);
 }
 
-/* to[cell][width] = from[i][cell], transposed, for size[0] rows; if these are fewer than width, the
- * rest is zero. Stores are LANES wide: up to LANES - 1 floats past the end of a row are
- * overwritten, but only before the following row is written. */
+/* Computes to[cell][width] = from[i][cell], transposed, for size[0] rows; if there are fewer rows
+ * than width, the remaining cells are zero. Stores are LANES wide: up to LANES - 1 floats past the
+ * end of a row are overwritten, but only before the following row is written. */
 VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], float *to, int64_t width)
 {

@@ -124,7 +124,7 @@ VF_INLINE vf vf_rounded(enum kern_type type, vf value)
 #define VF_OTHER(j, h)      ((j) ^ (h))
 #define VF_ACROSS(value, h) __builtin_shufflevector(value, value, VF_EACH(VF_OTHER, h))
 
-/* Sum of the lanes: adds one half to the other, repeatedly. */
+/* Returns the sum of the lanes: adds one half to the other, repeatedly. */
 VF_INLINE float vf_sum(vf value)
 {
 #if defined(__AVX512F__)
@@ -162,7 +162,7 @@ VF_INLINE vf vf_pick(vi mask, vf a, vf b)
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
 
-/* exp(r) for small r, within 2 ulp. */
+/* Returns exp(r) for small r, within 2 ulp. */
 VF_INLINE vf vf_exp_near(vf r)
 {
     vf p = vf_set(1.9875691500e-4f);
@@ -181,7 +181,8 @@ VF_INLINE vf vf_exp_rest(vf y, vf n)
     return vf_exp_near(vf_fma(n, vf_set(2.12194440e-4f), r));
 }
 
-/* exp within 2 ulp; 0 below -87.3, where the result would be subnormal, and infinity above 88.7. */
+/* Returns exp within 2 ulp; 0 below -87.3, where the result would be subnormal, and infinity above
+ * 88.7. */
 VF_INLINE vf vf_exp(vf x)
 {
     const vf low = vf_set(-87.3365447505f);

@@ -65,7 +65,7 @@ VF_INLINE vf vf_round(vf a)
     return _mm512_roundscale_ps(a, 0);
 }
 
-/* value * 2^n, and 0 in lanes with x below `low`. */
+/* Returns value * 2^n, and 0 in lanes with x below `low`. */
 VF_INLINE vf vf_exp_scale(vf value, vf n, vf x, vf low)
 {
     const __mmask16 there = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);

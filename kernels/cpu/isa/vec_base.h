@@ -61,7 +61,7 @@ VF_INLINE vf vf_round(vf a)
     return (a + magic) - magic;
 }
 
-/* Signed bytes as floats. */
+/* Returns signed bytes as floats. */
 VF_INLINE vf vf_load_int8(const int8_t *from)
 {
     return (vf){from[0], from[1], from[2], from[3]};

@@ -40,12 +40,12 @@ struct text_batch {
     struct text_position after;
 };
 
-/* Like text_feed_open(). Keeps a pointer to the options. */
+/* Does what text_feed_open() does. Keeps a pointer to the options. */
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
                       struct text_batches **out);
 void text_batches_close(struct text_batches *batches);
 
-/* Capacity of a row in tokens. */
+/* Returns the capacity of a row in tokens. */
 int64_t text_batches_room(const struct text_feed_options *options);
 
 /* Makes the next batch in `tokens`, which has room for [batch_rows][capacity] ids, labels and, if

@@ -53,7 +53,7 @@ struct text_record {
 int text_records_open(const struct text_records_options *options, struct text_records **out);
 void text_records_close(struct text_records *records);
 
-/* Name of a file, for messages. */
+/* Returns the name of a file, for messages. */
 const char *text_records_file(const struct text_records *records, size_t file);
 /* Returns whether `path` is one of the files that a name, a pattern or "-" refers to. */
 bool text_records_means(const char *name, const char *path);

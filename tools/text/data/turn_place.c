@@ -176,8 +176,9 @@ static bool message_ends_with(const struct core_json_value *message, const struc
     return ends_with(text, bytes, token);
 }
 
-/* Case 1: the beginning and the whole differ only in the last token of the turn. It ends the text
- * in the beginning; the whole omits it or has another one, because the conversation continues. */
+/* Case 1: the beginning and the whole differ only in the last token of the turn. In the beginning
+ * this token ends the text. The whole omits it or has another token, because the conversation
+ * continues. */
 static bool find_other_token(const struct text_tokenizer *tokenizer,
                              const struct jinja_rendering *whole,
                              const struct jinja_rendering *part,
@@ -200,9 +201,9 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 2: the beginning has something in front of the turn that the whole omits, such as reasoning.
- * The turn ends with the first token that ends it in the beginning, if everything before it matches
- * the end of the beginning. */
+/* Case 2: the beginning has a text in front of the turn that the whole omits, such as reasoning.
+ * The turn ends with the first token that ends it in the beginning, if everything before this token
+ * matches the end of the beginning. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)
@@ -223,8 +224,9 @@ static bool find_same_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 3: both: the whole omits reasoning and has another token after the turn. The turn ends with
- * the first special token after the text that the beginning has before its own. */
+/* Case 3: both differences occur. The whole omits reasoning and has another token after the turn.
+ * The turn ends with the first special token after the text that the beginning has before its
+ * special token. */
 static bool find_same_text(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *whole, const struct jinja_rendering *part,
                            struct text_turn_place *out)

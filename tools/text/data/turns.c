@@ -103,8 +103,8 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* The generation prompt: what rendering with it adds to the whole. Found once per conversation;
- * NULL if it cannot be found. */
+/* Finds the generation prompt: the text that rendering with it adds to the whole. It is found once
+ * per conversation; NULL if it cannot be found. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {

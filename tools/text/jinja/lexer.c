@@ -148,7 +148,7 @@ static size_t real_end(const struct lexer *lexer, size_t at)
     return end;
 }
 
-/* The value of a digit in any base up to 16; 16 if it is not a digit. */
+/* Returns the value of a digit in any base up to 16; 16 if it is not a digit. */
 static int digit_of(char c)
 {
     const char lower = (char)(c | 0x20);

@@ -194,7 +194,7 @@ struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *
  * failed. Time and counted work are proportional to the part and the bytes searched. */
 const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct jinja_value part,
                          bool last);
-/* left in right */
+/* Returns the result of "left in right". */
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
 /* Returns the elements, keys or characters that a `for` iterates over. Fails for other values. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
@@ -202,7 +202,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
 
-/* str() of a value, and repr(). */
+/* Return str() of a value, and repr(). */
 struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value value);
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes);
 void jinja_write_value(struct jinja_run *run, struct jinja_value value);

@@ -11,7 +11,7 @@
 #include "tools/text/tokenizer/steps.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* `known`: the id that the content already has, or TOKEN_NONE. */
+/* Checks an id. `known`: the id that the content already has, or TOKEN_NONE. */
 static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32_t known,
                     int64_t id)
 {
@@ -276,7 +276,7 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
 
 /* ---- what the files beside tokenizer.json add, as transformers does ---- */
 
-/* The id of the token in the model, or the next free id. */
+/* Sets the id of the token in the model, or the next free id. */
 static int find_id(struct token_vocab *vocab, const char *content, size_t bytes, uint32_t *id)
 {
     *id = token_vocab_find(vocab, content, bytes);

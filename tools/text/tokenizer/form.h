@@ -35,12 +35,12 @@ struct token_form_char {
 int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count);
 
-/* The lower case of a character: returns the number of characters, 1 or 2. Returns -ENOTSUP without
- * the library. */
+/* Writes the lower case of a character. Returns the number of characters, 1 or 2. Returns -ENOTSUP
+ * without the library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);
-/* The same for its upper case. */
+/* Does the same for the upper case. */
 int token_form_upper(uint32_t point, uint32_t out[2]);
-/* The category of a character according to the library or, without it, to the table of the
+/* Writes the category of a character according to the library or, without it, to the table of the
  * tokenizer. Returns 0. */
 int token_form_category(uint32_t point, enum token_category *out);
 

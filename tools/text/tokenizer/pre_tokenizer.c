@@ -93,7 +93,7 @@ static int load_scheme(struct token_section *section, const struct core_json_val
                    : token_section_refuse(section, value, "has an unknown prepend_scheme:", name);
 }
 
-/* "replacement": one character. */
+/* Loads "replacement", which is one character. */
 static int load_character(struct token_section *section, const struct core_json_value *value,
                           const char *key, char out[8], unsigned *bytes)
 {

@@ -159,7 +159,7 @@ struct text_scratch {
     bool tracks;
 };
 
-/* Load one section each. */
+/* Each function loads one section. */
 int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_added_finish(struct text_tokenizer *tokenizer);
 int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);

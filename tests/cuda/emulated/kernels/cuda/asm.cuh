@@ -21,7 +21,7 @@ struct card_fragments {
     uint32_t b[2];
 };
 
-/* Element (row, k) of a and (k, column) of b, from the lanes' fragments. */
+/* Return element (row, k) of a and element (k, column) of b, from the lanes' fragments. */
 template <typename T> float card_a(const card_fragments *all, int row, int k)
 {
     const card_fragments &lane = all[row % 8 * 4 + k % 8 / 2];
