@@ -6,7 +6,6 @@
 CASE is made by BUILD/tests/bench/bench_case 158m CASE; DIR has the scripts that train the same case with DeepSpeed. Runs both sides of each
 comparison in turns, with Open MPI's mpirun, and prints one line per figure: name, value, unit. Memory is the sum of both processes' peaks.
 """
-import argparse
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import threading
 
-from turns import alternate
+import turns
 
 MPIRUN = ["mpirun.openmpi", "--oversubscribe", "-n", "2"]
 ROOT = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -69,8 +68,8 @@ def figures(text):
 
 def compare_collectives(a):
     bind = [*MPIRUN, "--bind-to", "core"]
-    results = alternate(a, {side: lambda scratch, side=side: figures(run([([*bind, f"{a.build}/tests/bench/{side}"], {})])[0])
-                            for side in ("bench_coll", "bench_coll_mpi")})
+    results = turns.alternate(a, {side: lambda scratch, side=side: figures(run([([*bind, f"{a.build}/tests/bench/{side}"], {})])[0])
+                                  for side in ("bench_coll", "bench_coll_mpi")})
     middle = {side: {name: statistics.median(one[name] for one in runs) for name in runs[0]} for side, runs in results.items()}
     ours, theirs = middle["bench_coll"], middle["bench_coll_mpi"]
     print(f"allreduce {ours['allreduce_us']:.1f} us")
@@ -107,33 +106,20 @@ def report(name, sides):
 
 COMPARISONS = {
     "collectives": compare_collectives,
-    "threads": lambda a: report("threads", alternate(a, {
+    "threads": lambda a: report("threads", turns.alternate(a, {
         ranks: lambda scratch, ranks=ranks: tide(a, scratch, ranks, ["--zero", "3"]) for ranks in ("processes", "threads")})),
-    "deepspeed": lambda a: report("deepspeed", alternate(a, {
+    "deepspeed": lambda a: report("deepspeed", turns.alternate(a, {
         "tide": lambda scratch: tide(a, scratch, "processes", ["--zero", "3", "--clip", "1"]), "peer": lambda scratch: deepspeed(a)})),
 }
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = turns.parser(__doc__, COMPARISONS, COMPARISONS, 1, 2)
     p.add_argument("--build", required=True)
-    p.add_argument("--peers")
-    p.add_argument("--python", default=sys.executable)
-    p.add_argument("--case", required=True)
-    p.add_argument("--scratch", required=True)
-    p.add_argument("--only", default=",".join(COMPARISONS), help="names, with commas: " + ", ".join(COMPARISONS))
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--steps", type=int, default=5)
-    p.add_argument("--batch", type=int, default=1, help="rows of a rank")
-    p.add_argument("--rest", type=float, default=2, help="seconds after each turn")
-    p.add_argument("--quick", action="store_true", help="one round of three steps")
-    a = p.parse_args()
+    a = turns.parse(p)
     a.build = os.path.abspath(a.build)
-    if a.quick:
-        a.rounds, a.steps = 1, 3
     if shutil.which(MPIRUN[0]) is None:
         sys.exit("bench_world.py needs mpirun.openmpi (Debian: openmpi-bin)")
-    os.makedirs(a.scratch, exist_ok=True)
     failed = 0
     for name in a.only.split(","):
         try:

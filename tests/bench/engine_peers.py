@@ -8,14 +8,13 @@ one JSON line per step and a last one with median_seconds and peak_rss_gb. Besid
 needs trl, too; `dpo_peer.py make` makes the CASE of dpo and dpo_fp32, which are run only if --only names them. Each comparison runs its two
 sides alternately for N rounds and prints the median of the medians, peak memory, and their ratios as `name value unit` lines. A comparison
 that fails is reported, and the others still run."""
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 
-from turns import alternate
+import turns
 
 # name: our arguments, theirs, and those of both. "S" is replaced by the scratch folder.
 DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide", "--make-store"]
@@ -69,7 +68,7 @@ def run_peer(a, words, shared, scratch):
 def compare(a, name):
     ours, theirs, shared = COMPARISONS[name]
     own = theirs[0] == "tide"
-    results = alternate(a, {
+    results = turns.alternate(a, {
         "tide": lambda scratch: run_tide(a, ours, shared, scratch),
         "peer": lambda scratch: run_tide(a, theirs[1:], shared, scratch) if own else run_peer(a, theirs, shared, scratch)})
     seconds = {side: statistics.median(one["median_seconds"] for one in runs) for side, runs in results.items()}
@@ -84,24 +83,11 @@ def compare(a, name):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = turns.parser(__doc__, COMPARISONS, [name for name in COMPARISONS if not name.startswith("dpo")], 2, 5)
     p.add_argument("--tide", required=True)
-    p.add_argument("--peers")
-    p.add_argument("--python", default=sys.executable)
-    p.add_argument("--case", required=True)
-    p.add_argument("--scratch", required=True)
-    p.add_argument("--only", default=",".join(name for name in COMPARISONS if not name.startswith("dpo")), help="names, with commas: " + ", ".join(COMPARISONS))
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--steps", type=int, default=5)
-    p.add_argument("--batch", type=int, default=2)
     p.add_argument("--flags", type=str.split, default=[], help="more flags of tide finetune, in one word")
     p.add_argument("--deepspeed-flags", type=str.split, default=[])
-    p.add_argument("--rest", type=float, default=5, help="seconds to wait after each turn, for a drive that discards [5]")
-    p.add_argument("--quick", action="store_true", help="one round of three steps")
-    a = p.parse_args()
-    if a.quick:
-        a.rounds, a.steps = 1, 3
-    os.makedirs(a.scratch, exist_ok=True)
+    a = turns.parse(p)
     failed = 0
     for name in a.only.split(","):
         try:

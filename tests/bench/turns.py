@@ -1,8 +1,35 @@
-"""turns.py: runs the sides of a comparison alternately, so that both meet the same machine."""
+"""turns.py: runs the sides of a comparison alternately, so that both meet the same machine; and the arguments of scripts that do so."""
+import argparse
 import os
 import shutil
+import sys
 import tempfile
 import time
+
+
+def parser(text, comparisons, only, batch, rest):
+    """Returns a parser with the arguments that such scripts share; `only`, `batch` and `rest` are defaults."""
+    p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--peers")
+    p.add_argument("--python", default=sys.executable)
+    p.add_argument("--case", required=True)
+    p.add_argument("--scratch", required=True)
+    p.add_argument("--only", default=",".join(only), help="names, with commas: " + ", ".join(comparisons))
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--steps", type=int, default=5)
+    p.add_argument("--batch", type=int, default=batch, help="rows of a rank")
+    p.add_argument("--rest", type=float, default=rest, help=f"seconds to wait after each turn, for a drive that discards [{rest}]")
+    p.add_argument("--quick", action="store_true", help="one round of three steps")
+    return p
+
+
+def parse(p):
+    """Returns the arguments; the folder `scratch` exists then."""
+    a = p.parse_args()
+    if a.quick:
+        a.rounds, a.steps = 1, 3
+    os.makedirs(a.scratch, exist_ok=True)
+    return a
 
 
 def alternate(a, sides):
