@@ -12,6 +12,7 @@
 #include "offload/api/world_parts.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
+#include "offload/run/measure.h"
 #include "offload/run/remote.h"
 
 /* Returns the processors for the update's team. With a GPU, two are left to the threads that feed
@@ -83,15 +84,23 @@ static int check_cards(const struct setup *setup)
 
 int setup_measure_peers(struct setup *setup)
 {
+    static const uint64_t bytes_least = UINT64_C(64) << 10;
     struct run_options *options = &setup->options;
+    const uint64_t bytes_most = (UINT64_C(64) << 20) / options->world;
     struct plan_rates rates = {.coll_bytes = 0};
-    int rc = run_remote_measure(setup->peers, options->within, &rates);
+    const uint64_t share = run_measure_budget_bytes(options) / 16;
+    struct run_remote_measure with = {.bytes = share > bytes_most    ? bytes_most
+                                               : share > bytes_least ? share
+                                                                     : bytes_least,
+                                      .within = options->within};
+    int rc = run_remote_measure(setup->peers, &with, &rates);
     if (rc == 0) {
         options->coll_bytes = rates.coll_bytes;
         options->within_bytes = rates.within_bytes;
         core_log(CORE_LOG_INFO,
-                 "ranks receive %.3g GB/s from each other, measured between processes",
-                 rates.coll_bytes / 1e9);
+                 "ranks receive %.3g GB/s from each other, measured between processes with %.3g MB "
+                 "of each",
+                 rates.coll_bytes / 1e9, (double)with.bytes / 1e6);
     }
     return rc;
 }

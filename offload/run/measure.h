@@ -15,6 +15,9 @@ struct coll_peers;
  * run of the model would take. */
 uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_options *options);
 
+/* Returns the budgets of HOST and DEVICE together. */
+uint64_t run_measure_budget_bytes(const struct run_options *options);
+
 /* Returns the size of the file for measuring a drive: the number of bytes that a run keeps there,
  * within limits, rounded to a power of two. A smaller file might be read from a cache in front of
  * the drive. */

@@ -17,9 +17,6 @@ uint64_t run_measure_clamp(uint64_t value, uint64_t least, uint64_t most);
 /* Returns the bytes of the weights and states of all blocks. */
 uint64_t run_measure_kept_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* Returns the budgets of HOST and DEVICE together. */
-uint64_t run_measure_budget_bytes(const struct run_options *options);
-
 /* Like run_measure_spare, with another upper limit, which is a power of two. */
 uint64_t run_measure_spare_within(const struct run_shapes *shapes,
                                   const struct run_options *options, uint64_t limit);

@@ -336,19 +336,20 @@ static int measure_once(struct coll_peers *peers, const struct run_remote_measur
     return core_err_first(&first, 0);
 }
 
-int run_remote_measure(struct coll_peers *peers, uint32_t within, struct plan_rates *out)
+int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
+                       struct plan_rates *out)
 {
     /* A slow network is measured with few bytes, so that this takes no longer than some tenths of a
      * second. */
-    static const uint64_t bytes_least = UINT64_C(1) << 20;
-    static const uint64_t bytes_most = UINT64_C(64) << 20;
+    static const uint64_t bytes_first = UINT64_C(1) << 20;
     static const double seconds = 0.05;
-    struct run_remote_measure with = {.bytes = bytes_least, .within = within};
-    int rc = measure_once(peers, &with, out);
+    const uint64_t most = with->bytes;
+    with->bytes = most < bytes_first ? most : bytes_first;
+    int rc = measure_once(peers, with, out);
     const double bytes = rc == 0 ? out->coll_bytes * seconds : 0;
-    if (bytes > (double)bytes_least) {
-        with.bytes = bytes < (double)bytes_most ? (uint64_t)bytes : bytes_most;
-        rc = measure_once(peers, &with, out);
+    if (bytes > (double)with->bytes && most > with->bytes) {
+        with->bytes = bytes < (double)most ? (uint64_t)bytes : most;
+        rc = measure_once(peers, with, out);
     }
     return rc;
 }

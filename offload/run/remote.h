@@ -114,8 +114,10 @@ struct run_remote_measure {
     uint64_t bytes;
     uint32_t within;
 };
-/* Measures collectives between all processes: coll_bytes and within_bytes. */
-int run_remote_measure(struct coll_peers *peers, uint32_t within, struct plan_rates *out);
+/* Measures collectives between all processes: coll_bytes and within_bytes. `with` has the largest arrays that may be
+ * used, and receives the size of those that were. */
+int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
+                       struct plan_rates *out);
 
 /* ---- the other processes ---- */
 

@@ -159,7 +159,13 @@ static void measured(void)
     begin();
     world(4, 0, MEASURED "--out %T/processes");
     check_contains(rig_err, "ranks receive ");
-    check_contains(rig_err, " GB/s from each other, measured between processes");
+    check_contains(rig_err, " GB/s from each other, measured between processes with ");
+    /* The arrays count against the budget. */
+    world(2, 0, MEASURED "--out %T/small --host-memory 240M --device-memory 60M");
+    const char *size = strstr(rig_err, "measured between processes with ");
+    check_true(size != NULL);
+    check_double(strtod(size + strlen("measured between processes with "), NULL), <=,
+                 300 / 2.0 / 16 * 1.1);
     expect(0, MEASURED "--out %T/threads --ranks 4");
     check_true(strstr(rig_err, "ranks receive ") == NULL);
     rig_same_model("threads", "processes");
