@@ -18,6 +18,7 @@
 
 static struct {
     const char *program, *flags;
+    const char *before; /* words before the program that is started; NULL: none */
 } launcher;
 
 static void write_rank(void)
@@ -62,7 +63,8 @@ static int start(unsigned ranks, const char *arguments)
 {
     char words[1024];
     rig_program = launcher.program;
-    snprintf(words, sizeof words, "%s -n %u %%T/rank %s", launcher.flags, ranks, arguments);
+    snprintf(words, sizeof words, "%s -n %u %s %%T/rank %s", launcher.flags, ranks,
+             launcher.before != NULL ? launcher.before : "", arguments);
     const int child = rig_start(NULL, words);
     rig_program = "tools/tide";
     return child;
@@ -170,6 +172,29 @@ static void measured(void)
     check_true(strstr(rig_err, "ranks receive ") == NULL);
     rig_same_model("threads", "processes");
 #undef MEASURED
+    rig_end();
+}
+
+/* A launcher that leaves a process fewer processors than it has threads is a warning, because the run is slow without
+ * an error. */
+static void bound(void)
+{
+    cpu_set_t cpus;
+    char words[40];
+    unsigned cpu = 0;
+    begin();
+    check_int(sched_getaffinity(0, sizeof cpus, &cpus), ==, 0);
+    while (!CPU_ISSET(cpu, &cpus)) {
+        cpu++;
+    }
+    snprintf(words, sizeof words, "taskset -c %u", cpu);
+    launcher.before = words;
+    world(2, 0, TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json --steps 1 --out %T/bound");
+    launcher.before = NULL;
+    check_contains(rig_err, "rank 0 on ");
+    check_contains(rig_err, " has 2 threads, but its launcher binds it to 1 processor: mpirun "
+                            "--bind-to none (or a wider binding) lets it use them");
+    check_true(strstr(rig_err, "rank 1 on ") == NULL); /* one warning for all */
     rig_end();
 }
 
@@ -619,7 +644,7 @@ static void failing_rank(void)
 }
 
 TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
-          {"threads_are_shared", threads_are_shared}, {"measured", measured},
+          {"threads_are_shared", threads_are_shared}, {"measured", measured}, {"bound", bound},
           {"drives_counted", drives_counted}, {"grouped", grouped}, {"fast", fast},
           {"saved", saved}, {"adapters", adapters}, {"pairs", pairs}, {"apart", apart},
           {"refused", refused}, {"signalled", signalled}, {"other_library", other_library},
