@@ -21,8 +21,12 @@ struct worker {
     struct threads *threads; /* borrowed */
     pthread_t thread;
     unsigned index;
-    struct aio_op op;       /* the drive's release of `assigned` pairs with the worker's acquire */
-    struct aio_event event; /* the worker's release of its bit in `done` with the drive's */
+    /* written before the drive releases `assigned`; the worker reads it after it acquires
+     * `assigned` */
+    struct aio_op op;
+    /* written before the worker releases its bit in `done`; the drive reads it after it acquires
+     * the bit */
+    struct aio_event event;
     _Alignas(64) _Atomic bool assigned;
     struct core_bell bell;
 };

@@ -48,7 +48,7 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
 int aio_store_close(struct aio_store *store);
 
 uint64_t aio_store_bytes(const struct aio_store *store); /* bytes for extents on all paths */
-/* bytes that are not allocated to extents */
+/* Returns the bytes that are not allocated to extents. */
 uint64_t aio_store_free_bytes(const struct aio_store *store);
 unsigned aio_store_paths(const struct aio_store *store);
 struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);

@@ -24,9 +24,9 @@ void kern_ops_detach(struct kern_ops *ops);
  * fp32)". */
 const char *kern_ops_describe(const struct kern_ops *ops);
 
-/* Scratch bytes that the op takes with these arguments on the kind of device ("cpu", "cuda") in a
- * queue of `threads`; the op never touches more. Pure: pointers are only compared with NULL. A
- * queue's scratch_bytes is the largest over the ops it will run. */
+/* Returns the scratch bytes that the op takes with these arguments on the kind of device ("cpu",
+ * "cuda") in a queue of `threads`; the op never touches more. Pure: pointers are only compared with
+ * NULL. A queue's scratch_bytes is the largest over the ops that it will run. */
 size_t kern_scratch_bytes(const char *kind, enum kern_op op, const void *arguments,
                           unsigned threads);
 

@@ -17,8 +17,9 @@ enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
  * path. Pipes are read to their end. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* The same for a file that belongs to a folder (config.json of a model). Anything but a regular
- * file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for ever. */
+/* Does the same for a file that belongs to a folder (config.json of a model). Anything but a
+ * regular file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for
+ * ever. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Writes all `bytes`, in as many calls as needed: after the previous write, or from byte `at` on.

@@ -63,7 +63,7 @@ const char *core_json_string(const struct core_json_value *value, size_t *bytes)
 /* Returns the number of members of an object or elements of an array; 0 for any other value. */
 size_t core_json_count(const struct core_json_value *value);
 
-/* Return NULL if there is none, or if `value` is not an object or an array. */
+/* Return NULL if the member does not exist, or if `value` is not an object or an array. */
 const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key);
 const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index);
 

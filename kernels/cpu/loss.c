@@ -51,7 +51,7 @@ struct arrays {
     float *dx_sum; /* [tokens][width] */
 };
 
-/* The tokens that have gradients. */
+/* Returns the number of tokens that have gradients. */
 static int64_t grad_tokens(const struct kern_loss_arguments *a)
 {
     return a->pairs > 0 ? a->tokens / 2 : a->tokens;

@@ -384,7 +384,8 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-/* Rows that are computed at once, so that their fp32 result fits in scratch. */
+/* Returns the number of rows that are computed at once, so that their fp32 result fits in
+ * scratch. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);

@@ -193,8 +193,8 @@ __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
 }
 
-/* The first key of the first tile of keys that the tile's queries see. With gaps it is the row's
- * first one. */
+/* Returns the first key of the first tile of keys that the tile's queries see. With gaps it is the
+ * row's first key. */
 __device__ inline int32_t kern_first_keys(const kern_tile &tile, const kern_attention_arguments &a,
                                           int32_t step)
 {

@@ -216,7 +216,8 @@ __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
         }
     }
     const int64_t stop = high;
-    const bool windowed = a.window > 0 && a.gaps == nullptr; /* a gap brings keys closer */
+    /* with gaps, a key is closer in positions than in tokens */
+    const bool windowed = a.window > 0 && a.gaps == nullptr;
     return windowed && p.position + a.window < stop ? p.position + a.window : stop;
 }
 

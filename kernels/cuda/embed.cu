@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(KERN_ROWS_THREADS)
     kern_store<T>(y, a.y, at.token * a.width + at.i, left, wide);
 }
 
-/* The first place in the sorted ids whose id is `id` or more. */
+/* Returns the first place in the sorted ids whose id is `id` or more. */
 __device__ int64_t place_of(const int32_t *ids, int64_t tokens, int64_t id)
 {
     int64_t low = 0;

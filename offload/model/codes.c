@@ -1,5 +1,6 @@
-/* codes.c: the tensors of bitsandbytes: of nf4 the codes, absmax, with double quantisation absmax's
- * own scales and map, the map of the codes, and a JSON text in bytes; of int8 the codes and SCB. */
+/* codes.c: the tensors of bitsandbytes. For nf4 these are the codes, absmax, the map of the codes,
+ * and a JSON text in bytes; with double quantisation also the scales and the map of absmax. For
+ * int8 these are the codes and SCB. */
 #include "offload/model/codes.h"
 
 #include <errno.h>

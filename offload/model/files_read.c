@@ -242,7 +242,7 @@ struct strip {
     int64_t count;
 };
 
-/* The columns of the strip that one row needs. */
+/* Sets [*begin, *end) to the columns of the strip that one row needs. */
 static void strip_columns(const struct strip *strip, int64_t row, int64_t *begin, int64_t *end)
 {
     const int64_t cols = strip->piece->cols;

@@ -30,8 +30,8 @@ static bool is_temp(const struct model_buffer *buffer, enum model_phase phase)
     return !buffer->fixed && buffer->used[phase] && !is_kept(buffer);
 }
 
-/* The lowest offset in the phase's temporary memory that no buffer of an overlapping lifetime uses.
- * Buffers are placed in order of their first use. */
+/* Returns the lowest offset in the phase's temporary memory that no buffer of an overlapping
+ * lifetime uses. Buffers are placed in order of their first use. */
 static uint64_t find_place(const struct model_build *build, enum model_phase phase, int index)
 {
     const struct model_buffer *one = &build->buffers[index];

@@ -35,7 +35,7 @@ int model_build_buffer(struct model_build *build, uint64_t bytes)
     return build->buffer_count++;
 }
 
-/* Of the tokens that added steps compute. */
+/* Returns the bytes of a value for the tokens that added steps compute. */
 static uint64_t value_bytes(const struct model_build *build, enum model_value value)
 {
     return (uint64_t)build->tokens * (uint64_t)model_build_width(build, value) *

@@ -18,7 +18,7 @@ struct loss_rows {
     int64_t first, count;
 };
 
-/* The part of the tokens that has gradients. */
+/* Returns the part of the tokens that has gradients. */
 static double grad_share(const struct loss *loss)
 {
     return loss->build->shape.pairs > 0 ? 0.5 : 1.0;

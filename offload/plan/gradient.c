@@ -31,7 +31,7 @@ static struct plan_piece whole_piece(const struct plan_step *step, uint32_t bloc
     return part(moves ? step->gradient_whole : step->gradient, bytes);
 }
 
-/* This rank's part of a gradient in a buffer whose first element is `first`. */
+/* Returns this rank's part of a gradient in a buffer whose first element is `first`. */
 static struct plan_piece own_piece(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                    uint64_t first)
 {

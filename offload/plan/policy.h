@@ -13,7 +13,8 @@ enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
  * small ones need less memory. */
 enum { PLAN_CHUNK_SIZES = 12 };
 uint64_t plan_policy_chunk(unsigned index);
-/* The size that is tried first: larger for larger models, so that tapes stay short. */
+/* Returns the size that is tried first. It is larger for larger models, so that tapes stay
+ * short. */
 unsigned plan_policy_first_size(const struct plan_input *input);
 
 /* Says whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */

@@ -52,7 +52,7 @@ char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chun
 
 /* ---- copies of chunks ---- */
 
-/* Between the host's memory and the card that keeps the whole block. */
+/* Copies between the host's memory and the card that keeps the whole block. */
 static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,
                      const struct store_place *place, void *memory, struct core_fence *out)
 {

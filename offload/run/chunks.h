@@ -79,9 +79,9 @@ struct run_slots {
     uint32_t next;
 };
 
-/* The slots of the host that hold a chunk each: those of states, or of weights if no states move.
- * If the device is not the host, each slot also has room for the chunk's weights. There may be no
- * slots. */
+/* Sets up the slots of the host that hold a chunk each: those of states, or of weights if no states
+ * move. If the device is not the host, each slot also has room for the chunk's weights. There may
+ * be no slots. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 /* Returns the slot whose turn it is. The user waits until it is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);

@@ -28,8 +28,9 @@ struct run_engine_options {
                              * may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
-        *peers; /* each rank is a process of its own; NULL: ranks are threads of this one */
-    bool local; /* each machine keeps its ranks' part of checkpoints */
+        /* borrowed: each rank is a separate process; NULL: ranks are threads of this process */
+        *peers;
+    bool local;                /* each machine keeps its ranks' part of checkpoints */
     struct store_shelf *shelf; /* of `checkpoint`, for parts that are completed; may be NULL */
     /* folder of the model and its files, for other processes; the next member, too */
     const char *folder;

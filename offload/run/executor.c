@@ -414,7 +414,7 @@ static bool done_command(const struct run_executor *executor, const struct goal 
            executor->tapes[goal->tape % WINDOW].reached[goal->queue] >= goal->place;
 }
 
-/* All commands of a tape that were submitted. */
+/* Returns whether all commands of a tape that were submitted are done. */
 static bool done_submitted(const struct run_executor *executor, const struct goal *goal)
 {
     const struct tape_state *state = &executor->tapes[goal->tape % WINDOW];

@@ -98,7 +98,7 @@ static int bring_section(struct run_rank *rank, uint32_t source,
     return 0;
 }
 
-/* The same if the weights come by sections. */
+/* Does the same if the weights come by sections. */
 static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
 {
     const struct model_sections *sections = rank->shapes->one_sections;

@@ -163,7 +163,8 @@ static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer
         rc = run_rates_measure(optimizer->shapes, &optimizer->options, &optimizer->rates);
     }
     if (rc != 0) {
-        return rc == -EFBIG ? -EIO : rc; /* callers take it for a plan that does not fit */
+        /* callers would take -EFBIG for a plan that does not fit */
+        return rc == -EFBIG ? -EIO : rc;
     }
     optimizer->input = run_shapes_input(optimizer->shapes, &optimizer->options,
                                         &optimizer->rates.machine);

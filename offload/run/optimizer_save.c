@@ -36,7 +36,8 @@ struct carrying {
     char *weights; /* owned: the weights of a chunk, together */
 };
 
-/* The counters that the manifest keeps as the application's data: the step of each parameter. */
+/* Writes the counters that the manifest keeps as the application's data: the step of each
+ * parameter. */
 static int put_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
 {
     return store_manifest_set_application(manifest, optimizer->updates,

@@ -57,8 +57,8 @@ struct run_rank_options {
 /* Returns the bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* A number that distinguishes a run from every other one on this machine. `owner` is an object of
- * this run. */
+/* Returns a number that distinguishes a run from every other run on this machine. `owner` is an
+ * object of this run. */
 uint64_t run_rank_number(const void *owner);
 
 /* Takes all memory and storage. */
@@ -70,7 +70,7 @@ bool run_rank_destroy(struct run_rank *rank);
  * too. */
 int run_rank_trace(struct run_rank *rank);
 
-/* A counter that grows while the rank makes progress. Any thread. */
+/* Returns a counter that grows while the rank makes progress. Any thread. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
 /* Ends the waits of other ranks for this one, with `code` and this thread's message. */
@@ -88,7 +88,7 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
 int run_rank_load_application(struct run_rank *rank);
 /* Closes the files of the checkpoint of run_rank_resume, if none of its bytes are used any more. */
 int run_rank_release_checkpoint(struct run_rank *rank);
-/* Number of updates that are done or pending. */
+/* Returns the number of updates that are done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
 /* Describes the library that computes a GPU's matrix products: "cuBLASLt 130002, driver 13000,
  * NVIDIA H200"; NULL: the device is the CPU. Valid until destroy. */

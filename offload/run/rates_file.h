@@ -41,7 +41,8 @@ struct run_machine {
     double up_bytes, down_bytes; /* rates of one GPU */
     double links_bytes;          /* in each direction, of all GPUs together; 0: no such limit */
     double cores;
-    double numa_nodes; /* over which processors and memory are spread evenly; 0: 1 */
+    /* number of nodes over which processors and memory are spread evenly; 0: 1 */
+    double numa_nodes;
     double host_bytes;
     double memory_bytes; /* rate of host memory */
     double store_bytes;  /* size of all drives together, like the rates; 0: no drive */

@@ -164,7 +164,7 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 
 /* ---- the speculative update ---- */
 
-/* Bytes that a discarded speculative update has moved, and its writes to the store. */
+/* Counts the bytes that a discarded speculative update has moved, and its writes to the store. */
 static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
     *bytes = *writes = 0;

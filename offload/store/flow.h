@@ -51,7 +51,8 @@ int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, ui
 uint64_t store_flow_tail(const struct store_flow *flow);
 /* Waits for all pieces before a point. */
 int store_flow_wait(struct store_flow *flow, uint64_t point);
-/* The file of a stream if it is opened for direct I/O; -1: it is not, or there is no such file. */
+/* Returns the file of a stream if it is opened for direct I/O; -1: it is not, or there is no such
+ * file. */
 int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream);
 
 /* One byte per cut of a stream, block after block, with STORE_MARK_OWN if the cut is to be read. */

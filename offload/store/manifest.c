@@ -212,7 +212,7 @@ static void write_run(struct core_json_write *write, const struct store_manifest
     core_json_write_object_end(write);
 }
 
-/* In hexadecimal, because these are a few bytes and any reader can decode them. */
+/* Writes the bytes in hexadecimal, because they are few and any reader can decode them. */
 static int write_application(struct core_json_write *write, const struct store_manifest *manifest)
 {
     const unsigned char *bytes = manifest->application;

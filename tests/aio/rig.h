@@ -35,7 +35,7 @@ struct rig_options {
     uint32_t queue_depth;
 };
 
-/* The back ends that are built in and work here; ends with NULL. */
+/* Returns the back ends that are built in and work here; ends with NULL. */
 const char *const *rig_backends(void);
 
 /* Fails the case on an error. The file is full of zeros. */

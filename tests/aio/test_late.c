@@ -35,7 +35,7 @@ static int gated_reap(void *state, struct aio_event *events, unsigned max, unsig
     return aio_mem.reap(state, events, max, min, wait_ns);
 }
 
-/* A rig whose drive is memory behind the gate. */
+/* Opens a rig whose drive is memory behind the gate. */
 static void open_gated(struct rig *rig, struct aio_drive_options *options, uint64_t bytes)
 {
     static struct aio_backend gated;

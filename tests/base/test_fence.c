@@ -135,8 +135,7 @@ static int append_after(void *context, const void *arguments)
     return rc != 0 ? rc : append(context, &turn->value);
 }
 
-/* Two queues that wait for each other in turn: every job sees all earlier work of the other
- * queue. */
+/* Two queues wait for each other in turn: every job sees all earlier work of the other queue. */
 static void fences_cross_queues(void)
 {
     enum { COUNT = 2000 };

@@ -194,7 +194,7 @@ static int note_time(void *context, const void *arguments)
     return 0;
 }
 
-/* A job that only reads the clock; times from submit to start, and from submit to the end of the
+/* Times a job that only reads the clock, from submit to start, and from submit to the end of the
  * wait. */
 static void bench_queue(void)
 {

@@ -228,8 +228,8 @@ static void all_rows(void)
     }
 }
 
-/* Our defaults that deliberately differ from those of the DeepSpeed that made the fixture, with the
- * reason. */
+/* Returns whether our default deliberately differs from that of the DeepSpeed that made the
+ * fixture. The table has the reasons. */
 static bool differs_knowingly(const char *path)
 {
     static const char *const known[] = {

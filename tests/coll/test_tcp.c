@@ -93,7 +93,7 @@ static struct outcome open_and_close(struct start *start)
     return out;
 }
 
-/* A process of a world that rank 0 ends; it ends with its code. */
+/* Runs a process of a world that rank 0 ends; it ends with its code. */
 static void end_world(struct start *start, int to)
 {
     struct outcome out = {.rc = 0};

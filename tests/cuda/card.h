@@ -43,9 +43,9 @@ void card_copy16(void *shared, const void *from);
 void card_copy_batch(void);
 void card_copy_wait(unsigned left);
 
-/* A barrier in shared memory whose phase ends when all arrivals and all bytes that they announced
- * have come. Phases count 0, 1, 0, 1 ...; a wait for phase 1 returns at once before the first phase
- * has ended. */
+/* Initialises a barrier in shared memory whose phase ends when all arrivals and all bytes that they
+ * announced have come. Phases count 0, 1, 0, 1 ...; a wait for phase 1 returns at once before the
+ * first phase has ended. */
 void card_phase_init(uint64_t *barrier, unsigned arrivals);
 void card_phase_arrive(uint64_t *barrier, unsigned bytes);
 void card_phase_wait(const uint64_t *barrier, unsigned phase);

@@ -84,7 +84,7 @@ static void measure_card(bool pairs)
     case_model_free(&made);
 }
 
-/* All numbers are there, for rows and for pairs, whose gaps and positions lead kernels to other
+/* A card is measured with rows and with pairs, whose gaps and positions lead kernels to other
  * memory. */
 static void a_card_is_measured(void)
 {

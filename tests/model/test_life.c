@@ -138,7 +138,7 @@ static int stored_life(void)
     return rc;
 }
 
-/* Frozen layers that are stored in fewer bits. */
+/* Makes frozen layers that are stored in fewer bits. */
 static void stored(void)
 {
     static const char *const frozen[] = {"*"};

@@ -201,7 +201,8 @@ static double distance_at_end(const struct trainer *trainer, const struct lora_c
 }
 
 struct distance {
-    double losses, norms, end; /* the largest relative ones, and of the final adapters */
+    /* the largest relative differences of losses and norms, and the one of the final adapters */
+    double losses, norms, end;
 };
 
 /* Takes PEFT's fp32 steps from the start, or its bf16 steps from their end. */

@@ -19,7 +19,7 @@ static int plan_life(void)
     return rc;
 }
 
-/* One policy, everything in STORE, so that there are not too many requests. */
+/* Sets one policy and everything in STORE, so that there are not too many requests. */
 static void lean_world(void)
 {
     world_init(&world, true, 1);

@@ -130,7 +130,8 @@ static void gaps_of_pairs(void)
 
 /* ---- adding up ---- */
 
-/* Blocks that take so long that nothing else counts; drives and commands take next to nothing. */
+/* Returns rates of blocks that take so long that nothing else counts; drives and commands take next
+ * to nothing. */
 static struct run_rates slow_blocks(void)
 {
     struct run_rates rates = *case_rates();

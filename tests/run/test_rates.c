@@ -391,7 +391,8 @@ static void updates_in_cache_are_told(void)
     check_int(run_measure_update(shapes, &options, &rates), ==, 0);
     check_uint(test_heard_lines("the rate of the update is measured with"), ==, 1);
     check_contains(test_heard(), "fit into the processors' caches of");
-    check_double(rates.memory_bytes, ==, 0); /* on the CPU device, copies are counted otherwise */
+    /* on the CPU device, copies are work of the processor */
+    check_double(rates.memory_bytes, ==, 0);
     test_listen_end();
     run_shapes_destroy(shapes);
     case_model_free(&made);

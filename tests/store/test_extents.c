@@ -56,7 +56,7 @@ struct spot {
     uint64_t bytes;
 };
 
-/* Everything that the plan keeps in STORE; the test computes it independently. */
+/* Lists everything that the plan keeps in STORE; the test computes it independently. */
 static unsigned all_spots(struct spot spots[PLACES_MAX])
 {
     const struct plan_input *input = &prepared->input;

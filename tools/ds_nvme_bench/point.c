@@ -62,7 +62,8 @@ static uint64_t request_bytes_of(const struct bench_params *params)
     return bytes > params->block_bytes ? bytes : params->block_bytes;
 }
 
-/* Enough requests that the drive can always choose from `depth` blocks while one completes. */
+/* Returns enough requests that the drive can always choose from `depth` blocks while one
+ * completes. */
 static unsigned window_of(const struct bench_params *params)
 {
     uint64_t bytes = request_bytes_of(params);

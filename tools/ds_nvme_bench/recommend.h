@@ -38,9 +38,9 @@ void bench_sweep_recommend(struct bench_sweep *sweep);
  * medians. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
-/* The settings that may turn out best. Half of them have the highest scores. The others are close
- * to the best: one that keeps enough bytes in flight for any drive, then those with the fewest
- * bytes in flight. Returns their number, at most BENCH_CANDIDATES_MAX. */
+/* Picks the settings that may turn out best. Half of them have the highest scores. The others are
+ * close to the best: one that keeps enough bytes in flight for any drive, then those with the
+ * fewest bytes in flight. Returns their number, at most BENCH_CANDIDATES_MAX. */
 unsigned bench_sweep_pick(const struct bench_sweep *sweep,
                           struct bench_params picked[BENCH_CANDIDATES_MAX]);
 

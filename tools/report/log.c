@@ -34,7 +34,7 @@ struct reader {
     bool torn;
 };
 
-/* Reads a line without its newline: 1; 0 at the end; -errno. */
+/* Reads a line without its newline. Returns 1; 0 at the end; or -errno. */
 static int next_line(struct reader *reader)
 {
     size_t bytes = 0;

@@ -150,7 +150,8 @@ enum { CLI_NUMBER_BYTES = 32 };
 const char *cli_count_print(uint64_t count, char out[CLI_NUMBER_BYTES]);
 const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
 
-/* Number of decimals with which a rate is printed, so that a slow run is not shown as 0. */
+/* Returns the number of decimals with which a rate is printed, so that a slow run is not shown as
+ * 0. */
 int cli_rate_digits(double rate);
 
 /* Calls `run` with the arguments of main() and returns its result. It runs on the calling thread

@@ -68,7 +68,7 @@ static int64_t rows_needed(const struct finetune_data_options *options)
 
 enum { MANY_ROWS = 4096 };
 
-/* Rows of a batch that the feed makes for one row of the data. */
+/* Returns the rows of a batch that the feed makes for one row of the data. */
 static int64_t rows_each(const struct finetune_data_options *options)
 {
     return options->pairs ? 2 : 1;

@@ -29,7 +29,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     core_json_write_unsigned(json, "batch", options->batch);
     core_json_write_unsigned(json, "accum", options->accum);
     core_json_write_unsigned(json, "seq_len", options->length);
-    const bool pairs = options->loss == TIDE_LOSS_DPO; /* then the mean is that of both rows */
+    const bool pairs = options->loss == TIDE_LOSS_DPO; /* a pair has two rows */
     core_json_write_real(json, "tokens_per_row",
                          options->tokens_per_row > 0 ? options->tokens_per_row / (pairs ? 2 : 1)
                                                      : options->length);

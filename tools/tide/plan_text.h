@@ -28,7 +28,7 @@ void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);
 
 /* Names as flags take them: "store", "recompute", "layer", "deferred". */
 const char *cli_plan_place_name(uint64_t place);
-/* Tokens that a pair takes at most; 0: there are no pairs. */
+/* Returns the most tokens that a pair takes; 0: there are no pairs. */
 uint64_t cli_plan_pair_length(const struct tide_engine_options *options);
 const char *cli_plan_acts_name(uint64_t acts);
 const char *cli_plan_order_name(uint64_t order);

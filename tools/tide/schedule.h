@@ -32,7 +32,7 @@ struct schedule {
     double min_lr;
     double warmup_min_ratio;
     double cos_min_ratio;
-    bool log_warmup; /* ln(step + 1) / ln(steps); else a line */
+    bool log_warmup; /* the warm-up is ln(step + 1) / ln(steps); otherwise it is a line */
 
     /* LR_RANGE_TEST. */
     int64_t range_steps;

@@ -76,7 +76,7 @@ VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t s
     return start;
 }
 
-/* -1 in lanes that are seen; the first one is that of key `first` of the tile. */
+/* Returns -1 in lanes that are seen; the first lane is that of key `first` of the tile. */
 VF_INLINE vi lanes_seen(int64_t first, struct seen seen)
 {
     _Alignas(64) static const int32_t count[16] = {0, 1, 2,  3,  4,  5,  6,  7,

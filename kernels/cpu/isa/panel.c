@@ -85,8 +85,8 @@ VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* For an operand that is not `along_k`: reads a few rows of it completely before the next ones, so
- * the panels take turns. */
+/* Packs an operand that is not `along_k`: reads a few rows of it completely before the next ones,
+ * so the panels take turns. */
 VF_INLINE void pack_across(const struct operand *from, enum kern_type type, bool pairs,
                            const int64_t range[2], const int64_t steps[2], float *to, int64_t width)
 {

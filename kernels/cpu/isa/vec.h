@@ -156,7 +156,7 @@ VF_INLINE vf vf_zero(void)
     return vf_set(0.0f);
 }
 
-/* a in lanes in which all bits of `mask` are one, b in lanes in which they are zero. */
+/* Returns a in lanes in which all bits of `mask` are one, b in lanes in which they are zero. */
 VF_INLINE vf vf_pick(vi mask, vf a, vf b)
 {
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));

@@ -35,7 +35,7 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out);
  * Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
 int text_feed_now(int64_t *out);
 
-/* Total time that text_feed_next() has waited, without the first batch. */
+/* Returns the total time that text_feed_next() has waited, without the first batch. */
 int64_t text_feed_wait_ns(const struct text_feed *feed);
 
 /* Returns the number of tokenizing threads to use if nothing else runs: `asked` (0: the processors

@@ -18,7 +18,7 @@ struct file {
     char *path;               /* owned */
     struct text_lines *lines; /* owned; NULL: closed for now */
     uint64_t bytes;
-    uint64_t asked; /* time of its last use, see below */
+    uint64_t asked; /* value of the counter of uses at its last use */
     bool array;
     bool stays; /* must stay open, because it cannot be reopened */
 };

@@ -175,7 +175,7 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *run, struct jinja_value le
 struct jinja_value jinja_dict(struct jinja_run *run);
 void jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value key,
                     struct jinja_value value);
-/* NULL if there is no such key. */
+/* Returns NULL if there is no such key. */
 const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct jinja_dict *dict,
                                           struct jinja_value key);
 const struct jinja_value *jinja_dict_get(const struct jinja_dict *dict, const char *key,

@@ -353,8 +353,8 @@ static bool read_branch(struct reader *in, struct token_branch *branch)
     return true;
 }
 
-/* The classes that may begin a branch; all of them if a look-ahead decides, or if every item may be
- * empty. */
+/* Returns the classes that may begin a branch; all of them if a look-ahead decides, or if every
+ * item may be empty. */
 static uint64_t first_classes(const struct token_pattern *pattern, struct token_branch branch)
 {
     uint64_t classes = 0;
