@@ -10,9 +10,10 @@ CASE contains `model` and `data.jsonl`, as bench_case makes them. Every program 
   torch        bf16 weights for the products, fp32 masters and torch.optim.AdamW(fused=True), all in memory
   torch_plain  bf16 weights and torch.optim.AdamW(fused=True) on them, without fp32 masters: less exact, and the least work
   deepspeed    ZeRO-3 with offload_optimizer to NVMe
+  compute      bf16 weights, forward and backward alone, without an optimizer: the least that a step of any of them can take
 
 Each program runs in its own process. Prints `name value unit` lines: the median over rounds of the median step, without first steps,
-and the peak memory of each process."""
+its processor time, and the peak memory of each process."""
 import argparse
 import functools
 import json
@@ -27,7 +28,7 @@ import time
 from turns import alternate
 
 COMPARISONS = {"deepspeed": ("tide_store", "deepspeed"), "torch": ("tide_store", "torch"), "plain": ("tide_store", "torch_plain"),
-               "host": ("tide_host", "torch")}
+               "host": ("tide_host", "torch"), "compute": ("tide_store", "compute")}
 
 
 def batches(a):
@@ -91,6 +92,17 @@ def torch_side(a, _scratch):
     return step
 
 
+def compute_side(a, _scratch):
+    model = load(a)
+
+    def step(ids):
+        loss = loss_of(model, ids)
+        loss.backward()
+        model.zero_grad()
+        return loss.item()
+    return step
+
+
 def deepspeed_side(a, scratch):
     for key, value in dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29513").items():
         os.environ.setdefault(key, value)
@@ -115,20 +127,27 @@ def deepspeed_side(a, scratch):
     return step
 
 
-SIDES = {"tide_store": tide_side, "tide_host": tide_side, "torch": torch_side, "torch_plain": torch_side, "deepspeed": deepspeed_side}
+SIDES = {"tide_store": tide_side, "tide_host": tide_side, "torch": torch_side, "torch_plain": torch_side, "deepspeed": deepspeed_side,
+         "compute": compute_side}
+
+
+def processor_seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def run_side(a):
     step = SIDES[a.side](a, a.scratch)
     rows = batches(a)
-    seconds, losses = [], []
+    seconds, processor, losses = [], [], []
     for _ in range(a.steps):
         ids = next(rows)
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), processor_seconds()
         losses.append(step(ids))
         seconds.append(time.perf_counter() - begin)
+        processor.append(processor_seconds() - used)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    print(json.dumps({"step": statistics.median(seconds[1:]), "peak": peak, "loss": losses[-1], "steps": seconds}), flush=True)
+    print(json.dumps({"step": statistics.median(seconds[1:]), "processor": statistics.median(processor[1:]), "peak": peak, "loss": losses[-1], "steps": seconds}), flush=True)
 
 
 def turn(a, side, scratch):
@@ -143,8 +162,10 @@ def turn(a, side, scratch):
 
 def compare(a, name):
     results = alternate(a, {side: functools.partial(turn, a, side) for side in COMPARISONS[name]})
-    (ours, theirs) = ([statistics.median(run["step"] for run in runs), max(run["peak"] for run in runs)] for runs in results.values())
+    (ours, theirs) = ([statistics.median(run["step"] for run in runs), max(run["peak"] for run in runs),
+                       statistics.median(run["processor"] for run in runs)] for runs in results.values())
     print(f"guest_{name}_tide_step {ours[0]:.4f} s\nguest_{name}_peer_step {theirs[0]:.4f} s\nguest_{name}_speed {theirs[0] / ours[0]:.3f} x\n"
+          f"guest_{name}_tide_processor {ours[2]:.3f} s\nguest_{name}_peer_processor {theirs[2]:.3f} s\n"
           f"guest_{name}_tide_peak {ours[1]:.3f} GB\nguest_{name}_peer_peak {theirs[1]:.3f} GB\n"
           f"guest_{name}_memory {ours[1] / theirs[1]:.3f} x", flush=True)
 
