@@ -200,10 +200,11 @@ static int choose_fast(struct setup *setup)
     const bool card = !dev_is_cpu(options->device);
     const bool nodes = options->local > 1 && options->local < options->world;
     if (nodes && options->world % options->local != 0) {
-        return core_err_set(-EINVAL,
-                            "--reduce fast needs the same number of ranks on each host; there are "
-                            "%u ranks, and up to %u on one host",
-                            options->world, options->local);
+        return core_err_set(
+            -EINVAL,
+            "adding gradients inside nodes first (--reduce fast) needs the same number "
+            "of ranks on each host; there are %u ranks, and up to %u on one host",
+            options->world, options->local);
     }
     options->fast = options->world > 1 && (card || nodes);
     if (!options->fast) {

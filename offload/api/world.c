@@ -44,7 +44,7 @@ static int check_torchrun(struct tide_world *world)
                                launch->world, launch->world);
     }
     if (given != NULL && strlen(given) >= sizeof launch->rendezvous) {
-        return core_err_set(-EINVAL, "--rendezvous is longer than %zu bytes",
+        return core_err_set(-EINVAL, "rendezvous (--rendezvous) is longer than %zu bytes",
                             sizeof launch->rendezvous - 1);
     }
     if (given != NULL) {
