@@ -117,7 +117,7 @@ stopped() {
     until [[ -d tuned/checkpoint-100 ]] || job_has_ended; do sleep 0.05; done
     scancel --signal=USR1 "$job"
     wait_for_job
-    [[ $(job_field ExitCode) == ExitCode=130:0 ]] && grep -q "has everything: --resume continues from there" job.out &&
+    [[ $(job_field ExitCode) == ExitCode=130:0 ]] && grep -q "has the complete state: --resume continues from there" job.out &&
         [[ ! -e tuned/model.safetensors ]]
 }
 stopped
