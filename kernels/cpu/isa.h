@@ -77,7 +77,7 @@ struct kern_isa {
     void (*add)(const struct kern_add_arguments *a, int64_t begin, int64_t end);
     void (*dropout)(const struct kern_dropout_arguments *a, int64_t begin, int64_t end);
     void (*embed)(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
-    /* [begin, end): NF4: blocks of 64; INT8: rows; NONE: elements. */
+    /* The range [begin, end) counts blocks of 64 for NF4, rows for INT8, and elements for NONE. */
     void (*expand)(const struct kern_expand_arguments *a, int64_t begin, int64_t end);
     void (*magnitude)(const struct kern_magnitude_arguments *a, int64_t begin,
                       int64_t end); /* rows */

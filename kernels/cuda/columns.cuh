@@ -9,7 +9,7 @@
 #include "kernels/cuda/wide.cuh"
 #include "kernels/kern.h"
 
-/* parts[count][width], dense. Defined in linear.cu. */
+/* Sums parts[count][width], which is dense. Defined in linear.cu. */
 int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
                              int64_t count, int64_t width, const struct kern_grad *grad);
 

@@ -170,7 +170,8 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
-    const int64_t turns = (a.tokens * a.heads + teams - 1) / teams; /* in all threads */
+    /* the same number in all threads */
+    const int64_t turns = (a.tokens * a.heads + teams - 1) / teams;
     int64_t row = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
     gathered<KEPT> sums = {};
     kern_words<T> weights[KEPT];

@@ -222,13 +222,12 @@ static int proposals_of(const struct kern_lt *lt, const struct key *key, struct 
 static void warn_none(struct kern_lt *lt, const char *op, const struct key *key)
 {
     if (!lt->warned) {
-        core_log(
-            CORE_LOG_WARN,
-            "op %s: cuBLASLt has no algorithm for a product of %" PRId64 " x %" PRId64
-            " over %" PRId64 " %s elements (strides %" PRId64 ", %" PRId64 ", %" PRId64
-            "); it is computed without tensor cores, slowly, and others of its kind may be, too",
-            op, key->m, key->n, key->k, kern_type_name((enum kern_type)key->type), key->a_stride,
-            key->b_stride, key->out_stride);
+        core_log(CORE_LOG_WARN,
+                 "op %s: cuBLASLt has no algorithm for a product of %" PRId64 " x %" PRId64
+                 " over %" PRId64 " %s elements (strides %" PRId64 ", %" PRId64 ", %" PRId64
+                 "); it is computed without tensor cores, slowly, and similar products may be, too",
+                 op, key->m, key->n, key->k, kern_type_name((enum kern_type)key->type),
+                 key->a_stride, key->b_stride, key->out_stride);
         lt->warned = true;
     }
 }

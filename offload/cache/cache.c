@@ -166,7 +166,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
     return rc;
 }
 
-/* Waits for a token and then ends this wait; the result is kept as long as any wait lasts. */
+/* Waits for a token. The result is kept until the last wait for the token has ended. */
 static int await(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     for (;;) {

@@ -177,7 +177,7 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
         }
         if (config->dtype != MODEL_OTHER && config->dtype != dtype) {
             return core_json_refuse(doc, core_json_root(doc), keys[i], 0, -EINVAL,
-                                    "it says %s, and dtype says %s", name,
+                                    "it is %s, but dtype is %s", name,
                                     model_dtype_config_name(config->dtype));
         }
         config->dtype = dtype;

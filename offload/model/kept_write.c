@@ -133,7 +133,7 @@ int model_kept_begin(struct model_kept *kept)
     }
     rc = begin_file(kept, name);
     if (rc == -EWOULDBLOCK) {
-        core_log(CORE_LOG_INFO, "another run writes %s, so this one does not", kept->path);
+        core_log(CORE_LOG_INFO, "another run writes %s, so this run does not", kept->path);
     } else if (rc != 0) {
         core_log(
             CORE_LOG_WARN, "the %s base is not kept: %s of %" PRIu64 " MiB cannot be created: %s",

@@ -18,7 +18,7 @@ struct model_shape {
     int64_t
         row_length; /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
     enum kern_type type; /* type of weights and activations */
-    /* weights in one product; larger linears are computed by tiles; 0: no limit */
+    /* bytes of weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
     uint64_t logits_bytes; /* bytes of a GPU's scratch for logits: see kern_loss_arguments */
     /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are

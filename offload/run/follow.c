@@ -491,7 +491,7 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
     if (call == RUN_CALL_PART_BEGIN) {
         return begin_part(follower, bytes);
     }
-    if (call == RUN_CALL_LOAD) { /* which opens the part as it is now */
+    if (call == RUN_CALL_LOAD) { /* loading opens the part in its present state */
         (void)store_checkpoint_close(follower->have);
         follower->have = NULL;
     }

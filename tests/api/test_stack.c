@@ -36,7 +36,7 @@ static void *plan(void *unused)
     return unused;
 }
 
-/* Measures the machine as well. */
+/* Makes a plan that measures the machine. */
 static void *plan_measured(void *unused)
 {
     struct tide_engine_options options = world.options;

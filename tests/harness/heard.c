@@ -1,4 +1,4 @@
-/* heard.c: one text for all lines, which a lock protects. */
+/* heard.c: keeps one text for all lines. A lock protects the text. */
 #include "tests/harness/heard.h"
 
 #include <pthread.h>

@@ -37,8 +37,8 @@ struct machine {
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
-/* Returns a cell of an array of `width` bytes per element. The array's element `first` is at the
- * operand's offset. */
+/* A cell of an array of `width` bytes per element. The array's element `first` is at the operand's
+ * offset. */
 struct machine_cell {
     uint64_t offset;
     uint64_t bytes;

@@ -31,8 +31,8 @@ void text_feed_close(struct text_feed *feed);
  * nothing to train on. After an error, every call returns it. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
 
-/* The time for `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if it is not set, the local time.
- * Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
+/* Sets *out to the time for `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if it is not set, the
+ * local time. Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
 int text_feed_now(int64_t *out);
 
 /* Returns the total time that text_feed_next() has waited, without the first batch. */

@@ -26,9 +26,9 @@ int text_sample_add(struct text_sample *sample, int32_t id, int32_t label);
  * are not TEXT_IGNORED. */
 size_t text_sample_targets(const int32_t *labels, size_t count);
 
-/* Reads the lists `input_ids` and `labels` of a row: 1; 0 if it has no input_ids; -EINVAL with the
- * error. Ids must be below `vocab` (0: any). `attention_mask` must be all ones and `position_ids`
- * 0, 1, 2 ...; token_type_ids are refused; other keys are ignored. */
+/* Reads the lists `input_ids` and `labels` of a row. Returns 1; 0 if the row has no input_ids;
+ * -EINVAL with the error. Ids must be below `vocab` (0: any). `attention_mask` must be all ones and
+ * `position_ids` 0, 1, 2 ...; token_type_ids are refused; other keys are ignored. */
 int text_sample_read(struct text_sample *sample, const char *json, size_t bytes, int64_t vocab);
 
 #endif

@@ -122,7 +122,8 @@ struct jinja_run {
     size_t spans_count;
     size_t spans_room;
     struct jinja_scope *scope;
-    const struct jinja_links *links; /* static: functions of later files that expressions need */
+    /* static: functions that expressions need and that later files define */
+    const struct jinja_links *links;
     const struct jinja_names *names; /* borrowed from the template */
     int jump;                        /* a break or continue that has not reached its loop */
     int64_t now;
