@@ -503,15 +503,15 @@ static void other_library(void)
         rig_end();
         return;
     }
-    int run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");
-    rig_wait_for_text("asked.jsonl");
+    int run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/mpich.jsonl");
+    rig_wait_for_text("mpich.jsonl");
     check_int(kill(pid_of(1), SIGUSR1), ==, 0);
     rig_expect(__LINE__, rig_wait(run), 130);
     check_contains(rig_err, "has the complete state: --resume continues from there");
     rig_remove("asked");
-    check_int(unlink(rig_path("asked.jsonl")), ==, 0);
-    run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");
-    rig_wait_for_text("asked.jsonl");
+    check_int(unlink(rig_path("mpich.jsonl")), ==, 0);
+    run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/mpich.jsonl");
+    rig_wait_for_text("mpich.jsonl");
     const int other = pid_of(0);
     check_int(kill(pid_of(1), SIGKILL), ==, 0);
     check_int(rig_wait(run), !=, 0);
