@@ -181,8 +181,9 @@ static void frozen_in_part(void)
 {
     rig_train_begin();
     expect(2, TRAIN_SMALL "--out %T/none -v --freeze *.k_proj.*");
-    check_contains(rig_err, "--freeze matches model.layers.0.self_attn.k_proj.weight and not "
-                            "model.layers.0.self_attn.q_proj.weight");
+    check_contains(rig_err,
+                   "frozen (--freeze) matches model.layers.0.self_attn.k_proj.weight and not "
+                   "model.layers.0.self_attn.q_proj.weight");
     check_true(strstr(rig_err, "measure") == NULL);
     expect(2, TRAIN_SMALL "--out %T/none -v --freeze nothing");
     check_contains(rig_err, "\"nothing\"");
