@@ -139,3 +139,20 @@ void coll_missing_add(struct coll_missing *missing, unsigned rank)
                  length > 0 ? ", " : "", rank);
     }
 }
+
+uint64_t coll_work_bytes(const struct coll_work *work, uint64_t count)
+{
+    return count * coll_type_bytes(work->type);
+}
+
+void coll_copy(void *to, const void *from, uint64_t bytes)
+{
+    if (bytes > 0 && to != from) {
+        memmove(to, from, bytes);
+    }
+}
+
+unsigned coll_other(const struct coll *coll, unsigned i)
+{
+    return (coll->rank + 1 + i) % coll->world;
+}

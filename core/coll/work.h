@@ -71,6 +71,13 @@ struct coll_terms {
  * ranks by groups. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
+/* Returns the bytes of `count` elements. */
+uint64_t coll_work_bytes(const struct coll_work *work, uint64_t count);
+/* Copies bytes that may be at their place already. */
+void coll_copy(void *to, const void *from, uint64_t bytes);
+/* Returns the i-th other rank, counted from this one, so that not all ranks send to the same rank
+ * first. */
+unsigned coll_other(const struct coll *coll, unsigned i);
 /* Returns whether rank r exchanges data with this one. */
 bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r);
 /* Returns the number of ranks that share an array. */

@@ -1,0 +1,45 @@
+/* exchange.h: how ranks that are processes move the data of a collective that are too long for its
+ * heads (coll_processes.c). Each rank sends the parts to their owners, who add them in the order of
+ * ranks with the code that ranks as threads use; or groups of ranks add first. The thread of the
+ * coll's queue enters; coll_exchange_post may be called by any thread. */
+#ifndef CORE_COLL_EXCHANGE_H
+#define CORE_COLL_EXCHANGE_H
+
+#include "core/coll/peers.h"
+#include "core/coll/work.h"
+
+enum { COLL_EXCHANGE_TURNS = 2 };
+
+/* The transfers of one turn: one in each direction with every other rank. */
+struct coll_turn {
+    struct coll_transfer *out, *in; /* [world], borrowed from coll_exchange */
+    unsigned char *pieces;          /* owned, [world][piece_bytes]: pieces that were received */
+};
+
+struct coll_exchange {
+    struct coll *coll;        /* borrowed */
+    struct coll_peers *peers; /* borrowed */
+    int tag;                  /* of data */
+    size_t piece_bytes;
+    struct coll_transfer *transfers; /* owned */
+    struct coll_turn turns[COLL_EXCHANGE_TURNS];
+    const void **arrays; /* owned, [world]: for sums */
+};
+
+/* Allocates the memory; the caller sets `peers` and `tag`. -ENOMEM; then fini releases what was
+ * allocated. */
+int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, size_t world);
+/* Accepts an exchange of zeros. */
+void coll_exchange_fini(struct coll_exchange *exchange);
+
+/* Moves and adds the data of a collective whose heads have been exchanged. */
+int coll_exchange_run(struct coll_exchange *exchange, const struct coll_work *work);
+
+/* Begins a transfer whose memory and size the caller has set. */
+void coll_exchange_post(struct coll_exchange *exchange, struct coll_transfer *transfer, bool sends,
+                        unsigned peer, int tag);
+/* Counts bytes that arrived from a rank. */
+void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
+                            uint64_t bytes);
+
+#endif
