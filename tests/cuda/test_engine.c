@@ -273,13 +273,15 @@ static void adapters(void)
         enum model_storage base;
         bool pairs;
     } cases[] = {
-        {"nf4, DoRA", {.rank = 4, .alpha = 8, .dora = true, .seed = 3}, MODEL_STORAGE_NF4},
+        {"nf4, DoRA", {.rank = 4, .alpha = 8, .dora = true, .seed = 3}, MODEL_STORAGE_NF4, false},
         {"bf16, dropout, a module saved",
          {.rank = 4, .alpha = 8, .dropout = 0.2, .saved = head, .saved_count = 1, .seed = 3},
-         MODEL_STORAGE_PLAIN},
+         MODEL_STORAGE_PLAIN,
+         false},
         {"int8, DoRA and dropout",
          {.rank = 3, .alpha = 6, .rslora = true, .dora = true, .dropout = 0.2, .seed = 3},
-         MODEL_STORAGE_INT8},
+         MODEL_STORAGE_INT8,
+         false},
         {"pairs", {.rank = 4, .alpha = 8, .seed = 3}, MODEL_STORAGE_PLAIN, true},
     };
     card_or_skip();
