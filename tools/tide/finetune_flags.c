@@ -114,6 +114,8 @@ _Static_assert(ROWS <= FINETUNE_OPTIONS_MAX - 8, "callers add options of their o
 const size_t finetune_flags_count = ROWS;
 
 #define QUANTIZATION "--base int8|nf4, for frozen layers: --lora R, or --freeze PATTERN"
+#define SPLIT        "tide does not split the data: --eval-data FILE"
+#define ANSWERS      "only answers are trained on, unless --train-on all is given"
 
 const struct cli_synonym finetune_flags_synonyms[] = {
     {"learning-rate", "--lr X"},
@@ -153,6 +155,7 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"base-model", "--model DIR"},
     {"model-path", "--model DIR"},
     {"dataset", "--data FILE"},
+    {"datasets", "--data FILE"},
     {"dataset-path", "--data FILE"},
     {"train-file", "--data FILE"},
     {"train-data", "--data FILE"},
@@ -162,7 +165,11 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"eval-file", "--eval-data FILE"},
     {"val-data", "--eval-data FILE"},
     {"eval-steps", "--eval-every N"},
+    {"eval-strategy", "--eval-every N"},
     {"eval-interval", "--eval-every N"},
+    {"evals-per-epoch", "--eval-every N (a number of steps)"},
+    {"val-size", SPLIT},
+    {"val-set-size", SPLIT},
     {"save-steps", "--save-every N"},
     {"save-interval", "--save-every N"},
     {"checkpoint-every", "--save-every N"},
@@ -206,7 +213,8 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"offload-dir", "--store DIR"},
     {"offload-folder", "--store DIR"},
     {"zero-stage", "--zero 0|1|2|3"},
-    {"stage", "--zero 0|1|2|3"},
+    {"stage", "--zero 0|1|2|3 (for preferences: --loss dpo)"},
+    {"rl", "--loss dpo"},
     {"device", "--dev cpu|cuda[:N]"},
     {"num-threads", "--threads N"},
     {"nproc-per-node", "--ranks N"},
@@ -214,16 +222,25 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"num-processes", "--ranks N"},
     {"packing", "--pack"},
     {"sample-packing", "--pack"},
+    {"neat-packing", "--pack"},
     {"train-on-inputs", "--train-on all"},
+    {"train-on-prompt", "--train-on all"},
+    {"assistant-only-loss", ANSWERS},
+    {"completion-only-loss", ANSWERS},
     {"chat-template", "--chat-format NAME"},
     {"template", "--chat-format NAME"},
     {"prompt-template", "--chat-format NAME"},
     {"logging-dir", "--tensorboard DIR"},
+    {"use-tensorboard", "--tensorboard DIR"},
     {"report-to", "--log FILE.jsonl, --csv FILE or --tensorboard DIR"},
     {"logging-steps", "\"steps_per_print\" in a --config FILE sets how often progress is printed; "
                       "--log FILE.jsonl has every step"},
+    {"plot-loss", "--log FILE.jsonl, then tide report FILE.jsonl"},
+    {"wandb-project",
+     "no figure leaves this machine: --log FILE.jsonl, --csv FILE or --tensorboard DIR"},
     {"freeze-layers", "--freeze PATTERN"},
     {"freeze-parameters", "--freeze PATTERN"},
+    {"unfrozen-parameters", "--freeze PATTERN for all others"},
     {"random-seed", "--seed N"},
     {"data-seed", "--seed N"},
     {"lora-r", "--lora R"},
