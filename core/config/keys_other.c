@@ -136,7 +136,7 @@ static const struct core_cfg_row rows[] = {
      .means = "Load a universal checkpoint.",
      .why = "every checkpoint can be loaded by another number of ranks"},
     {BOOL("checkpoint.use_node_local_storage", "false"), .state = CORE_CFG_IGNORED,
-     .means = "Every node saves its own part.", .why = "every rank writes its own shards"},
+     .means = "Every node saves its own part.", .why = "the flag --checkpoint-local does this"},
     {SECTION("checkpoint.parallel_write"), .state = CORE_CFG_HONOURED, .flags = CORE_CFG_OPEN,
      .means = "Saving with several ranks."},
     {BOOL("checkpoint.parallel_write.pipeline_stage", "false"), .state = CORE_CFG_IGNORED,
