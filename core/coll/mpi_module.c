@@ -117,7 +117,12 @@ static void module_abort(int code)
 static void module_wait_end(unsigned rank, int64_t limit_ns)
 {
     (void)rank;
-    (void)nanosleep(&(struct timespec){.tv_sec = limit_ns / 1000000000}, NULL);
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t end_ns = until.tv_sec * INT64_C(1000000000) + until.tv_nsec + limit_ns;
+    until = (struct timespec){.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+    }
 }
 
 static int module_send(unsigned slot, unsigned to, int tag, const void *from, size_t bytes,

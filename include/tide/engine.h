@@ -221,7 +221,7 @@ struct tide_engine_options {
     /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change
      * results. TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: the
      * ranks of a node add theirs first, and NCCL adds those on GPUs. -EINVAL if nodes have
-     * different numbers of ranks */
+     * different numbers of ranks, or the ranks of a node are not consecutive */
     uint64_t reduce;
 
     /* With ZeRO stage 3: the size of groups of consecutive ranks, usually the ranks of a node.
@@ -292,6 +292,7 @@ struct tide_plan_info {
      * 0: no base is kept. Always 0 in the plan of an engine */
     uint64_t kept_base_bytes;
     uint64_t kept_base_exists; /* 1: an earlier run has written that file, and this run reads it */
+    uint64_t reduce;           /* enum tide_reduce that is in effect, if another one has none */
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */

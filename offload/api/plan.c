@@ -141,6 +141,9 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .reduce_between_bytes = predicted->reduce_between_bytes,
         .kept_base_bytes = from->base_bytes,
         .kept_base_exists = from->base_exists,
+        .reduce = setup->options.codes  ? TIDE_REDUCE_INT4
+                  : setup->options.fast ? TIDE_REDUCE_FAST
+                                        : TIDE_REDUCE_EXACT,
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&

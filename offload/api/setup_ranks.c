@@ -175,22 +175,59 @@ static int choose_gather(struct setup *setup)
     return 0;
 }
 
+/* Finds the first rank on another host than the first rank of its group. Returns whether there is
+ * one. */
+static bool find_stray(const struct setup *setup, uint32_t within, uint32_t *stray)
+{
+    for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
+        const char *first = coll_peers_at(setup->peers, r / within * within)->host;
+        if (strcmp(first, coll_peers_at(setup->peers, r)->host) != 0) {
+            *stray = r;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Warns if a group has ranks of several hosts, because the ranks of a host are then not
  * consecutive. */
 static void check_neighbours(const struct setup *setup, uint32_t within)
 {
-    for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
-        const char *first = coll_peers_at(setup->peers, r / within * within)->host;
-        const char *host = coll_peers_at(setup->peers, r)->host;
-        if (strcmp(first, host) != 0) {
-            core_log(
-                CORE_LOG_WARN,
-                "groups of %u ranks have ranks of several hosts: rank %u is on %s and rank %u on "
-                "%s; start those of a host one after the other (mpirun --map-by slot)",
-                within, r / within * within, first, r, host);
-            return;
-        }
+    uint32_t r;
+    if (find_stray(setup, within, &r)) {
+        const uint32_t first = r / within * within;
+        core_log(CORE_LOG_WARN,
+                 "groups of %u ranks have ranks of several hosts: rank %u is on %s and rank %u on "
+                 "%s; start those of a host one after the other (mpirun --map-by slot)",
+                 within, first, coll_peers_at(setup->peers, first)->host, r,
+                 coll_peers_at(setup->peers, r)->host);
     }
+}
+
+/* Returns 0 if each group of as many consecutive ranks as the fullest host has is on one host. */
+static int check_nodes(const struct setup *setup)
+{
+    const uint32_t world = setup->options.world;
+    const uint32_t local = setup->options.local;
+    uint32_t r;
+    if (world % local != 0) {
+        return core_err_set(-EINVAL,
+                            "adding gradients inside nodes first (--reduce fast) needs the same "
+                            "number of ranks on each host; there are %u ranks, and up to %u on one "
+                            "host",
+                            world, local);
+    }
+    if (find_stray(setup, local, &r)) {
+        const uint32_t first = r / local * local;
+        return core_err_set(
+            -EINVAL,
+            "adding gradients inside nodes first (--reduce fast) needs the same number of ranks on "
+            "each host, one after the other; of ranks %u to %u, rank %u is on %s and rank %u on %s "
+            "(mpirun --map-by slot)",
+            first, first + local - 1, first, coll_peers_at(setup->peers, first)->host, r,
+            coll_peers_at(setup->peers, r)->host);
+    }
+    return 0;
 }
 
 /* Sets whether the ranks of a node add their gradients first, or NCCL adds those of cards. */
@@ -199,12 +236,9 @@ static int choose_fast(struct setup *setup)
     struct run_options *options = &setup->options;
     const bool card = !dev_is_cpu(options->device);
     const bool nodes = options->local > 1 && options->local < options->world;
-    if (nodes && options->world % options->local != 0) {
-        return core_err_set(
-            -EINVAL,
-            "adding gradients inside nodes first (--reduce fast) needs the same number "
-            "of ranks on each host; there are %u ranks, and up to %u on one host",
-            options->world, options->local);
+    const int rc = nodes ? check_nodes(setup) : 0;
+    if (rc != 0) {
+        return rc;
     }
     options->fast = options->world > 1 && (card || nodes);
     if (!options->fast) {
@@ -212,9 +246,6 @@ static int choose_fast(struct setup *setup)
                  "adding gradients inside nodes first (--reduce fast) has no effect: on the CPU it "
                  "needs several nodes with several ranks each");
         return 0;
-    }
-    if (nodes) {
-        check_neighbours(setup, options->local);
     }
     core_log(CORE_LOG_INFO, "reduce fast: %s, so results differ from exact ones",
              card ? "NCCL adds gradients in an order of its own"

@@ -30,17 +30,17 @@ static void write_rank(void)
         script, sizeof script,
         "#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\necho $$ >%s\nmv %s %s\n"
         "[ -e %s ] && mkdir -p %s && cd %s\n"
-        "[ -e %s ] && exec unshare -u sh -c 'hostname node'$((rank / 2))'; exec \"$@\"' sh "
-        "%s/tools/tide \"$@\"\n"
+        "[ -e %s ] && exec unshare -u sh -c 'hostname node'$(cut -d ' ' -f $((rank + 1)) %s)'; "
+        "exec \"$@\"' sh %s/tools/tide \"$@\"\n"
         "exec %s/tools/tide \"$@\"\n",
         rig_path("pid.new.$rank"), rig_path("pid.new.$rank"), rig_path("pid.$rank"),
-        rig_path("apart"), rig_path("cwd.$rank"), rig_path("cwd.$rank"), rig_path("hosts"), root,
-        root);
+        rig_path("apart"), rig_path("cwd.$rank"), rig_path("cwd.$rank"), rig_path("hosts"),
+        rig_path("hosts"), root, root);
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
 /* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a
- * file `apart`, each process works in a separate folder. */
+ * file `apart`, each process works in a separate folder. If there is a file `hosts`, it has the number of the host of each rank. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -263,7 +263,11 @@ static void fast(void)
     }
     expect(0, FAST "--reduce fast --ranks 2 --steps 1 --out %T/one");
     check_contains(rig_err, "(--reduce fast) has no effect: on the CPU it needs several nodes");
-    test_file("hosts", "", 0);
+    test_file("hosts", "0 0 1 2", 7);
+    world(4, 2, FAST "--reduce fast --steps 1 --out %T/none");
+    check_contains(rig_err, "needs the same number of ranks on each host, one after the other; of "
+                            "ranks 2 to 3, rank 2 is on node1 and rank 3 on node2");
+    test_file("hosts", "0 0 1 1", 7);
     world(4, 0, FAST "--steps 2 --out %T/exact --log %T/exact.jsonl");
     world(4, 0, FAST "--reduce fast --steps 2 --save-every 2 --out %T/fast --log %T/fast.jsonl");
     check_contains(rig_err, "reduce fast: the ranks of each node add their gradients first, and "

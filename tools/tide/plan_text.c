@@ -203,7 +203,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
             "%.3f GB of them from other nodes\n",
             (double)info.gather_bytes / 1e9, (double)info.reduce_bytes / 1e9,
             (double)info.gather_between_bytes / 1e9, (double)info.reduce_between_bytes / 1e9);
-        if (options->reduce == TIDE_REDUCE_FAST) {
+        if (info.reduce == TIDE_REDUCE_FAST) {
             fprintf(stream,
                     "reduce fast: gradients are added inside nodes first, on GPUs by NCCL, so "
                     "bits differ from those of exact sums\n");
