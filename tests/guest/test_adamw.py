@@ -274,7 +274,7 @@ def averaged_weights(_):
             check_same(b, other)
 
 
-class Tied(torch.nn.Module):
+class Tied(torch.nn.Module if torch else object):
     """The head uses the table of the embedding."""
     def __init__(self, dtype=None):
         super().__init__()
