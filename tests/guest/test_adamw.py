@@ -354,7 +354,8 @@ def borrowed_gradients(_):
     gradient.untyped_storage().resize_(0)
     optimizer.synchronize()
     optimizer, gradient, _ = begin()
-    optimizer._borrowed[0] = (gradient, gradient.data_ptr() + 64, gradient._version)  # as if it had been moved
+    token = optimizer._held[0][0]
+    optimizer._borrowed[0] = (gradient, gradient.data_ptr() + 64, gradient._version, token)  # as if it had been moved
     refused(RuntimeError, "the gradient of weights was written to or freed", optimizer.step)
     model = network(16, 8)
     optimizer = create(model.parameters(), clip=1.0)
@@ -366,6 +367,30 @@ def borrowed_gradients(_):
             p.grad = buffer.mul_(0.5)
         optimizer.step()
     optimizer.synchronize()
+
+
+def borrowed_again(_):
+    """A gradient stays borrowed if the library reports the end of the last step's borrow of the same parameter only after
+    it was submitted."""
+    model = network(16, 4)
+    optimizer = create(model.parameters(), clip=1.0)
+    optimizer.attach(model)
+    train(model, optimizer, 1)
+    count = len(optimizer._held)
+    loss = model(torch.ones(1, 16)).square().sum()
+    lib = tide.library.lib
+    poll = lib.tide_optim_poll
+    lib.tide_optim_poll = lambda *_: 0
+    try:
+        loss.backward()
+    finally:
+        lib.tide_optim_poll = poll
+    assert len(optimizer._held) > count
+    _, gradient, index = optimizer._held[-1]
+    optimizer.step()
+    assert optimizer._held[0][1] is gradient
+    gradient.add_(1)
+    refused(RuntimeError, f"the gradient of {optimizer._names[index]} was written to", lambda: model(torch.ones(1, 16)))
 
 
 def attached(_):
@@ -658,6 +683,6 @@ def _use_in_child(optimizer, pipe):
 
 sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
                      clipping, accumulation, weights_that_the_program_writes, averaged_weights, tied_weights,
-                     borrowed_gradients, attached, stale_weights,
+                     borrowed_gradients, borrowed_again, attached, stale_weights,
                      small_gradients, refusals, not_finite, state_dict, states_of_torch, masters_of_states,
                      later_groups, checkpoints, data_loader_workers]))

@@ -78,7 +78,7 @@ class AdamW(torch.optim.Optimizer):
         self._pending_bytes = 0
         self._held = collections.deque()  # (token, gradient, index) that the library borrows
         self._closed = 0                  # the first ones of these, of steps that are closed
-        self._borrowed = {}  # index: (gradient, address, version), until the program may write to it
+        self._borrowed = {}  # index: (gradient, address, version, token), until the program may write to it
         self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
@@ -330,7 +330,7 @@ class AdamW(torch.optim.Optimizer):
             check(submit(handle, numbers[index], address, _LAST, self._token_at))
             if self._device is None:
                 held.append((token.value, grad, index))
-                self._borrowed[index] = grad, address, grad._version
+                self._borrowed[index] = grad, address, grad._version, token.value
             else:  # it is copied on the stream
                 grad.record_stream(torch.cuda.current_stream(self._device))
 
@@ -345,14 +345,16 @@ class AdamW(torch.optim.Optimizer):
             reached = token
             index = held.popleft()[2]
             self._closed = max(self._closed - 1, 0)
-            self._end_borrow(index)
+            # The parameter may have been submitted again since: that borrow goes on.
+            if index in self._borrowed and self._borrowed[index][3] == token:
+                self._end_borrow(index)
 
     def _end_borrow(self, index):
         """Raises an error if the program wrote to a gradient while the library borrowed it, or moved or freed its
         memory."""
         borrowed = self._borrowed.pop(index, None)
         if borrowed is not None:
-            grad, address, version = borrowed
+            grad, address, version, _ = borrowed
             if grad._version != version or grad.data_ptr() != address:
                 raise RuntimeError(f"the gradient of {self._names[index]} was written to or freed while the library "
                                    f"used it: before you reuse a gradient's memory, call synchronize(), or let the "
