@@ -418,6 +418,11 @@ def attached(_):
     check_same(b, a)
     train(b, optimizer, 1)
     assert any(optimizer._waiting) and b.state_dict() and not any(optimizer._waiting)
+    train(b, optimizer, 1)
+    assert any(optimizer._waiting)
+    b.load_state_dict(a.state_dict())
+    assert not any(optimizer._waiting)
+    check_same(b, a)
 
 
 def stale_weights(_):

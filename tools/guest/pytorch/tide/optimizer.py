@@ -637,6 +637,8 @@ class _Attached:
                 self.owners.setdefault(index, []).append(id(one))
             self.hooks.append(one.register_forward_pre_hook(functools.partial(self.before_forward, own)))
             self.hooks.append(one.register_state_dict_pre_hook(self.before_state_dict))
+            # older versions of torch have no public name for it
+            self.hooks.append(one._register_load_state_dict_pre_hook(self.before_state_dict))
 
     def begin_forward(self):
         """Called after a step, before the next forward."""
@@ -661,7 +663,8 @@ class _Attached:
         for index in own:
             optimizer._wait(index)
 
-    def before_state_dict(self, _module, _prefix, _keep_vars):
+    def before_state_dict(self, *_arguments):
+        """Called before state_dict() and load_state_dict(): an update that is not done would overwrite what is loaded."""
         optimizer = self.optimizer()
         if optimizer is not None and optimizer._handle is not None:
             optimizer.synchronize()
