@@ -19,7 +19,8 @@ struct aio_dir;
 
 /* Opens the directory, or creates it (its parent must exist). Returns -ELOOP for a symbolic link.
  * Returns -EPERM if it belongs to another user, others can access it, or everybody can write to the
- * parent of a new one. Returns -EBUSY if another run uses it. The message says what to do. */
+ * parent of a new one and the parent is not sticky (/tmp is). Returns -EBUSY if another run uses
+ * it. The message says what to do. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
 /* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. Returns -ESTALE

@@ -21,16 +21,17 @@ struct core_budget *core_charge_bound(void);
  * it was bound. This distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
-/* Like malloc, calloc, realloc, strndup and free. Return NULL, without a message, if the budget or
- * the machine has no more memory. Only core_charge_free may free the blocks. */
+/* Like malloc, calloc, realloc, strndup and free. Return NULL if the budget or the machine has no
+ * more memory; the caller writes the message. Only core_charge_free may free the blocks. */
 void *core_charge_alloc(size_t bytes);
 void *core_charge_zeroed(size_t count, size_t size);
 void *core_charge_grow(void *block, size_t bytes);
 char *core_charge_text(const char *text, size_t bytes);
 void core_charge_free(void *block);
 
-/* Charge and release bytes of memory that the caller allocates by other means. Return -ENOMEM
- * without a message. Do nothing if `budget` is NULL. */
+/* Charge and release bytes of memory that the caller allocates by other means. Do nothing if
+ * `budget` is NULL. core_charge_take returns 0, or -ENOMEM if they do not fit; the caller writes
+ * the message. */
 int core_charge_take(struct core_budget *budget, uint64_t bytes);
 void core_charge_give(struct core_budget *budget, uint64_t bytes);
 

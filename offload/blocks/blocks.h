@@ -96,7 +96,7 @@ int blocks_create(struct blocks **out);
 void blocks_destroy(struct blocks *blocks); /* Accepts NULL */
 
 /* Adds an empty block; the calls below add to it until the next one. Returns -EINVAL if the name
- * does not have 1 to 255 bytes of UTF-8. */
+ * does not have 1 to 255 bytes of UTF-8, or if the list has BLOCKS_MAX blocks. */
 int blocks_add(struct blocks *blocks, const char *name);
 /* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element.
  * *first is its first element. One without elements changes nothing. `trained` is the same for all

@@ -88,7 +88,8 @@ int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t len
 int run_engine_drain(struct run_engine *engine);
 /* Waits for the work that the ranks have begun. Does not begin pending updates. */
 int run_engine_quiesce(struct run_engine *engine);
-/* Reads the working weights of a block, in order. Drains. */
+/* Reads the working weights of a block, in order; if the block is kept in fewer bits, the weights
+ * in the model's files. Drains. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
 /* Reads the fp32 masters of a trained block, in order, as floats. Drains. */

@@ -94,7 +94,7 @@ int run_optimizer_make_blocks(struct run_optimizer *optimizer,
 /* Returns the elements of a block that one of several processes has; they begin and end at cuts. */
 struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
 /* Makes a list of the blocks in which a process has a share. Its blocks have the elements of that
- * share alone. */
+ * share alone. Returns -EINVAL if there are none. */
 int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
                                struct blocks **out);
 

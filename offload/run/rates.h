@@ -19,7 +19,7 @@ int run_rates_measure(const struct run_shapes *shapes, const struct run_options 
 int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
                     double drive_bytes[STORE_PATHS_MAX]);
 
-/* Removes these rates from the cache of `options`. */
+/* Removes the rates that run_rates_measure finds from the cache of `options`. */
 void run_rates_forget(const struct run_shapes *shapes, const struct run_options *options);
 
 #endif

@@ -67,8 +67,8 @@ void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32
                                const struct store_arrays *sums);
 
 /* Sets the values that were not known at the beginning, from a `manifest` of the same step: the
- * counts, the loss scale and the application's bytes. Takes over its memory. Call it before
- * store_checkpoint_finish. */
+ * number of updates, the loss scale and the application's bytes. Takes over its memory. Call it
+ * before store_checkpoint_finish. */
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
