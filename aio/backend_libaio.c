@@ -16,8 +16,8 @@
 #include "core/base/log.h"
 
 enum { BATCH = 64 };
-static const int64_t slice_ns =
-    1000000; /* the longest wait if an eventfd cannot be polled (before 4.19) */
+/* the longest wait if an eventfd cannot be polled (before 4.19) */
+static const int64_t slice_ns = 1000000;
 
 struct libaio {
     io_context_t context;

@@ -53,7 +53,7 @@ struct channel {
     struct drive_request *requests; /* owned by the queue, [mask + 1] */
     uint64_t mask;
     uint64_t cut;       /* index of the request that is being cut */
-    uint64_t cut_bytes; /* bytes of it that are cut already */
+    uint64_t cut_bytes; /* bytes of this request that are already cut */
     uint64_t in_flight; /* pieces that are cut and not finished */
     uint64_t pass;      /* stride scheduling: bytes served, divided by the weight */
     uint64_t weight;

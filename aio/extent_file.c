@@ -366,8 +366,8 @@ int aio_path_close(struct aio_path *path)
             rc = removed;
         }
     }
-    if (path->fd >= 0 &&
-        rc != -ETIMEDOUT) { /* if it timed out, a pending transfer may still use the descriptor */
+    /* If it timed out, a pending transfer may still use the descriptor. */
+    if (path->fd >= 0 && rc != -ETIMEDOUT) {
         close(path->fd);
     }
     int closed = aio_dir_close(path->dir);

@@ -87,8 +87,8 @@ static int stream_push(struct stream *stream)
     return rc;
 }
 
-/* Keeps as many requests in flight as complete in a tenth of the time, because the requests in
- * flight at the end have to be waited for. */
+/* Keeps in flight the number of requests that complete in a tenth of the measurement, because those
+ * in flight at its end have to be waited for. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;

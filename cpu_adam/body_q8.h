@@ -136,7 +136,7 @@ V_INLINE void q8_keep(struct q8_moment *moment, int k, struct pair x)
     moment->most = q8_larger(moment->most, x);
 }
 
-/* Does the same for values that are not negative. */
+/* Stores a pair of values that are not negative, and updates the largest magnitude. */
 V_INLINE void q8_keep_size(struct q8_moment *moment, int k, struct pair x)
 {
     moment->x[k] = x;

@@ -33,7 +33,7 @@ struct adam_norm_piece {
     uint64_t count;
 };
 
-/* The same for an array whose parts are apart: ascending pieces that do not overlap. Elements
+/* An array whose parts are in separate memory: ascending pieces that do not overlap. Elements
  * between them count as zero. If all begin at multiples of CORE_UPDATE_GROUP, the sums are those of
  * adam_norm_sums for the array put together; otherwise the same squares are added in another
  * order. */

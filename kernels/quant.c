@@ -172,7 +172,8 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* The scales less their mean, which is rounded once, in blocks of 256 with a scale each. */
+/* Encodes the scales less their mean, which is rounded once. Each block of 256 scales has a scale
+ * of its own. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];

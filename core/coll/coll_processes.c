@@ -153,8 +153,8 @@ static void receive_head(struct processes *procs, unsigned rank)
 static int begin_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head head = head_of_work(procs, work);
-    int rc = coll_peers_wait(procs->peers, procs->out,
-                             procs->base.world); /* the command of the last collective */
+    /* Waits until the heads of the last collective have been sent. */
+    int rc = coll_peers_wait(procs->peers, procs->out, procs->base.world);
     if (rc != 0) {
         return rc;
     }

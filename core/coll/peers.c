@@ -54,9 +54,8 @@ struct coll_peers {
     struct core_err wish;            /* the error with which a thread ends the world */
     char message[MESSAGE_BYTES];
     _Atomic int opened; /* 1: opened; below 0: failed. Released after `place` or the message */
-    _Atomic int
-        error; /* the world's error; released after the message, when no transfer moves data any
-                * more */
+    /* the world's error; released after the message, when no transfer moves data any more */
+    _Atomic int error;
     _Atomic bool ending;
     _Atomic bool stopping;
 
@@ -316,8 +315,8 @@ static void spread_end(struct coll_peers *peers)
         size_t bytes = 0;
         while (r != peers->place.rank && core_clock_now_ns() < until_ns &&
                peers->transport->test(send->slot, &bytes, why) == 0) {
-            (void)peers->transport->progress(
-                why); /* one process may be gone; the remaining ones are told */
+            /* One process may be gone; the remaining ones are told. */
+            (void)peers->transport->progress(why);
             core_clock_relax();
         }
     }

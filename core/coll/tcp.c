@@ -79,7 +79,7 @@ struct peer {
     size_t in_done;
     unsigned char *to; /* where the frame's message is stored; NULL: no message is being read */
     uint64_t left;
-    struct slot *slot;                 /* the slot of that message; NULL: */
+    struct slot *slot;                 /* the slot that gets that message; NULL: `fresh` gets it */
     struct early *fresh;               /* owned: the message arrives before its receive */
     struct early *early, **early_last; /* owned */
     uint64_t early_bytes;

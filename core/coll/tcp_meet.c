@@ -351,8 +351,8 @@ static void take_member(struct meeting *meeting, unsigned index, unsigned first)
     struct entry *entry = &meeting->entries[hello->rank];
     socklen_t bytes = sizeof entry->address;
     (void)getpeername(waiting->fd, (struct sockaddr *)&entry->address, &bytes);
-    entry->address.sin6_port = htons(
-        (uint16_t)hello->port); /* in the same member for both families */
+    /* The port is in the same member for both families. */
+    entry->address.sin6_port = htons((uint16_t)hello->port);
     snprintf(entry->host, sizeof entry->host, "%.*s", (int)sizeof hello->host - 1, hello->host);
     meeting->members[hello->rank].fd = waiting->fd;
     memcpy(meeting->members[hello->rank].host, entry->host, sizeof entry->host);

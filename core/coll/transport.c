@@ -38,8 +38,8 @@ static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
     return false;
 }
 
-/* Returns the MPI library of the launcher. A launcher of both libraries gets the one that was
- * built. */
+/* Returns the MPI library that the launcher belongs to. If the launcher can start both libraries,
+ * returns the one for which a module was built. */
 static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     for (int f = COLL_FLAVOUR_OPENMPI; f <= COLL_FLAVOUR_MPICH; f++) {

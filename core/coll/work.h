@@ -21,7 +21,8 @@ struct coll {
     struct core_queue *jobs;   /* owned */
     _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
     _Atomic uint64_t received_bytes[COLL_OPS]; /* from other ranks */
-    _Atomic uint64_t far_bytes[COLL_OPS];      /* of these, from ranks on other hosts */
+    /* the part of received_bytes from ranks on other hosts */
+    _Atomic uint64_t far_bytes[COLL_OPS];
 };
 
 /* A checked command as the queue copies it; members that its op does not use are 0 or NULL. */

@@ -27,9 +27,9 @@ struct dev_arena_source {
 
 struct dev_arena {
     pthread_mutex_t lock;
-    unsigned char
-        *base; /* borrowed from the device; NULL if there is a source. This and the next four
-                * members do not change */
+    /* borrowed from the device; NULL if there is a source. This and the next four members do not
+     * change */
+    unsigned char *base;
     size_t range_bytes;
     size_t budget_bytes;
     bool host;                      /* the range is host memory */

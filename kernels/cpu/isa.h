@@ -58,7 +58,7 @@ struct kern_isa {
     const char *name;
     unsigned flag;           /* core_cpu_flag that the set needs; 0: none */
     int64_t product_rows;    /* granularity of a part's rows */
-    int64_t product_columns; /* and of its columns */
+    int64_t product_columns; /* granularity of a part's columns */
     void (*product)(const struct kern_product_part *part);
     size_t (*product_bytes)(enum kern_type type, int64_t rows, int64_t columns, int64_t k);
     /* Finishes a tile of size[0] rows and size[1] columns at row at[0] and column at[1] of the

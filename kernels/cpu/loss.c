@@ -67,7 +67,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* Logits of the first tokens, [tokens][n] = x w^T in fp32, written to the scratch. */
+/* Computes the logits of the first `tokens` tokens, [tokens][n] = x w^T in fp32, in the scratch. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           int64_t tokens, struct part part, char **scratch, float **out)
 {

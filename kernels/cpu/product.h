@@ -48,8 +48,8 @@ struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width)
 
 /* Returns whether the result is the product itself, without scale, bias or anything added. */
 bool kern_finish_plain(const struct kern_finish *finish);
-/* fp32 memory that a product may write directly, because it needs no finish; NULL if there is
- * none. */
+/* Returns fp32 memory that a product may write directly, because it needs no finish; NULL if there
+ * is none. */
 float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);
 
 /* Computes a blocked product in C: product_plain.c. The scratch depends only on shape, type,

@@ -83,8 +83,8 @@ static int limit_library(const struct kern_dnnl *d)
                                 : (flags & CORE_CPU_AVX512) != 0 ? dnnl_cpu_isa_avx512_core
                                 : (flags & CORE_CPU_AVX2) != 0   ? dnnl_cpu_isa_avx2
                                                                  : dnnl_cpu_isa_sse41;
-    (void)d->dnnl_set_max_cpu_isa(
-        most); /* fails if the library is already in use; the limit may hold nevertheless */
+    /* Fails if the library is already in use; the limit may hold nevertheless. */
+    (void)d->dnnl_set_max_cpu_isa(most);
     const unsigned beyond = (unsigned)d->dnnl_get_effective_cpu_isa() & ~(unsigned)most;
     return beyond == 0
                ? 0

@@ -183,7 +183,8 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "           \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* d[64][n] = (FIRST ? 0 : d) + a b^T; a[64][16] and b[n][16] are parts of tiles, n is 64 or 128. */
+/* Computes d[64][n] = (FIRST ? 0 : d) + a b^T; a[64][16] and b[n][16] are parts of tiles, n is 64
+ * or 128. */
 #define KERN_WG_SCORES(tag, name)                                                                  \
     template <bool FIRST>                                                                          \
     __device__ __forceinline__ void kern_wg_scores(tag, float(&d)[16][4], kern_wg_tile a,          \
@@ -209,7 +210,7 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     }
 KERN_WG_SCORES(kern_bf16, "bf16.bf16")
 
-/* d[64][n] += a b; a[64][16] is in registers, b[16][n] are rows of a tile. */
+/* Computes d[64][n] += a b; a[64][16] is in registers, b[16][n] are rows of a tile. */
 #define KERN_WG_GATHER(tag, name)                                                                  \
     __device__ __forceinline__ void kern_wg_gather(tag, float(&d)[16][4], const uint32_t(&a)[4],   \
                                                    kern_wg_tile b)                                 \

@@ -90,7 +90,7 @@ __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
     a[3] = kern_pack(T{}, right[2], right[3]);
 }
 
-/* c[16][N] += a rows[N]^T over D, with the a-fragments from shared memory. */
+/* Computes c[16][N] += a rows[N]^T over D, with the a-fragments from shared memory. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile, int a_row,
                                    const uint16_t *b_tile, int b_row)
@@ -109,7 +109,7 @@ __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile,
     }
 }
 
-/* The same with the a-fragments in registers. */
+/* Does what kern_scores() does, with the a-fragments in registers. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a)[D / 16][4],
                                         const uint16_t *b_tile, int b_row)
@@ -126,7 +126,8 @@ __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a
     }
 }
 
-/* sums[16][D] += p rows[K]; p is a product's result of K columns, first rounded to the type. */
+/* Computes sums[16][D] += p rows[K]; p is a product's result of K columns, which is first rounded
+ * to the type. */
 template <typename T, int D, int K>
 __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K / 8][4],
                                    const uint16_t *tile, int row)

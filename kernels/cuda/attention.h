@@ -36,7 +36,7 @@ int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
                          const struct kern_attention_arguments *a, int32_t step, void *scratch,
                          struct kern_tiles *out);
 
-/* delta[heads][tokens] = sum of o times d_o over a head. */
+/* Computes delta[heads][tokens], the sums of o times d_o over each head. */
 size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);

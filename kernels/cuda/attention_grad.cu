@@ -41,7 +41,7 @@ __device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_
     kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
 }
 
-/* lse and delta of one query of the next step, for each thread below STEP. */
+/* The lse and delta of one query of the next step. Each thread below STEP has one query. */
 struct query_numbers {
     float lse, delta;
 };
@@ -124,7 +124,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         kern_copy_wait<1>();
         __syncthreads();
         const int32_t first_key = tile.begin + warp_row;
-        /* Else no query sees the warp's keys. */
+        /* Skips the step if no query sees the warp's keys. */
         if (query + STEP > first_key && !kern_gap_hides(gap, query, first_key, WARP_ROWS)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -173,7 +173,7 @@ template <int D> struct queries_room {
     } stages[2];
 };
 
-/* lse and delta of rows g and g + 8. */
+/* The lse and delta of rows g and g + 8. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
@@ -248,7 +248,7 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Else the warp sees none of these keys. */
+        /* Skips these keys if no row of the warp sees them. */
         if (key < first_row + WARP_ROWS && !kern_gap_hides(gap, first_row, key, STEP)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};

@@ -191,7 +191,7 @@ __device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_til
     ring.tile.wait_full();
     steps_each(j, tile, kv_head, [&](int32_t, int32_t query) {
         ring.step.wait_full();
-        if (query + QUERIES > first_key) { /* else no query sees the warpgroup's keys */
+        if (query + QUERIES > first_key) { /* otherwise no query sees the warpgroup's keys */
             float p[QUERIES / 8][4];
             float dp[QUERIES / 8][4];
             uint32_t p_packed[QUERIES / 16][4];
@@ -375,7 +375,7 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
     });
 }
 
-/* lse and delta of rows g and g + 8. */
+/* The lse and delta of rows g and g + 8. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];

@@ -12,7 +12,7 @@ constexpr int QUERIES = 128;
 constexpr int KEYS = 64;
 constexpr int THREADS = 256;
 
-/* As kern_scores_mask, for a row with a gap. */
+/* Does what kern_scores_mask() does, for a row with a gap. */
 template <int N>
 __device__ void mask_gap(float (&scores)[N][4], int32_t first_row, int32_t first_key,
                          int32_t window, kern_gap gap)
@@ -73,7 +73,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Else none of the warp's rows sees these keys. */
+        /* Skips these keys if none of the warp's rows sees them. */
         if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};

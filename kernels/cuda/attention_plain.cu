@@ -47,7 +47,7 @@ __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
     return p;
 }
 
-/* The first key that the query at `position` may see. */
+/* Returns the first key that the query at `position` may see. */
 __device__ int64_t first_key(const kern_attention_arguments &a, int64_t token, int64_t position)
 {
     const int64_t start = a.starts != nullptr ? a.starts[token] : 0;
@@ -80,7 +80,8 @@ __device__ float dot(const float (&x)[DIM_MAX], const void *base, int64_t at, in
     return sum;
 }
 
-/* sums[] += weight of lane l x the vector at `at` + l * stride, for the first `count` lanes. */
+/* Adds to sums[], for each of the first `count` lanes, the lane's weight times the vector at `at` +
+ * l * stride, l being the lane. */
 template <typename T>
 __device__ void gather(float (&sums)[EACH], float weight, int64_t count, const void *base,
                        int64_t at, int64_t stride, int64_t dims)
@@ -201,7 +202,8 @@ __global__ void __launch_bounds__(THREADS)
     vector_store<T>(dq, 1.0f, g.dq, p.token * g.dq_stride + p.head * d, d);
 }
 
-/* One past the last query that may see the key: the end of the document or of the window. */
+/* Returns one past the last query that may see the key: the end of the document or of the
+ * window. */
 __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;

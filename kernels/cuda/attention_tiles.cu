@@ -14,7 +14,7 @@ constexpr int THREADS = 256;
 constexpr int LISTERS = 1024;
 constexpr int WARP = 32;
 
-/* The first position after `from` that belongs to a later document than `start`. */
+/* Returns the first position after `from` that belongs to a later document than `start`. */
 __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, int32_t start)
 {
     int32_t low = from + 1;
@@ -30,7 +30,7 @@ __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, 
     return low;
 }
 
-/* One block per row. Numbers, in order, the positions at which a tile begins. */
+/* Each block lists one row: it numbers, in order, the positions at which a tile begins. */
 __global__ void __launch_bounds__(LISTERS)
     list_tiles(const int32_t *all_starts, int32_t length, int32_t step, struct kern_tile *list,
                int32_t *counts)

@@ -9,7 +9,8 @@
 #include "kernels/cuda/wide.cuh"
 #include "kernels/kern.h"
 
-/* Sums parts[count][width], which is dense. Defined in linear.cu. */
+/* Adds up the rows of parts[count][width], which is dense, and writes the sums as a gradient.
+ * Defined in linear.cu. */
 int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
                              int64_t count, int64_t width, const struct kern_grad *grad);
 
@@ -29,7 +30,8 @@ __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index
     }
 }
 
-/* Does the same for a group of elements from `index` on, of which `left` exist. */
+/* Does what kern_grad_put() does, for a group of elements from `index` on, of which `left`
+ * exist. */
 __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t index,
                                            float (&value)[KERN_GROUP], int64_t left, bool wide)
 {

@@ -117,8 +117,8 @@ struct label_sums {
     int64_t count;
 };
 
-/* Of tokens [first, first + count); thread 0 of the block gets them. The threads are added by
- * halves. */
+/* Computes the sums of tokens [first, first + count) for thread 0 of the block. The threads' sums
+ * are added by halves. */
 __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
                                  double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
 {
@@ -143,7 +143,7 @@ __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t
     return {sums[0], counts[0]};
 }
 
-/* One block settles one pair after another. */
+/* Each block processes one pair after another. */
 __global__ void __launch_bounds__(SUMMERS)
     sum_pairs(struct kern_loss_rows a, struct kern_loss_arguments given, float *scales)
 {

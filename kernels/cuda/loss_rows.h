@@ -19,8 +19,8 @@ struct kern_loss_rows {
     float *maxima; /* [tokens], over the tiles so far */
     float *sums;   /* [tokens], of exp(logit - maximum) */
     float *picked; /* [tokens], the label's logit, once its tile has been read */
-    const float *
-        scales; /* [tokens], of pairs: what a token's gradients are multiplied with; NULL: one number */
+    /* [tokens], of pairs: what a token's gradients are multiplied with; NULL: one number */
+    const float *scales;
     void *grads; /* gradients of the logits, in `type`; a row may begin where its logits begin */
     int64_t grads_stride;
 };

@@ -55,7 +55,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_load<T>(to, base, at + place(g), width - place(g), wide);
     }
 
-    /* s = x + add, rounded and stored. */
+    /* Computes s = x + add, rounds it and stores it. */
     __device__ void add(kern_words<T> &x, const kern_words<T> &more, int g)
     {
         float sum[KERN_GROUP];
@@ -106,8 +106,8 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* Calls f(values, g, whether the group is kept) for each group; `first`: the first call after
-     * begin. */
+    /* Calls f for each group with its values, its index g, and whether the group is kept. `first`:
+     * this is the first call after begin. */
     template <typename F> __device__ void each(bool first, F f)
     {
 #pragma unroll
@@ -155,8 +155,8 @@ template <typename T, int TEAM, int KEPT> struct row {
 
 template <int TEAM> constexpr int threads_of = TEAM > KERN_WARP ? TEAM : THREADS;
 
-/* All lanes of a warp run all of it: teams that share a warp compute their sums in the same
- * shuffles. */
+/* All lanes of a warp run the whole kernel, because teams that share a warp compute their sums in
+ * the same shuffles. */
 template <typename T, int TEAM, int KEPT>
 __global__ void __launch_bounds__(threads_of<TEAM>)
     norm_rows(struct kern_norm_arguments a, bool wide)

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
-    /* the same number in all threads */
+    /* the number of turns is the same in all threads */
     const int64_t turns = (a.tokens * a.heads + teams - 1) / teams;
     int64_t row = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
     gathered<KEPT> sums = {};
@@ -268,8 +268,8 @@ int64_t part_floats(const struct kern_norm_grad_arguments *a)
     return kern_div_up(floats, 64) * 64;
 }
 
-/* Blocks for the rows, if a block takes `teams` of them at once; no rows take a block that writes
- * zeros. */
+/* Returns the number of blocks for the rows, if a block takes `teams` rows at once. Without rows it
+ * is one block, which writes zeros. */
 int blocks_of(const struct kern_norm_grad_arguments *a, int teams)
 {
     const int64_t blocks = kern_div_up(a->tokens * a->heads, teams);

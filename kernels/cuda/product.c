@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* Results of a run of rows. */
+/* The results of a run of rows take at most SUM_BYTES, unless those of SUM_GRAIN rows take more. */
 enum { SUM_BYTES = 256 << 20, SUM_GRAIN = 256 };
 
 int kern_cuda_product(const struct dev_launch *where, const char *op,
@@ -25,7 +25,8 @@ int kern_cuda_product(const struct dev_launch *where, const char *op,
     return kern_cuda_product_plain(where, op, product);
 }
 
-/* Rows of a run depend only on m and n, not on the destination of the results. */
+/* Returns the number of rows of a run. It depends only on m and n, not on the destination of the
+ * results. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = SUM_BYTES / (int64_t)sizeof(float) / (n > 0 ? n : 1) / SUM_GRAIN *

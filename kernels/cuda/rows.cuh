@@ -9,7 +9,8 @@
 constexpr int KERN_ROWS_THREADS = 256;
 constexpr int KERN_ROWS_WARP = 32;
 
-/* The row and the first element of this thread's group, if each row takes `parts` blocks. */
+/* The token (the row) and the first element of a thread's group. In kern_place_of() each row takes
+ * `parts` blocks. */
 struct kern_place {
     int64_t token;
     int64_t i;
@@ -40,7 +41,8 @@ __device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
     return {row / heads, row % heads};
 }
 
-/* Blocks for rows of `groups` groups, with no more threads than a row fills. */
+/* How to launch a kernel over rows of groups: its grid, and the number of blocks for each row.
+ * Blocks have no more threads than a row fills. */
 struct kern_cut {
     kern_grid grid;
     uint32_t parts;

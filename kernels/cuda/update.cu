@@ -171,7 +171,7 @@ __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
 
 /* The weights before the update: fp32, or their halves. */
 struct master {
-    raw high[HALVES]; /* or all 32 bits */
+    raw high[HALVES]; /* the high halves, or all 32 bits */
     raw low[HALVES];
 };
 
@@ -405,8 +405,8 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     }
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
-    if (MOMENTS !=
-        CORE_UPDATE_F32) { /* words of the pairs of elements 4 l .. 4 l + 3, l being the lane */
+    /* The words of the pairs of elements 4 l .. 4 l + 3, l being the lane. */
+    if (MOMENTS != CORE_UPDATE_F32) {
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
     }

@@ -67,8 +67,8 @@ __device__ inline void kern_sgd(kern_element &e, float g, const core_update_scal
 __device__ inline void kern_apply(core_update_rule rule, kern_element &e, float g,
                                   const core_update_scalars &s)
 {
-    switch (
-        rule) { /* no default: a new rule that is missing here is a warning, which is an error */
+    /* No default: a new rule that is missing here is a warning, which is an error. */
+    switch (rule) {
     case CORE_UPDATE_ADAM: kern_adam(e, g, s, false); break;
     case CORE_UPDATE_ADAMW: kern_adam(e, g, s, true); break;
     case CORE_UPDATE_LION: kern_lion(e, g, s); break;

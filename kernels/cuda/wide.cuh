@@ -37,7 +37,8 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
     }
 }
 
-/* Same; WHOLE: everything is aligned and rows have whole groups, which takes few registers. */
+/* Does what kern_words_load() does. WHOLE: everything is aligned and rows have whole groups, which
+ * takes few registers. */
 template <typename T, bool WHOLE>
 __device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
                                         int64_t left, bool wide)
@@ -129,7 +130,7 @@ __device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, i
     kern_words_store<T>(group, base, index, left, wide);
 }
 
-/* Same for a type that is known only at run time. */
+/* Does what kern_load() does, for a type that is known only at run time. */
 __device__ inline void kern_load_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                                      int64_t index, int64_t left, bool wide)
 {

@@ -50,8 +50,8 @@ static double dot(const struct query *q, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* Probabilities p[first_key .. position], 0 for keys that are not seen; returns the log of the sum
- * of exponentials. */
+/* Computes the probabilities p[first_key .. position], which are 0 for keys that are not seen.
+ * Returns the log of the sum of exponentials. */
 static double probabilities(const struct query *q, double *p)
 {
     const struct kern_attention_arguments *a = q->a;

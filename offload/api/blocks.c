@@ -15,7 +15,7 @@
 struct tide_blocks {
     struct tide_context *context; /* borrowed */
     struct cache *cache;          /* owned */
-    pid_t process;                /* that created it */
+    pid_t process;                /* the process that created the store */
 };
 
 _Static_assert((int)TIDE_BLOCKS_TOKENS == (int)CACHE_TOKENS, "the header says how many");

@@ -364,8 +364,8 @@ static int inspect_folder(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out)
 {
     bool store = false;
-    if (has(path, MODEL_MANIFEST_NAME) ||
-        has(path, STORE_SUMS_NAME)) { /* either file may be missing */
+    /* Either file may be missing. */
+    if (has(path, MODEL_MANIFEST_NAME) || has(path, STORE_SUMS_NAME)) {
         return inspect_checkpoint(context, path, options, out);
     }
     if (has(path, "config.json")) {

@@ -21,8 +21,8 @@ struct tide_optim {
     struct setup setup;           /* what the options of the run point to */
     struct run_optimizer *run;    /* owned */
     uint64_t parameters;
-    bool on_device; /* weights and gradients */
-    pid_t process;  /* that created it */
+    bool on_device; /* weights and gradients are in GPU memory */
+    pid_t process;  /* the process that created the optimizer */
 };
 
 /* Bytes that the library takes besides the plan: for threads, tables and buffers, and for each

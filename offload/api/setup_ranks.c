@@ -63,7 +63,8 @@ static int count_ranks(struct setup *setup)
     }
     setup->options.world = world;
     setup->options.local = world_ranks_per_host(setup->peers);
-    setup->options.wishes.saves = false; /* because states of other processes are read out */
+    /* checkpoints of several processes read the states out instead */
+    setup->options.wishes.saves = false;
     return 0;
 }
 

@@ -75,8 +75,8 @@ struct blocks {
     uint64_t hash;
     struct block *list; /* owned */
     uint32_t count;
-    bool
-        packed; /* arrays begin where the one before them ends. Set by the maker before it adds arrays */
+    /* arrays begin where the one before them ends. Set by the maker before it adds arrays */
+    bool packed;
     bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have only
                       * trained blocks and the base's identity (model_sums_identity). Set by the
                       * creator of the list */
@@ -99,8 +99,8 @@ void blocks_destroy(struct blocks *blocks); /* Accepts NULL */
  * does not have 1 to 255 bytes of UTF-8, or if the list has BLOCKS_MAX blocks. */
 int blocks_add(struct blocks *blocks, const char *name);
 /* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element.
- * *first is its first element. One without elements changes nothing. `trained` is the same for all
- * arrays of a block. */
+ * *first is its first element. An array without elements changes nothing. `trained` is the same for
+ * all arrays of a block. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
 /* Gives the block weights of another type than most blocks have. */
@@ -115,7 +115,8 @@ int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
 
 /* ---- reading ---- */
 
-/* Returns whether element `at` has no gradient. *end is where that changes. */
+/* Returns whether element `at` has no gradient. *end is the next element for which the answer
+ * differs. */
 bool block_gap(const struct block *block, uint64_t at, uint64_t *end);
 
 #endif

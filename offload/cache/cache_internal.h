@@ -121,7 +121,7 @@ struct cache {
     size_t copies_count, copies_room;
 
     struct order recorded, recording;
-    /* owned, [recorded.count]: the position at which the block of a position is used next */
+    /* owned, [recorded.count]: for each position, the next position of the same block */
     uint64_t *again;
     /* positions in the recorded order: of the next use, and of the next prefetch */
     uint64_t at, ahead;

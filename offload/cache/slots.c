@@ -174,8 +174,8 @@ static int clean(struct cache *cache, struct block *block)
     if (rc != 0) {
         return rc;
     }
-    block->cleaning = block->stored =
-        true; /* cleared if the write fails or the application changes the slot */
+    /* Cleared if the write fails or the application changes the slot. */
+    block->cleaning = block->stored = true;
     cache->transient++;
     cache->cleaning_bytes += slots_round(block->bytes);
     slots_sort(cache, block);

@@ -163,8 +163,8 @@ static uint64_t mix(uint64_t bits, uint64_t at)
     return x ^ x >> 31;
 }
 
-/* The same for `count` lines of the file from `first` on, one by one; each line is a column of the
- * part's rows. Lines may be read more than once, for different rows. */
+/* Adds the hashes of `count` lines of the file from `first` on, one by one; each line is a column
+ * of the part's rows. Lines may be read more than once, for different rows. */
 static void sum_columns(struct piece *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -322,16 +322,16 @@ static int read_turned(struct piece *piece)
 
 /* The tensor whose rows have magnitudes, in the form in which the run keeps it. */
 struct normed {
-    struct piece from; /* to `rows` */
+    struct piece from; /* the read of the tensor into `rows` */
     bool transposed;
-    enum kern_type type;   /* to which weights are rounded */
-    enum kern_quant quant; /* in which they are kept */
+    enum kern_type type;   /* weights are rounded to this type */
+    enum kern_quant quant; /* and kept in this form */
     struct kern_quant_layout layout;
     uint64_t most;   /* rows in memory at a time: a multiple of KERN_NF4_BLOCK */
     float *rows;     /* owned, as the rest */
     float *norms;    /* [most] */
     float *scales;   /* NULL: not quantised */
-    uint8_t *stored; /* the same */
+    uint8_t *stored; /* NULL: not quantised */
 };
 
 static void round_to(enum kern_type type, float *values, uint64_t count)

@@ -12,7 +12,8 @@ enum { KEPT_NAME_BYTES = 64 }; /* room for the name of a file, also of a half-wr
 struct core_lock;
 
 struct model_kept {
-    /* Only members that are borrowed for longer than open: model, stored, files. */
+    /* The pointers `model`, `stored` and `files` are borrowed until close; the others only while
+     * the file is opened. */
     struct model_kept_options options;
     struct model_kept_header header;
     struct model_kept_block *blocks; /* owned */

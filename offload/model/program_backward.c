@@ -70,8 +70,8 @@ static void norm_grad(struct model_build *build, const struct model_op_row *row)
         .dx_stride = width,
     };
     const int past =
-        build->grad
-            [normed]; /* the gradient that bypasses the norm along the residual branch; -1: none */
+        /* The gradient that bypasses the norm along the residual branch; -1: none. */
+        build->grad[normed];
     const int dx = past >= 0 ? past : model_build_grad(build, row->x.value);
     struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
     model_build_point(build, step, AT(norm_grad, dy), model_build_grad(build, row->out.value), 0);

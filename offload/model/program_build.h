@@ -76,8 +76,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
 /* Makes the buffers of a row for DoRA, unless the row has no magnitudes: then returns false. With
  * dropout the buffers are those of the policy's half alone. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
-/* Whether the row's product with its weight is in two parts, because what it multiplies with the
- * factors is computed from dropped inputs. */
+/* Returns whether the product of the row with its weight is computed in two parts. With dropout,
+ * the part that is multiplied with the factors is computed from dropped inputs. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
 /* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no
  * adapter. */
@@ -108,7 +108,7 @@ struct model_dropout_operands {
 };
 void model_build_dropout(struct model_build *build, const struct model_op_row *row,
                          const struct model_dropout_operands *operands);
-/* The same into a new buffer, which it returns. */
+/* Adds such a step whose y is a new buffer, and returns the buffer. */
 int model_build_dropped(struct model_build *build, const struct model_op_row *row, int x,
                         bool rest);
 

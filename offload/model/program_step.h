@@ -15,8 +15,8 @@ struct model_shape {
     /* number of rows of a micro-batch; with pairs, 2 for each pair: see kern_loss_arguments */
     int64_t rows;
     int64_t length; /* tokens per row */
-    int64_t
-        row_length; /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
+    /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
+    int64_t row_length;
     enum kern_type type; /* type of weights and activations */
     /* bytes of weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
@@ -47,7 +47,7 @@ enum model_base {
     MODEL_BASE_LABELS,
     MODEL_BASE_POSITIONS, /* may be NULL */
     MODEL_BASE_STARTS,    /* may be NULL */
-    MODEL_BASE_GAPS,      /* with pairs alone */
+    MODEL_BASE_GAPS,      /* only with pairs */
     MODEL_BASE_COS,
     MODEL_BASE_SIN,
     MODEL_BASE_SCALE,

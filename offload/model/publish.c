@@ -412,8 +412,8 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         weights = weights || (!entry.old && core_file_is_weights(entry.name));
     }
-    const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) ==
-                       0; /* there was no folder */
+    /* An inode of 0 means that there was no folder. */
+    const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) == 0;
     DIR *dir = opendir(folder);
     int rc = dir != NULL ? 0 : failed(folder, ".", "read");
     for (const struct dirent *found; rc == 0 && (found = readdir(dir)) != NULL;) {
@@ -457,9 +457,9 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Removes files of the old model that the result does not have: the key files, or all others.
- * Shards of a model with another number of files would be read beside the new ones, and a model's
- * config.json beside adapters. */
+/* Removes those of the old model's files that the result does not have: with `only_keys` the key
+ * files, otherwise all others. If they stayed, programs would read old shards beside the new ones,
+ * or the config.json of a model beside adapters. */
 static int remove_old(int into, const char *folder, const struct list *list, bool only_keys)
 {
     struct entry entry;

@@ -12,7 +12,7 @@
  * own. */
 enum { SPARE_BYTES = 4 * MODEL_PAGE_BYTES };
 
-/* The bytes of the owner's array that steps read of a parameter; end 0: none. */
+/* The bytes of a parameter, in its owner's array, that steps read; end 0: none. */
 struct use {
     uint64_t first, end;
 };
@@ -27,7 +27,7 @@ struct cutting {
     struct model_sections *sections;
     size_t count, range_count, place_count, expansion_count;
     struct use *uses;  /* [params]: of the section that steps are added to */
-    struct use *tried; /* [params]: the same with one more step */
+    struct use *tried; /* like `uses`, with one more step */
 };
 
 static uint64_t page_before(uint64_t byte)

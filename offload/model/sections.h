@@ -63,7 +63,7 @@ struct model_sections {
     struct model_expansion *expansions; /* owned, of all sections */
     size_t first[MODEL_PASS_COUNT + 1]; /* section of each pass; the last one: their number */
     uint64_t bytes;                     /* size of a slot that has room for each section */
-    /* The same of the second slot; 0: the block is kept as compute reads it. */
+    /* Size of the second slot; 0: the block is kept as compute reads it. */
     uint64_t expanded_bytes;
 };
 

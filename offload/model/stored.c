@@ -438,7 +438,7 @@ static int make_scales(struct model_stored_reader *reader, const struct model_st
         return 0;
     }
     const int rc = model_codes_read_scales(&codes, reader->made);
-    if (rc == 0) { /* at an offset that depends on the tensor alone */
+    if (rc == 0) { /* the offset of the scales depends only on the tensor */
         sum_bytes(reader, part, layout->scales, layout->bytes - layout->scales);
     }
     return rc;

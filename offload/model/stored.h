@@ -68,8 +68,8 @@ struct model_stored_source {
     const struct model_stored *stored;
     enum kern_type type; /* the run's type */
     struct core_team *team;
-    struct model_sums *sums; /* gets the checksums of everything that was read, once all bytes are
-                              * made; NULL: no checksums */
+    struct model_sums *sums; /* receives the checksums of everything that was read, after the last
+                              * byte was made; NULL: no checksums */
     /* Receives all bytes in order, including skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;

@@ -11,8 +11,8 @@
 
 #include "core/base/err.h"
 
-/* How far every queue has come, at least, once a command has ended. Counts are absolute: over all
- * tapes of the builder. */
+/* The least number of commands that each queue has done once a command has ended. Commands of all
+ * tapes of the builder count. */
 struct clock {
     uint64_t reached[PLAN_Q_COUNT];
 };

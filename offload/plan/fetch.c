@@ -117,7 +117,7 @@ static int expand_to(struct plan_step *step, uint32_t block, struct plan_piece f
 
 /* ---- copies that a group of ranks keeps ---- */
 
-/* This rank's part of what ranks gather of a block, in a buffer that has all of it. */
+/* Returns this rank's part of a block's gathered weights; `buffer` has all of them. */
 static struct plan_piece copy_part(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     const struct plan_span span = plan_copy_span(step->input, block);
@@ -190,8 +190,8 @@ static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
                                .bytes = plan_packed_bytes(step->input->blocks[block].elements)};
 }
 
-/* Gathers all ranks' parts packed, and makes weights of them in `slot`, this rank's own included,
- * so that all ranks compute with the same. `own`: this rank's part. */
+/* Gathers all ranks' parts in packed form and expands them in `slot`, this rank's own part, too, so
+ * that all ranks compute with the same weights. `own`: this rank's part. */
 static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
                          uint32_t slot)
 {
@@ -288,7 +288,7 @@ static int fill_copied(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc != 0 ? rc : expand_to(step, block, packed, slot);
 }
 
-/* Fills a slot with what is kept of the block. */
+/* Fills a slot with a block's weights in the form in which they are kept. */
 static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     if (has_copy(step, block)) {
@@ -299,8 +299,8 @@ static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
                                                   : fill_whole(step, block, slot);
 }
 
-/* Makes the weights in `slot` of what is stored, which is first brought to where compute reaches
- * it. */
+/* Expands a block's stored weights in `slot`. First brings the stored form to a slot if compute
+ * cannot read it where it is kept. */
 static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -386,7 +386,7 @@ int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, stru
     return rc != 0 ? rc : plan_move_copy(step, PLAN_H2D, block, stage, slot);
 }
 
-/* Brings pages of a block's weights from STORE. `first`: byte of this rank's shard. */
+/* Reads pages of a block's weights from STORE; they begin at byte `first` of this rank's shard. */
 static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, struct plan_piece to)
 {
     struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_WEIGHT, block,
@@ -401,8 +401,8 @@ static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, st
     return plan_move_add(step, &command);
 }
 
-/* Brings pages that this rank has to a slot; `stage`: their place on the way from STORE to a
- * card. */
+/* Brings pages of this rank's shard to a slot. `stage`: with a card, the place in HOST through
+ * which pages from STORE pass. */
 static int fill_pages(struct plan_step *step, uint32_t block, uint64_t first,
                       struct plan_piece stage, struct plan_piece to)
 {
@@ -445,7 +445,7 @@ static int gather_pages(struct plan_step *step, uint32_t block, uint64_t first,
     return plan_move_add(step, &command);
 }
 
-/* Brings a range of a section to `at` of the slot whose turn it is. */
+/* Brings a range of a section to byte `at` of slot number `turn`. */
 static int fetch_range(struct plan_step *step, uint32_t block, const struct model_range *range,
                        uint32_t turn, uint64_t at)
 {
@@ -489,7 +489,8 @@ static int fetch_pages(struct plan_step *step, uint32_t block, const struct mode
     return 0;
 }
 
-/* Makes the weights of a section of what is stored, which compute may reach where it is kept. */
+/* Expands the weights of a section from their stored form, which stays where it is kept if compute
+ * can read it there. */
 static int expand_section(struct plan_step *step, uint32_t block,
                           const struct model_section *section, struct plan_piece *out)
 {

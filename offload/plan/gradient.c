@@ -83,7 +83,7 @@ static int shared_round(struct plan_step *step, uint32_t block)
     return plan_builder_add(step->builder, &command);
 }
 
-/* Does the same for gradients as codes; `to` is this rank's part. */
+/* Sums all ranks' gradients of a block as codes; `to` is this rank's part. */
 static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piece from,
                         struct plan_piece to)
 {

@@ -103,7 +103,7 @@ struct plan_layout {
     struct plan_ring weights;
     uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
     uint32_t expanded;                     /* DEVICE: the weights of a section of a stored block */
-    /* HOST: the same on the way from STORE to a GPU. */
+    /* HOST: the pages of sections on their way from STORE to a GPU. */
     uint32_t section_stages[PLAN_SECTIONS_TURN];
     struct plan_ring stored; /* DEVICE: weights in fewer bits, on their way to EXPAND */
     struct plan_ring packed; /* DEVICE: packed weights, from GATHER to EXPAND */

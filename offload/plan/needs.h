@@ -35,8 +35,8 @@ bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
  * `advice_spare_bytes`. */
 struct plan_advice {
     uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: no size is sufficient */
-    uint64_t together_mib
-        [PLAN_TIER_COUNT]; /* the combination with the least memory; HOST 0: none known */
+    /* the combination with the least memory; HOST 0: none known */
+    uint64_t together_mib[PLAN_TIER_COUNT];
 };
 
 /* Suggests budgets from what the candidates need. */

@@ -14,7 +14,7 @@ static const double cores_left_least = 0.2;
 /* A command as the simulation needs it; the commands of a queue are adjacent. */
 struct item {
     double alone; /* seconds */
-    double bytes; /* moved by the drive per second of work alone */
+    double bytes; /* bytes that the drive moves per second while the command runs alone */
     struct plan_edge edges[PLAN_EDGE_MAX];
     uint32_t index; /* index in the tape */
     bool reads;
@@ -219,7 +219,8 @@ static double drive_speed(const struct sim *sim, int queue, const struct load *l
     return sim->rates->mixed_bytes / users / alone;
 }
 
-/* Returns the same for a copy, by the link of its direction. */
+/* Returns the speed of a running copy, relative to its speed alone, on the link of its
+ * direction. */
 static double link_speed(const struct sim *sim, int queue, const struct load *load)
 {
     const bool up = queue == PLAN_Q_UP;

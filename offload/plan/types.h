@@ -200,8 +200,8 @@ enum plan_kind {
     PLAN_FIRST,      /* a step while no update is pending; leaves one pending unless timing is
                       * inside */
     PLAN_NEXT,       /* a step that also does the pending update of the previous step */
-    PLAN_GUESS,      /* like FIRST, with this step's update ahead of its norm; if the norm changes
-                      * the update, it is left pending */
+    PLAN_GUESS,      /* like FIRST, but the update of this step runs before its norm is known; if
+                      * the norm changes the update, it is left pending */
     PLAN_GUESS_NEXT, /* like GUESS, and also does the pending update */
     PLAN_DRAIN,      /* only the pending update */
     PLAN_EVAL,       /* only forward */

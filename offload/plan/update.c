@@ -15,11 +15,12 @@ struct chunk {
     uint64_t index;
     uint64_t first; /* element of the block */
     uint64_t count;
-    uint32_t slot;             /* state slot; PLAN_NONE: it needs none */
-    bool states_away;          /* its states are in STORE */
-    bool gradient_away;        /* its gradient waits in STORE */
-    bool weights_in_slot;      /* its working weights pass through the state slot */
-    struct plan_piece weights; /* its working weights in memory, if they do not */
+    uint32_t slot;        /* state slot; PLAN_NONE: it needs none */
+    bool states_away;     /* its states are in STORE */
+    bool gradient_away;   /* its gradient waits in STORE */
+    bool weights_in_slot; /* its working weights pass through the state slot */
+    /* its working weights in memory, unless they pass through the slot */
+    struct plan_piece weights;
 };
 
 static uint8_t state_streams(const struct plan_format *format)

@@ -71,8 +71,8 @@ struct run_step {
 };
 
 /* Takes a step with `count` micro-batches, assigned rank by rank. If there are fewer than world x
- * micro_batches, the missing ones are not computed; only a rank without any computes one of
- * padding. */
+ * micro_batches, the step does not compute the missing ones; only a rank without any micro-batch
+ * computes one of padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
 /* Sets the betas from the next step on; until then the betas of the options apply. */

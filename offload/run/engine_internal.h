@@ -45,8 +45,8 @@ struct run_engine_job {
 
 struct run_engine {
     struct run_engine_options given;
-    run_engine_work *const
-        *works; /* borrowed, static, [RUN_CALL_RANKS]: the work of a rank in a call */
+    /* borrowed, static, [RUN_CALL_RANKS]: the work of a rank in a call */
+    run_engine_work *const *works;
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */

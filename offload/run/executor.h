@@ -83,8 +83,8 @@ uint64_t run_executor_pushed(const struct run_executor *executor);
  * failed, which every later call returns, too. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
-/* The same, but at most until the fence, on a line with the executor's bell, is reached or has
- * failed. */
+/* Works like run_executor_drive, but at most until the fence, which is on a line with the
+ * executor's bell, is reached or has failed. */
 int run_executor_drive_until(struct run_executor *executor, struct core_fence fence,
                              uint32_t tapes_left);
 

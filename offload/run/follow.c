@@ -28,7 +28,8 @@ struct follower {
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */
     struct run_engine *engine;     /* owned; NULL: the first process has none */
-    /* `save` is this machine's own part; false: it has files that another process has begun */
+    /* true: `save` is this machine's own part; false: `save` has files that another process has
+     * begun */
     bool leads;
     /* owned: the shelf of this machine's part; NULL: another process has it. */
     struct store_shelf *shelf;
@@ -38,7 +39,7 @@ struct follower {
     size_t batch_bytes;
 };
 
-/* Returns false if a thread still works with what the engine has. */
+/* Returns false if a thread still uses the engine's memory. */
 static bool destroy_engine(struct follower *follower)
 {
     if (!run_engine_destroy(follower->engine)) {

@@ -42,7 +42,7 @@ struct run_inputs {
 /* A part of the embedding's block that a command moves to its slot. */
 struct run_rows_part {
     uint64_t from; /* byte of the block */
-    uint64_t to;   /* byte of the slot, in which the micro-batches of a group are side by side */
+    uint64_t to;   /* byte of the slot; the micro-batches of a group are side by side in it */
     uint64_t bytes;
 };
 

@@ -320,7 +320,8 @@ static unsigned packed_part(const struct plan_input *input, uint32_t block, unsi
     return count;
 }
 
-/* Does the same for weights of a packed gather or in a stored form. */
+/* Sets *out to one of the tensors from which EXPAND makes weights, those of a packed gather or
+ * those of a stored form; returns their number. */
 static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
                         unsigned index, struct model_stored_part *out)
 {

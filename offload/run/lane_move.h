@@ -69,7 +69,7 @@ struct run_collect {
     /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: borders of pages, packed weights and codes of
      * gradients that are in flight, used in turn */
     uint64_t *parts;
-    struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: used in the same turn */
+    struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: used in turn, like `parts` */
     uint32_t parts_turn;
 };
 

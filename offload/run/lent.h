@@ -63,7 +63,7 @@ struct adam_arrays run_lent_states(const struct run_lent_part *part,
 
 struct run_lent_update;
 
-/* All arguments but `out` are borrowed. `norm` has the team of the update. */
+/* All arguments except `out` are borrowed. The update runs on the team of `norm`. */
 int run_lent_update_create(const struct run_lent *lent, const struct blocks *blocks,
                            const struct adam_norm *norm, const struct run_options *options,
                            struct run_lent_update **out);

@@ -182,7 +182,7 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
         int rc = read_kept(load, block, span, to);
         if (rc == 0 || model_kept_has(load->kept, block)) {
             return rc;
-        } /* else the file is damaged */
+        } /* otherwise the kept file is damaged */
     }
     return span.count == shape->elements
                ? model_files_read_block(load->files, shape, type, to, run_update_team(rank->update),
@@ -311,8 +311,9 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Reads a part of what a block keeps, which is the next one of `reader`; NULL: of the kept file, or
- * as compute reads it. */
+/* Reads a part of a block in the form in which it is kept: the next bytes of `reader`. With
+ * `reader` NULL, reads the stored form from the kept file, or the weights of a block that has no
+ * stored form. */
 static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
                      struct plan_span part, char *to)
 {
@@ -461,7 +462,8 @@ static int load_kept_stored(struct loading *load, uint32_t block)
                           : load_stored_chunks(load, block, NULL);
 }
 
-/* The same from the model's files, also if the run resumes. */
+/* Loads a block that is kept in fewer bits: from the kept file if it has the block, otherwise from
+ * the model's files, also if the run resumes. */
 static int load_stored(struct loading *load, uint32_t block)
 {
     struct run_rank *rank = load->rank;
@@ -472,7 +474,7 @@ static int load_stored(struct loading *load, uint32_t block)
         int rc = load_kept_stored(load, block);
         if (rc == 0 || model_kept_has(load->kept, block)) {
             return rc;
-        } /* else the file is damaged */
+        } /* otherwise the kept file is damaged */
     }
     const struct model_stored_source source = {.files = load->files,
                                                .block = &rank->shapes->model->blocks[block],
@@ -493,7 +495,7 @@ static int load_stored(struct loading *load, uint32_t block)
         rc = memory != NULL ? model_stored_read(reader, memory, span.count * width)
                             : load_stored_chunks(load, block, reader);
     }
-    if (rc == 0) { /* then the whole block is summed */
+    if (rc == 0) { /* reads the rest, so that the checksums are those of the whole block */
         rc = model_stored_read(reader, NULL, UINT64_MAX);
     }
     model_stored_close(reader);

@@ -98,7 +98,7 @@ static int bring_section(struct run_rank *rank, uint32_t source,
     return 0;
 }
 
-/* Does the same if the weights come by sections. */
+/* Brings the weights of each section to the slot, and then launches its steps. */
 static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
 {
     const struct model_sections *sections = rank->shapes->one_sections;

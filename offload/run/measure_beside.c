@@ -19,7 +19,7 @@ struct beside {
     struct dev_device *device;
     struct dev_queue *queues[WAYS]; /* owned: up, down */
     struct core_region host;        /* owned: half of it for each direction */
-    char *memory;                   /* owned: the same on the device */
+    char *memory;                   /* owned: device memory, half of it for each direction */
     uint64_t bytes;                 /* size of a copy */
     bool registered;
 };

@@ -107,7 +107,8 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     const double loss = rc == 0 ? 1 - alone / seconds : 0;
     if (rc == 0 && copied > 0) {
         out->memory_bytes = copied / (loss > least_loss ? loss : least_loss);
-    } else if (rc == 0) { /* no copy ended during such a small update, so its own bytes are used */
+    } else if (rc == 0) {
+        /* No copy ended during such a small update, so the rate follows from the update's bytes. */
         const struct plan_format format = run_options_format(options);
         out->memory_bytes = (double)updating->arrays->count / alone *
                             run_options_touched_bytes(&format);
@@ -130,8 +131,8 @@ static void tell_cache(const struct run_shapes *shapes, const struct run_options
 }
 
 /* Returns the number of threads to measure with. All ranks of this machine update at the same time
- * and share the rate of its memory. So it is the sum of their threads, but at most the number of
- * processors, and at least the threads of this rank. */
+ * and share the rate of its memory. So the number is the sum of their threads, but at most the
+ * number of processors, and at least the threads of this rank. */
 static unsigned crew_of(const struct run_options *options)
 {
     struct core_cpus cpus;

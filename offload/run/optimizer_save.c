@@ -87,7 +87,8 @@ static int find_states(const struct run_optimizer *optimizer, struct run_slots *
     return run_rank_wait(optimizer->rank, (*slot)->moved);
 }
 
-/* Does the same, and reads the states into a slot. */
+/* Finds the memory of a chunk's states as find_states() does; if it is a slot, reads the states
+ * into it. */
 static int read_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -337,7 +338,8 @@ static int number_of(const struct store_checkpoint *checkpoint, const char *name
     return 0;
 }
 
-/* Checks that a checkpoint has the share of a process, and that the parameters are the same. */
+/* Checks that a checkpoint has the share of process `rank`, and that its parameters are those of
+ * the optimizer. */
 static int check_source(const struct carrying *carrying, const struct store_checkpoint *checkpoint,
                         uint32_t rank)
 {
@@ -346,7 +348,7 @@ static int check_source(const struct carrying *carrying, const struct store_chec
     const size_t counted = manifest->application_bytes / sizeof *optimizer->updates;
     struct run_options options = optimizer->options;
     struct blocks *blocks = NULL;
-    options.world = carrying->world; /* it does not change results */
+    options.world = carrying->world; /* the number of processes does not change results */
     int rc = run_optimizer_share_blocks(optimizer->whole, carrying->world, rank, &blocks);
     if (rc != 0) {
         return rc;

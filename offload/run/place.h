@@ -37,8 +37,8 @@ struct run_place_wish {
     uint32_t rank, ranks; /* among the ranks on this machine */
     unsigned threads;     /* threads of the rank */
     int card;             /* NUMA node of the card, near which all ranks are placed; -1: none */
-    const char *const
-        *drives; /* [drive_count] of each path of the store; an entry is NULL if unknown */
+    /* [drive_count] of each path of the store; an entry is NULL if unknown */
+    const char *const *drives;
     uint32_t drive_count;
 };
 
@@ -46,9 +46,9 @@ struct run_place_wish {
 int run_place_decide(const struct core_topo *topo, const struct run_place_wish *wish,
                      struct run_place *out);
 
-/* The same for a rank on this machine, or on the machine whose files are in options->topology.
- * `card` as above; `peers`: the processes; NULL: only this one. If the machine's layout cannot be
- * read, the function logs a warning, and nothing is placed. */
+/* Decides for a rank on this machine, or on the machine whose files are in options->topology.
+ * `card` is as in struct run_place_wish. `peers`: the processes; NULL: only this one. If the
+ * machine's layout cannot be read, logs a warning and places nothing. */
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out);
 

@@ -59,8 +59,8 @@ static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_opti
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
     enum { GRAIN = 5 * DEV_ALIGN_BYTES };
-    const uint64_t logits = (uint64_t)shapes->model->config.vocab *
-                            kern_type_bytes(options->type); /* logits.c: the logits of one token */
+    /* logits.c computes the logits of one token. */
+    const uint64_t logits = (uint64_t)shapes->model->config.vocab * kern_type_bytes(options->type);
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            sum_bytes(shapes, options) + RUN_MEMORY_SPARE_BYTES + GRAIN;
 }

@@ -122,7 +122,7 @@ static void runs_change_nothing(void)
     }
 }
 
-/* A group with its own lr and decay changes only its run. */
+/* A group's own lr and decay change only the run of this group. */
 static void groups_are_their_own(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_F32);

@@ -105,10 +105,10 @@ static void refused_flags_are_dropped(void)
         uint32_t refused;
         const char *left, *dropped;
     } rows[] = {{0, "submit_all", "none"},
-                {1u << 13, "single_issuer", "defer_taskrun"},              /* before 6.1 */
-                {3u << 12, "coop_taskrun", "single_issuer"},               /* before 6.0 */
-                {3u << 12 | 1u << 8, "submit_all", "coop_taskrun"},        /* before 5.19 */
-                {3u << 12 | 1u << 8 | 1u << 7, "io_uring", "submit_all"}}; /* 5.15 */
+                {1u << 13, "single_issuer", "defer_taskrun"},              /* Linux before 6.1 */
+                {3u << 12, "coop_taskrun", "single_issuer"},               /* Linux before 6.0 */
+                {3u << 12 | 1u << 8, "submit_all", "coop_taskrun"},        /* Linux before 5.19 */
+                {3u << 12 | 1u << 8 | 1u << 7, "io_uring", "submit_all"}}; /* Linux 5.15 */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int table = 0; table < 2; table++) {
             struct rig rig;

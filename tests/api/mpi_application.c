@@ -94,7 +94,7 @@ static void train_together(void)
     }
 }
 
-/* Whether MPI was finalized. */
+/* Returns whether MPI was finalized. */
 static int ended(void)
 {
     int finalized = 0;

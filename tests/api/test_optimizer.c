@@ -134,7 +134,7 @@ static void submit_all(struct tide_optim *optim)
     }
 }
 
-/* Every call, on states in memory and on a drive. */
+/* Tests every call, with states in memory and on a drive. */
 static void steps(void)
 {
     for (int away = 0; away < 2; away++) {
@@ -192,7 +192,7 @@ static void steps(void)
 
 enum {
     THIRD = 6
-}; /* the token of the third step: a step has one for its only block, and its own */
+}; /* the token of the third step: each step has a token for its only block, and one of its own */
 
 static void *wait_for(void *argument)
 {
@@ -364,7 +364,7 @@ static void states(void)
 
 /* ---- weights that the program writes ---- */
 
-static uint16_t bf16_of(float x) /* of values whose low half is zero */
+static uint16_t bf16_of(float x) /* exact for values whose low half is zero */
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -372,7 +372,7 @@ static uint16_t bf16_of(float x) /* of values whose low half is zero */
     return (uint16_t)(bits >> 16);
 }
 
-static uint16_t fp16_of(float x) /* of positive values with few digits */
+static uint16_t fp16_of(float x) /* exact for positive values with few digits */
 {
     int exponent = 0;
     const float fraction = frexpf(x, &exponent);
@@ -408,8 +408,9 @@ static struct tide_optim *create_mixed(int away)
 }
 
 /* A program averages weights (EMA), writes the averages to the weights between steps, and reports
- * it: updates go on from them, with the moments that there are. So do those of another optimizer
- * that gets these states. The values are exact in all three types, so the new masters are known. */
+ * that. Updates continue from the averages, and the moments stay. Another optimizer that gets these
+ * states continues in the same way. The values are exact in all three types, so the new masters are
+ * known. */
 static void averaged_weights(void)
 {
     static float average[COUNT][ELEMENTS];
@@ -513,8 +514,8 @@ static void borrowed_gradients(void)
         uint64_t token = 0;
         reset();
         options.check_gradients = way < 5;
-        options.clip = way % 2 != 0 ? 1
-                                    : 0; /* or the update begins with the step's last gradient */
+        /* Without clipping, the update begins with the step's last gradient. */
+        options.clip = way % 2 != 0 ? 1 : 0;
         struct tide_optim *optim = create();
         step_with(optim, 0);
         check_int(tide_optim_submit(optim, 0, gradients[0], 1, &token), ==, 0);
@@ -591,7 +592,7 @@ static int no_sum(void *user, double *values, size_t count)
     return 0;
 }
 
-/* A small model has a share in one of two processes; the sum over all is asked for once in a
+/* One of two processes has all of a small model. A sum over both processes is requested once in a
  * step. */
 static void shares(void)
 {
@@ -646,8 +647,8 @@ static const uint64_t elements_of[2] = {WIDE, NARROW};
 /* A run of one or several processes. */
 struct world {
     uint32_t size, rank;
-    uint32_t loads; /* processes that saved the checkpoints to begin with; 0: the run begins without
-                     * one */
+    uint32_t loads; /* number of processes that saved the checkpoints with which the run begins; 0:
+                     * it begins without */
     int first, end; /* steps */
 };
 
@@ -780,8 +781,8 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
     pthread_barrier_destroy(&common->barrier);
 }
 
-/* Processes with memory of their own have the bits of one, also after another number of processes
- * loaded what they had saved. */
+/* Processes with separate memory have the bits of one process, also after they loaded what another
+ * number of processes saved. */
 static void processes(void)
 {
     static float straight[WIDE + NARROW];

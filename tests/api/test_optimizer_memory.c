@@ -1,6 +1,6 @@
-/* Proves that an optimizer with states on a drive, as far as they do not fit, needs no more memory
- * than its budget and 16 MiB beside the program's own arrays: the highest resident memory of the
- * process, while it is created and during steps. */
+/* Proves that an optimizer needs no more memory than its budget and 16 MiB besides the program's
+ * own arrays, if its states are on a drive as far as the budget has no room for them. Compares the
+ * highest resident memory of the process while the optimizer is created and during steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

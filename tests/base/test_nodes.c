@@ -107,8 +107,8 @@ static void nodes(void)
     system_says.look_error = 0;
 }
 
-/* Memory that the machine does not have is refused with the machine's numbers, that of a cgroup
- * with the cgroup's. */
+/* If the machine has less memory than requested, the refusal has the numbers of the machine; if a
+ * cgroup has less, those of the cgroup. */
 static void room(void)
 {
     struct core_region region = {0};

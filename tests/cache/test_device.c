@@ -81,9 +81,8 @@ static void copies_follow_their_blocks(void)
             case_fill(memory, BYTES, block, i + 1);
             check_int(case_put(cache, block, memory, BYTES, kind == 0), ==, 0);
             check_true(!is_on_device(cache, block));
-        } else if (kind ==
-                   10) { /* a block written on the device is stored by its release, or by a put
-                          * before the release */
+        } else if (kind == 10) {
+            /* A block written on the device is stored by its release, or by a put before it. */
             const bool puts = case_random(&seed, 2) == 0;
             check_int(get_on_device(cache, block, &result), ==, 0);
             versions[block] = i + 1;
@@ -91,7 +90,8 @@ static void copies_follow_their_blocks(void)
             check_int(puts ? put_from_device(cache, block, result.data, BYTES) : 0, ==, 0);
             check_int(cache_release(cache, case_name(block), !puts), ==, 0);
             check_true(is_on_device(cache, block));
-        } else if (kind == 11) { /* from the copy of another block, whose bytes do not change */
+        } else if (kind == 11) {
+            /* The bytes come from the copy of another block, which does not change. */
             const unsigned other = (block + 1) % BLOCKS;
             if (versions[other] > 0) {
                 check_int(get_on_device(cache, other, &result), ==, 0);
@@ -162,10 +162,11 @@ static void refusals(void)
     check_int(get_on_device(cache, ROOM, &result), ==, 0);
     check_true(case_has(result.data, BYTES, ROOM, 1) && !is_on_device(cache, 2));
     check_int(case_put(cache, 9, case_memory(5 * BYTES), 5 * BYTES, true), ==, 0);
-    check_int(get_on_device(cache, 9, &result), ==,
-              -ENOMEM); /* more than the device or the host has */
+    /* The block is larger than the memory of the device and of the host. */
+    check_int(get_on_device(cache, 9, &result), ==, -ENOMEM);
     check_true(is_on_device(cache, 1));
-    check_int(put_from_device(cache, 1, memory, BYTES), ==, -EBUSY); /* not its copy */
+    /* the memory is not the copy of this block */
+    check_int(put_from_device(cache, 1, memory, BYTES), ==, -EBUSY);
     check_int(get_on_device(cache, 1, &result), ==, 0);
     check_int(put_from_device(cache, 1, result.data, BYTES / 2), ==, -EINVAL);
     check_contains(core_err_message(), "has 65536 bytes, not 32768");

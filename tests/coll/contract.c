@@ -363,7 +363,7 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
 {
     const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;
     double exact = 0;
-    double moved = 0; /* by rounding groups' sums */
+    double moved = 0; /* bound of the errors from rounding the groups' sums */
     double all = 0;
     float sum = 0;
     for (unsigned first = 0; first < run->world; first += run->within) {
@@ -377,7 +377,7 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
         sum = first == 0 ? rounded(run->type, group) : sum + rounded(run->type, group);
         moved += unit * fabs((double)group);
     }
-    const double adding = 0x1p-24 * run->world * all; /* in fp32 */
+    const double adding = 0x1p-24 * run->world * all; /* bound of the errors of additions in fp32 */
     const double bound = moved + unit * (fabs(exact) + moved) + 2 * adding;
     return core_f32_bits(got) == core_f32_bits(rounded(run->type, sum)) &&
            fabs((double)got - exact) <= bound;

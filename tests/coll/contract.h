@@ -20,17 +20,18 @@ int contract_codes(struct rank *rank);
  * Each group has a different array, and receives nothing else. */
 int contract_within(struct rank *rank);
 
-/* A reduce-scatter and an all-reduce, separate and in place, whose groups of `within` ranks add
- * first. Each element of this rank's results is the sum of the groups' rounded sums, to the bit,
- * and near the exact sum. */
+/* Runs a reduce-scatter and an all-reduce, separate and in place, whose groups of `within` ranks
+ * add first. Checks that each element of this rank's results is the sum of the groups' rounded
+ * sums, to the bit, and near the exact sum. */
 int contract_groups(struct rank *rank);
 /* Checks, for ranks as processes, the bytes that a rank received in those reduce-scatters of
  * contract_groups that were not short. `hosts`: each group is a host; then a rank receives from
  * other hosts an exact sum's bytes divided by `within`. */
 void contract_check_group_traffic(const struct rank *rank, bool hosts);
 
-/* Does the same with sums in any order, each rounded at most once for each rank. rank->own[0][0]
- * becomes the number of elements that differ from the sum in the order of ranks. */
+/* Does what contract_groups() does, with sums in any order, each rounded at most once for each
+ * rank. rank->own[0][0] becomes the number of elements that differ from the sum in the order of
+ * ranks. */
 int contract_near(struct rank *rank);
 
 /* Submits many commands on every rank; each needs the result of the previous one. With two ranks

@@ -16,7 +16,7 @@ struct run;
 struct traffic {
     uint64_t commands;
     uint64_t received_bytes[COLL_OPS];
-    uint64_t far_bytes[COLL_OPS]; /* of these, from other hosts */
+    uint64_t far_bytes[COLL_OPS]; /* the part of received_bytes from other hosts */
 };
 struct traffic traffic_of(const struct coll *coll);
 
@@ -29,7 +29,7 @@ struct rank {
     char message[512];
     uint32_t (*results)[COUNT_MAX]; /* [5] */
     uint32_t *from;                 /* [COUNT_MAX] */
-    /* the places of `from` and `to`, unless run->arrange chooses others */
+    /* memory of `from` and `to`, unless run->arrange chooses other memory */
     uint32_t own[6][COUNT_MAX];
     struct traffic traffic;
 };

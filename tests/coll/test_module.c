@@ -1,7 +1,7 @@
-/* test_module.c: the module of an MPI library over functions of MPI that this program plays: what
- * it calls for an application that has initialised MPI and for one that has not, and what it says
- * of each call that fails. Built with MPICH's header. What real libraries do is tested by
- * test_mpi.c. */
+/* test_module.c: the module of an MPI library over functions of MPI that this program plays: which
+ * functions it calls for an application that has initialised MPI and for one that has not, and what
+ * it reports for each call that fails. Built with MPICH's header. test_mpi.c tests real
+ * libraries. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -14,11 +14,11 @@ const struct coll_transport *coll_mpi_module(void);
 
 enum { DUPLICATE = 5, RANK = 1, WORLD = 3, RECEIVED = 11, BROKEN = 99 };
 
-/* What the library is, and what was called. */
+/* The state of the library that this program plays. */
 static struct mpi {
     const char *fails; /* this function fails */
     int initialised, finalised, level;
-    int tests_left; /* until a transfer is done */
+    int tests_left; /* number of tests until a transfer is done */
     int cancelled;
     int inits, finalizes, aborted;
     MPI_Comm aborted_comm;
@@ -283,7 +283,7 @@ static void failing_calls(void)
         snprintf(text, sizeof text, "%s: error %d", names[i], BROKEN);
         check_string(why, text);
     }
-    mpi.fails = "MPI_Get_count"; /* of a send nothing is received */
+    mpi.fails = "MPI_Get_count"; /* a send has no number of received bytes */
     check_int(live(), ==, 0);
 }
 

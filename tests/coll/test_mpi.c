@@ -96,7 +96,7 @@ static uint16_t long_word(unsigned rank, size_t i)
 
 enum { LONG_COUNT = 3000001 };
 
-/* Many pieces, of parts that differ in length, in place. */
+/* Sums arrays of many pieces, whose parts differ in length, in place. */
 static int sums_long(struct rank *rank)
 {
     const unsigned world = rank->run->world;
@@ -134,7 +134,7 @@ static void rank_long(void)
     check_int(rank->rc, ==, 0);
 }
 
-/* Codes that come with the heads, and those that come in one piece or many; parts that are empty or
+/* Sums codes that come with the heads, and codes that come in one piece or many; parts are empty or
  * differ in length. */
 static void rank_codes(void)
 {
@@ -154,7 +154,8 @@ static void rank_codes(void)
     }
 }
 
-/* Groups whose parts come with the heads, and those that come later. */
+/* Gathers within groups whose parts come with the heads, and within groups whose parts come
+ * later. */
 static void rank_within(void)
 {
     static const uint64_t counts[] = {0, 5, 1027, 400001};
@@ -171,8 +172,8 @@ static void rank_within(void)
     }
 }
 
-/* Sums of groups that come with the heads, and longer ones in one piece or several, of parts that
- * differ in length. */
+/* Computes sums of groups that come with the heads, and longer ones in one piece or several, of
+ * parts that differ in length. */
 static void groups_of(bool hosts)
 {
     enum { LAST = TEST_COUNT(700000, 250000) };
@@ -202,8 +203,8 @@ static void rank_groups(void)
     groups_of(false);
 }
 
-/* Each group is a host, because of its name: the same bits, and a half of an exact sum's bytes
- * between hosts. */
+/* The names of the hosts make each group a host. The bits are the same, and hosts exchange half of
+ * the bytes of an exact sum. */
 static void rank_hosts(void)
 {
     groups_of(true);
@@ -454,8 +455,8 @@ static void within(void)
     check_world("within", 4);
 }
 
-/* Groups of two add first: the same bits as with threads; and if they are hosts, fewer bytes
- * between these. */
+/* Groups of two ranks add first. The bits are those of threads; if the groups are hosts, fewer
+ * bytes pass between them. */
 static void groups(void)
 {
     static char text[16384];
@@ -474,7 +475,7 @@ static void in_flight(void)
     check_world("pipelined", 2);
 }
 
-/* Arrays that are cut into pieces. */
+/* Sums arrays that are cut into pieces. */
 static void long_arrays(void)
 {
     check_world("long", 3);

@@ -1,5 +1,5 @@
-/* test_peers.c: processes over an MPI library whose calls fail, one after another, that loses
- * messages, or that does not belong to the launcher. The other process is a mirror of this one
+/* test_peers.c: processes over an MPI library whose calls fail one after another, which loses
+ * messages, or which does not belong to the launcher. The other process is a mirror of this one
  * (fake_mpi.h). */
 #include <errno.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* What a child ends with: the world could not be opened; a collective failed and the library ended
- * the process. */
+/* Exit codes of a child. NOT_OPENED: the world could not be opened. ENDED_WORLD: a collective
+ * failed, and the library ended the process. */
 enum { WORKED, NOT_OPENED = 41, ENDED_WORLD = 42 };
 
 static char message[1024];
@@ -43,7 +43,7 @@ static int open_coll(struct coll_peers *peers, int64_t limit_ns, struct coll **o
     return coll_open(&options, out);
 }
 
-/* All collectives, with data that come with the heads and data that follow. */
+/* Runs all collectives, with data that come with the heads and with data that follow. */
 static int collectives(struct coll *coll)
 {
     enum { LONG = 4000 };
@@ -101,8 +101,8 @@ static int life(void *argument)
     return rc; /* not reached after a failure */
 }
 
-/* The n-th call of each kind fails, until a run is clean: the process ends with the code that it
- * was closed with, or could not be opened. */
+/* The n-th call of each kind fails, for n = 1, 2, 3 ... until a run is clean. The process ends with
+ * the code with which it closes the world, or reports that the world could not be opened. */
 static void failing_calls(void)
 {
     static const struct {

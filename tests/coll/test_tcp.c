@@ -37,7 +37,9 @@ struct start {
     bool stops; /* a request to stop is made */
     /* waits for a message of rank 1, which may never come */
     bool receives;
-    int held;  /* ends the world, and its process when this can be read; 0: it does not */
+    /* a descriptor: the process ends the world, and itself when this can be read; 0: it ends
+     * neither */
+    int held;
     bool told; /* waits until rank 0 has ended the world */
     bool sums;
 };
@@ -93,7 +95,7 @@ static struct outcome open_and_close(struct start *start)
     return out;
 }
 
-/* Runs a process of a world that rank 0 ends; it ends with its code. */
+/* Runs a process of a world that rank 0 ends. The process ends with the code of the world. */
 static void end_world(struct start *start, int to)
 {
     struct outcome out = {.rc = 0};
@@ -110,8 +112,8 @@ static void end_world(struct start *start, int to)
     if (start->held > 0) {
         check_int(read(start->held, &byte, 1), ==, 1);
     } else {
-        alarm(LONG_MS / 1000 -
-              5); /* shorter than the patience with a first process that does not end */
+        /* This is shorter than the patience with a first process that does not end. */
+        alarm(LONG_MS / 1000 - 5);
     }
     coll_peers_close(peers, start->held > 0 ? HELD_CODE : TOLD_CODE);
 }
@@ -129,13 +131,13 @@ enum call {
 };
 
 static struct faults {
-    enum call fails; /* its `nth` call, counted from 1, fails with `error` */
+    enum call fails; /* the `nth` of these calls, counted from 1, fails with `error` */
     unsigned nth;
     int error;
     size_t most; /* bytes that a call sends or receives; every third one is interrupted; 0: all */
-} faults;        /* of this process */
+} faults;        /* faults in this process */
 
-static _Atomic unsigned calls; /* of the kind that fails */
+static _Atomic unsigned calls; /* number of calls of the kind that fails */
 
 static bool call_fails(enum call call)
 {
@@ -202,7 +204,7 @@ WRAPPED(ssize_t, sendmsg, int fd, const struct msghdr *message, int flags)
     for (size_t i = 0; i < less.msg_iovlen; i++) {
         parts[i].iov_len = at_most(parts[i].iov_len);
         if (parts[i].iov_len < message->msg_iov[i].iov_len) {
-            less.msg_iovlen = i + 1; /* what follows would come too early */
+            less.msg_iovlen = i + 1; /* the rest of the message would come too early */
         }
     }
     return __real_sendmsg(fd, &less, flags);
@@ -215,7 +217,7 @@ WRAPPED(ssize_t, recv, int fd, void *to, size_t bytes, int flags)
                : __real_recv(fd, to, at_most(bytes), flags);
 }
 
-/* Sums of arrays that come with the heads, and of longer ones. */
+/* Computes sums of arrays that come with the heads, and of longer ones. */
 static int sums(struct coll_peers *peers)
 {
     enum { COUNT = 5000, LIMIT_MS = 20000 };
@@ -246,7 +248,7 @@ static int sums(struct coll_peers *peers)
     return core_err_first(&kept, 0);
 }
 
-/* What comes back of a process that computes sums. */
+/* The results of a process that computes sums. */
 struct life {
     int rc;
     unsigned calls;
@@ -451,7 +453,7 @@ static void one_address_listens(void)
         .world = 2, .at = place("127.0.0.2", &port), .run = 7, .silence_ms = LONG_MS};
     const struct child first = begin(start);
     int fd = -1;
-    for (int rc = -1; rc != 0;) { /* until it listens */
+    for (int rc = -1; rc != 0;) { /* until the process listens */
         close(fd);
         fd = make_socket("127.0.0.2", port, &address);
         rc = connect(fd, (struct sockaddr *)&address, sizeof address);
@@ -672,7 +674,7 @@ static void send_service(int fd, unsigned rank, unsigned kind, const char *messa
     send_short(fd, 1, &service, kind == ENDED ? sizeof service : offsetof(struct service, message));
 }
 
-/* The process reads nothing until it is continued, and then reads everything at once. */
+/* Stops the process: it reads nothing until it is continued, and then reads everything at once. */
 static void stop(const struct fakes *fakes)
 {
     int status = 0;
@@ -681,7 +683,7 @@ static void stop(const struct fakes *fakes)
     check_true(WIFSTOPPED(status));
 }
 
-/* Two processes end while the first one reads nothing. `words` are their last messages; NULL: no
+/* Ends two processes while the first one reads nothing. `words` are their last messages; NULL: no
  * message. */
 static void end_together(const char *const words[2], bool resets, int rc, const char *message)
 {
@@ -718,8 +720,8 @@ static void last_words(void)
     }
 }
 
-/* A process whose world rank 0 has ended lets rank 0 say why: it ends when rank 0 has, not earlier
- * and not much later. */
+/* If rank 0 has ended the world of a process, the process leaves the message to rank 0: it ends
+ * when rank 0 has ended, neither earlier nor much later. */
 static void told_by_the_first(void)
 {
     unsigned port;
@@ -783,9 +785,9 @@ static struct life run_lives(struct faults with, int silence_ms, unsigned faulty
     return lives[faulty];
 }
 
-/* The n-th call of each kind fails, n = 1, 3, 5, ..., until a run meets no failure: the process
- * reports an error, or does not mind, and both processes end. The limit is short, so a busy machine
- * may end a run earlier, with another error. */
+/* The n-th call of each kind fails, n = 1, 3, 5, ..., until a run meets no failure. The process
+ * reports an error or works without the call, and both processes end. The limit is short, so a busy
+ * machine may end a run earlier, with another error. */
 static void failing_calls(void)
 {
     static const struct {
@@ -815,7 +817,7 @@ static void failing_calls(void)
     }
 }
 
-/* Calls that send and receive a few bytes at a time, and are interrupted. */
+/* Calls send and receive only a few bytes at a time and are interrupted, and the sums are right. */
 static void few_bytes_at_a_time(void)
 {
     const struct life life = run_lives((struct faults){.most = 97}, LONG_MS, 0, true);
@@ -823,7 +825,8 @@ static void few_bytes_at_a_time(void)
     check_int(life.rc, ==, 0);
 }
 
-/* Half of a message is there before its receive, which is too small for it. */
+/* Half of a message has arrived when its receive begins. The receive is too small for it, so the
+ * world ends. */
 static void too_large_for_its_receive(void)
 {
     const char text[100] = "";
@@ -837,7 +840,7 @@ static void too_large_for_its_receive(void)
     check_int(kill(fakes.child.pid, SIGCONT), ==, 0);
     check_uint(read_all(fakes.fd[1], &list, sizeof list), ==, sizeof list);
     check_uint(list.kind, ==, SHORT_KIND);
-    usleep(100000); /* until the process receives the next message */
+    usleep(100000); /* by then the process waits for the rest of its next message */
     check_int(write(fakes.fd[1], text, sizeof text / 2), ==, (ssize_t)sizeof text / 2);
     ends_with(fakes.child, -EIO,
               "TCP failed: rank 1 on fake sent 100 bytes to a receive of at most 1");

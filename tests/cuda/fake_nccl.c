@@ -142,8 +142,8 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqu
     if (comm == NULL || file < 0 || ranks > RANKS_MAX || config->blocking != 0) {
         abort();
     }
-    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
-                0); /* other ranks read this process's memory */
+    /* Other ranks read this process's memory. */
+    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     comm->room = mmap(NULL, sizeof *comm->room, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     comm->rank = rank;
@@ -160,8 +160,8 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     const int error = atomic_load(&comm->error);
     comm->joined = comm->joined || atomic_load(&comm->room->arrived) == comm->ranks;
-    const bool settled =
-        comm->settled; /* the first question after a call always gets "in progress" */
+    /* The first question after a call always gets "in progress". */
+    const bool settled = comm->settled;
     comm->settled = true;
     *out = error != ncclSuccess        ? (ncclResult_t)error
            : !comm->joined || !settled ? ncclInProgress

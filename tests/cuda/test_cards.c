@@ -182,8 +182,8 @@ static void uneven_borders(void)
     }
 }
 
-/* Sums within groups are NCCL's own: of equal parts, of parts that differ in length, and of empty
- * ones. They are near the exact ones, and their order is not that of ranks. */
+/* NCCL itself computes sums within groups: of equal parts, of parts that differ in length, and of
+ * empty ones. These sums are near the exact ones, and their order is not that of ranks. */
 static void fast_sums(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 3000};
@@ -209,7 +209,7 @@ static void fast_sums(void)
                        2 * (run.world - 1) * part * coll_type_bytes(run.type));
             others += run.ranks[r].own[0][0];
         }
-        check_true((others > 0) == (run.world > 2)); /* two have one order */
+        check_true((others > 0) == (run.world > 2)); /* two ranks can be added in only one order */
         free(run.ranks);
         close_cards(run.world);
     }
@@ -465,7 +465,7 @@ static void trains(uint32_t world, uint32_t stage)
     case_model_free(&made);
 }
 
-/* With NCCL's own sums, of shards that differ in length, a run is near the exact one. */
+/* With NCCL's own sums, and shards that differ in length, a run is near the exact one. */
 static void trains_fast(void)
 {
     struct case_model made;
@@ -486,7 +486,7 @@ static void trains_fast(void)
         check_double(fabs(fast.loss[s] - exact.loss[s]), <=, 0.01 * exact.loss[s]);
         check_double(fabs(fast.norm[s] - exact.norm[s]), <=, 0.02 * exact.norm[s]);
     }
-    check_true(fast.norm[0] != exact.norm[0]); /* the sums are others */
+    check_true(fast.norm[0] != exact.norm[0]); /* NCCL adds in another order */
     check_uint(fast.reduce_bytes, ==, exact.reduce_bytes);
     check_int(fake_live(), ==, 0);
     case_model_free(&made);

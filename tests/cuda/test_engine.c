@@ -224,8 +224,8 @@ static void ops_are_timed(void)
         const struct core_json_value *begin = core_json_find(event, "ts");
         if (begin != NULL && core_json_integer(core_json_find(event, "tid")) == PLAN_Q_COUNT) {
             const double took_us = core_json_real(core_json_find(event, "dur"));
-            check_double(core_json_real(begin), >=,
-                         end_us - 10); /* roundings of the card's clock */
+            /* The card's clock is rounded. */
+            check_double(core_json_real(begin), >=, end_us - 10);
             check_double(took_us, >=, 0);
             end_us = core_json_real(begin) + took_us;
             sum_us += took_us;
@@ -302,7 +302,8 @@ static void adapters(void)
             made.rows = CASE_PAIRS;
         }
         case_run_engine(&made, &base, STEPS, &cpu);
-        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += 4) { /* the card, STORE */
+        /* everything on the card, then in STORE */
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += 4) {
             struct case_outcome engine;
             (void)rig_machine();
             const struct run_options options = options_of(&ways[w], &base);

@@ -615,8 +615,8 @@ static int run_memset(void *context, const void *arguments)
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
-    cudaError_t error = value == 0 ? due()
-                                   : say(cudaErrorInvalidValue); /* dev_cuda*.c only sets zeros */
+    /* dev_cuda*.c sets memory only to zero. */
+    cudaError_t error = value == 0 ? due() : say(cudaErrorInvalidValue);
     if (error != cudaSuccess) {
         return error;
     }

@@ -209,8 +209,8 @@ static void sweeps(void)
     for (unsigned i = 0; i < sweep->count; i++) {
         samples += sweep->points[i].count;
     }
-    check_double(samples * 0.0014, <,
-                 2); /* a sample takes at least 1.4 ms, although a budget of 50 s gives it 70 ms */
+    /* A sample takes at least 1.4 ms, although a budget of 50 s gives it 70 ms. */
+    check_double(samples * 0.0014, <, 2);
     check_true(bench_sweep_find(sweep, BENCH_READ, sweep->recommendation.block_bytes,
                                 sweep->recommendation.depth, 1) != NULL);
     options.blocks[0] = options.blocks[1] = 128 << 20;

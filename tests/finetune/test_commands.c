@@ -246,8 +246,8 @@ static void written(void)
     check_int(link(rig_path("d.jsonl"), rig_path("hard.jsonl")), ==, 0);
     check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
     check_int(mkdir(rig_path("had.partial"), 0700), ==, 0);
-    check_int(mkdir(rig_path("o.partial"), 0700), ==,
-              0); /* the first run was killed: there is no o */
+    /* The first run was killed: there is no o. */
+    check_int(mkdir(rig_path("o.partial"), 0700), ==, 0);
     test_file("m/generation_config.json", "{}", 2);
     check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
     test_file("m/deep/x.csv", "old", 3);

@@ -1,5 +1,4 @@
-/* The output of a plan, with the drives of its stores under the names that the kernel gives
- * them. */
+/* Tests the output of a plan, which names the drives of the stores as the kernel does. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -149,8 +149,8 @@ static void resumed_texts(void)
             expect(0, line);
         }
         for (size_t step = 0; step < 40; step++) {
-            const size_t summaries = (size_t)(step >= 7) +
-                                     (size_t)(step >= 26); /* lines of earlier parts */
+            /* Number of summary lines of earlier parts before the line of this step. */
+            const size_t summaries = (size_t)(step >= 7) + (size_t)(step >= 26);
             check_double(rig_number("t1.jsonl", step + summaries, "loss"), ==,
                          rig_number("t0.jsonl", step, "loss"));
             check_double(rig_number("t1.jsonl", step + summaries, "grad_norm"), ==,

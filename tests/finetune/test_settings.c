@@ -269,8 +269,8 @@ static void config(void)
            "\"params\": {\"adam_w_mode\": false}}}",
            "", &s);
     check_uint(s.engine.optimizer, ==, TIDE_ADAM);
-    check_uint(s.engine.precision, ==,
-               TIDE_FP32); /* neither fp16 nor bf16, as DeepSpeed reads it */
+    /* Neither fp16 nor bf16, as DeepSpeed reads it. */
+    check_uint(s.engine.precision, ==, TIDE_FP32);
     check_uint(s.engine.states, ==, TIDE_AUTO);
     check_double(s.schedule.lr, ==, 1e-3);
     finetune_settings_fini(&s);

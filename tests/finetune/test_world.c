@@ -223,8 +223,8 @@ static void drives_counted(void)
     rig_end();
 }
 
-/* Groups of ranks change no bit and receive fewer bytes. Groups that cannot be equal are
- * refused. */
+/* Groups of ranks do not change the model, and nothing is gathered between hosts. A size that does
+ * not divide the number of ranks is refused. */
 static void grouped(void)
 {
 #define GROUPS RANKS "--zero 3 --gather int8 --steps 4 "
@@ -252,8 +252,8 @@ static double reduced_between(const char *log)
     return atof(at + strlen("\"reduce_between_bytes\":"));
 }
 
-/* Ranks of a host add their gradients first: half of the bytes between two hosts of two ranks, and
- * all are told. */
+/* The ranks of a host add their gradients first: between two hosts of two ranks, about half of the
+ * bytes pass. Messages and the checkpoint name this way of adding. */
 static void fast(void)
 {
 #define FAST TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 2 "
@@ -469,7 +469,7 @@ static void refused(void)
     expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none");
     check_contains(rig_err, "rank 1: torchrun started 2 processes, but does not connect them");
     expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none --dev cuda --rendezvous nowhere");
-    check_contains(rig_err, "rank 1: "); /* the rendezvous, or no NCCL */
+    check_contains(rig_err, "rank 1: "); /* it has no valid rendezvous, or no NCCL */
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     expect(2, RANKS "--steps 1 --out %T/none --rendezvous localhost:29501");

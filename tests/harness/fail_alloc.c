@@ -48,8 +48,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*
 int __wrap_pthread_join(pthread_t thread, void **result);
 
 static _Atomic bool armed;
-static _Atomic unsigned
-    left; /* the request that fails, counted from the next one, which is 1; 0: no request */
+/* the request that fails, counted from the next one, which is 1; 0: no request */
+static _Atomic unsigned left;
 static _Atomic unsigned requests;
 static _Atomic(const char *) failed; /* the request that failed; NULL: none yet */
 static _Atomic int64_t mapped_bytes;

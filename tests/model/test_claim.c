@@ -108,7 +108,8 @@ static void somebodys(void)
     struct model_claim claim;
     struct model_save *save = NULL;
     struct model_save_options options = {.folder = out, .type = MODEL_F32};
-    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) { /* a folder is no mark */
+    /* in the second turn the mark is a folder, which does not count */
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
         char path[1400];
         check_int(mkdir(partial, 0777), ==, 0);
         snprintf(path, sizeof path, "%s/" MODEL_CLAIM_MARK, partial);
@@ -122,7 +123,7 @@ static void somebodys(void)
         snprintf(path, sizeof path, "rm -r '%s'", partial);
         check_int(system(path), ==, 0);
     }
-    /* Left by a killed run. */
+    /* A killed run has left these files. */
     check_int(mkdir(partial, 0777), ==, 0);
     test_file("own.partial/" MODEL_CLAIM_MARK, "", 0);
     test_file("own.partial/half", "half", 4);

@@ -201,11 +201,12 @@ static double distance_at_end(const struct trainer *trainer, const struct lora_c
 }
 
 struct distance {
-    /* the largest relative differences of losses and norms, and the one of the final adapters */
+    /* the largest relative differences of losses and of norms, and the relative difference of the
+     * final adapters */
     double losses, norms, end;
 };
 
-/* Takes PEFT's fp32 steps from the start, or its bf16 steps from their end. */
+/* Takes PEFT's fp32 steps from the start, or its bf16 steps from the end of the fp32 steps. */
 static void follow(const struct lora_case *one, enum kern_type type, struct distance *out)
 {
     const bool exact = type == KERN_F32;
@@ -263,8 +264,8 @@ static void peft(void)
     }
 }
 
-/* Steps on a bf16 base are within the bounds of full training (tests/oracle/finetune.py) of
- * PEFT's. */
+/* Steps on a bf16 base differ from PEFT's by no more than the bounds of full training
+ * (tests/oracle/finetune.py). */
 static void peft_bf16(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -323,8 +324,8 @@ static void follow_pairs(const char *name, double dropout)
     options.shape.pairs = BATCH;
     options.shape.rows = 2 * BATCH;
     options.shape.row_length = LENGTH;
-    options.shape.length = LENGTH - 1 + PAIR_SHORT -
-                           PAIR_PROMPT; /* the prompt's last token predicts both answers */
+    /* The prompt's last token predicts both answers. */
+    options.shape.length = LENGTH - 1 + PAIR_SHORT - PAIR_PROMPT;
     options.shape.beta = 0.25;
     options.recompute = true;
     trainer_open(&trainer, &one, START_PEFT, &options);

@@ -234,7 +234,7 @@ static void replaced(void)
     check_owners();
     check_int(access(partial, F_OK), !=, 0);
     check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
-    /* With no folder, and with an empty one. */
+    /* First there is no folder, then an empty one. */
     for (int i = 0; i < 2; i++) {
         remove_all();
         check_int(i == 1 ? mkdir(out, 0755) : 0, ==, 0);

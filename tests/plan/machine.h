@@ -1,9 +1,9 @@
 /* machine.h: runs tapes with numbers in place of tensors, and knows the results that they must
  * have. A cell (64 Ki elements) of weights, states and gradients is one number; so is an
- * activation. Like the engine, it interprets commands only by the roles of their operands. A
- * command must find what it reads at the place, and with the size, with which it was written. Every
- * update is compared with a reference that has no buffers, no chunks and no order. Several ranks
- * are several machines. */
+ * activation. Like the engine, it interprets commands only by the roles of their operands. What a
+ * command reads must have been written to the same place with the same size. Every update is
+ * compared with a reference that has no buffers, no chunks and no order. Several ranks are several
+ * machines. */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 

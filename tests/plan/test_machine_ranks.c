@@ -211,8 +211,8 @@ static void coded_gradients_are_small(void)
             if (coded) {
                 check_uint(plan_buffer(plan, buffer)->bytes, ==,
                            core_round_up(most, PLAN_ALIGN_BYTES));
-                check_uint(reduce->bytes, ==,
-                           3 * UNIT / 256 * 132); /* rank 0 has two of five cuts */
+                /* Rank 0 has two of five cuts. */
+                check_uint(reduce->bytes, ==, 3 * UNIT / 256 * 132);
             } else if (stage > 0) {
                 check_uint(reduce->bytes, ==, 2 * 3 * UNIT);
             }

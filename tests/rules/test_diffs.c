@@ -33,7 +33,7 @@ static bool fence_ends(const char *line)
     return *line == '\0' || rules_starts(line, "```");
 }
 
-/* Returns whether a line of a hunk belongs to the file before the change; an empty line is a line
+/* Returns whether a line of a hunk belongs to the file before the change; an empty line counts as
  * kept. */
 static bool is_old(const char *line)
 {

@@ -57,9 +57,10 @@ struct case_outcome {
      * engine; not compared */
     uint64_t still_groups;
     bool under_way; /* whether a save had not ended when the call returned; not compared */
-    /* From other ranks, by all of them; like the next one, as core/coll counts. */
+    /* bytes from other ranks, summed over all ranks, as core/coll counts them; the next member,
+     * too */
     uint64_t received_bytes;
-    uint64_t summed_bytes; /* of these, bytes that were summed */
+    uint64_t summed_bytes; /* the part of received_bytes that was summed */
     uint64_t gather_bytes; /* the bytes of gathers as steps report them; not compared */
     uint64_t reduce_bytes;
     uint64_t gather_between_bytes, reduce_between_bytes;

@@ -7,7 +7,8 @@
 
 #include "core/base/err.h"
 
-/* Under a sanitizer the long parameters have two or three chunks. */
+/* Types of the parameters, and their sizes: under a sanitizer the long ones have two or three
+ * chunks. */
 struct form forms[PARAMETERS] = {
     {3, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {1000, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
@@ -190,8 +191,8 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
     }
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
-        if (fault->rules[0].kind ==
-            AIO_FAULT_STALLED) { /* a busy machine may be slower than the limit */
+        /* A busy machine may be slower than the limit. */
+        if (fault->rules[0].kind == AIO_FAULT_STALLED) {
             run->io_limit_ns = INT64_C(300000000);
         }
     }

@@ -237,7 +237,8 @@ static void one_chunk(void)
         check_int(core_fence_wait_moving(done, INT64_C(60000000000)), ==, 0);
         check_memory(again, memory, (size_t)CHUNK * 10);
         check_int(store_adopt_release(store), ==, 0);
-        check_uint(files_open(), ==, 8); /* four of each */
+        /* the checkpoint and the store each have four files open */
+        check_uint(files_open(), ==, 8);
     }
     check_int(store_write(store, queue, &place, memory, &done), ==, 0);
     check_int(core_fence_wait_moving(done, INT64_C(60000000000)), ==, 0);

@@ -19,8 +19,8 @@ static const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3}
 
 enum { PASSES = 3, CALLS_MAX = 64, GAPS_MAX = 8 };
 
-/* With a script, a pass takes the next seconds of it for the thread that measures, and each look at the clock a
- * microsecond, so that waiting threads stop spinning. */
+/* With a script, each pass takes the next seconds of the script for the thread that measures. Each
+ * look at the clock takes a microsecond, so that waiting threads stop spinning. */
 static _Thread_local const double *script;
 static unsigned calls;
 static int64_t scripted_ns;
@@ -69,7 +69,7 @@ static void measure(const struct case_model *made, const struct run_options *opt
 static void check_near(double seconds, double expected)
 {
     check_double(seconds, >=, expected);
-    check_double(seconds, <, expected + 0.005); /* looks at the clock */
+    check_double(seconds, <, expected + 0.005); /* the looks at the clock take less */
 }
 
 /* The fastest of three rounds counts; a block that takes more than a second has two. */
@@ -157,9 +157,9 @@ static double planned_seconds(const struct case_model *made, const struct run_op
     return seconds;
 }
 
-/* Of a frozen base on the drive with adapters, every layer is computed once forward and once
+/* With adapters on a frozen base on the drive, every layer is computed once forward and once
  * backward for each micro-batch, recomputed only if its activations are not kept, and expanded
- * before each. */
+ * before each pass. */
 static void seconds_add_up(void)
 {
     static const struct {
@@ -197,16 +197,16 @@ static void seconds_add_up(void)
         const double micros = rows[i].micro_batches;
         const double expected = micros * (1 + layers * (1e2 + (again ? 1e4 : 0) + 1e6) + 1e8);
         const double got = planned_seconds(&made, &options, &rates);
-        /* Of the two slots, the last layers' are still there for their backward. */
+        /* The two slots still have the last layers when their backward begins. */
         check_double(got, >=, expected + (stored > 0 ? 1e-1 : 0) - 1e-3);
         check_double(got, <=, expected + (stored > 0 ? 2e-1 : 0) + 1e-3);
     }
     case_model_free(&made);
 }
 
-/* Without measured seconds, recomputation takes what its own operations do, which are fewer than
- * those of forward, and a head computes its logits twice, once more for the gradient of its input
- * and of its table. */
+/* Without measured seconds, the time of recomputation follows from its own operations, which are
+ * fewer than those of forward. A head computes its logits twice, and products of the same size for
+ * the gradients of its input and of its table. */
 static void operations_add_up(void)
 {
     struct run_options options = case_options();

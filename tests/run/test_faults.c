@@ -231,7 +231,7 @@ static void check_nothing_left(void)
 struct tally {
     unsigned equal;
     unsigned errors;
-    unsigned missed; /* the rule hit nothing */
+    unsigned missed; /* number of runs in which the rule hit nothing */
 };
 
 /* Returns whether the rule hit anything. */
@@ -240,8 +240,8 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
                          struct tally *tally)
 {
     const bool calls = day->rule.kind == AIO_FAULT_SUBMIT || day->rule.kind == AIO_FAULT_REAP;
-    const uint64_t points = calls ? good->ops / 4
-                                  : good->ops; /* a call submits several operations */
+    /* A call submits several operations. */
+    const uint64_t points = calls ? good->ops / 4 : good->ops;
     struct aio_fault fault = {.seed = seed, .rules_count = 1, .rules = {day->rule}};
     struct run_options options = options_of(setting, &fault);
     struct case_outcome outcome;

@@ -114,7 +114,8 @@ static void check_command(const struct plan_command *command)
     }
 }
 
-/* There is no buffer for states or gradients, and no command that computes, moves or writes any. */
+/* Checks that the plan has no buffer for states or gradients of frozen blocks, and no command that
+ * computes, moves or writes any. */
 static void check_plan(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -205,7 +206,7 @@ static void checkpoints_have_its_weights_alone(void)
 
 /* ---- runs ---- */
 
-/* Under a sanitizer each way runs in one of the two families. */
+/* Runs the ways from `first` on; under a sanitizer each way runs in one of the two families. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
     for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {

@@ -264,9 +264,8 @@ static void sections_are_read_where_they_are_kept(void)
     case_squeeze(&made, &sections, 1, NULL);
     case_run_part(&made, &whole, &part, &outcomes[0], "whole layers");
     check_uint(kept_files("", path), ==, 1);
-    const uint64_t layers =
-        made.model->blocks[made.model->blocks[1].data].elements; /* both layers, at half a byte for
-                                                                  * each element */
+    /* Both layers, at half a byte for each element. */
+    const uint64_t layers = made.model->blocks[made.model->blocks[1].data].elements;
     check_uint(bytes_written(&made, &sections), >, layers);
     case_run_part(&made, &sections, &part, &outcomes[1], "sections of a copy");
     remove_kept();

@@ -60,7 +60,7 @@ static const char good[] =
     " \"command_seconds\": {\"value\": 3e-6, \"source\": \"s\"}\n"
     "}\n";
 
-/* Reads the text `good` with one change. */
+/* Reads the text `good` with `from` replaced by `to`. */
 static int read_changed(const char *from, const char *to, struct run_machine *out)
 {
     char text[4096];
@@ -71,7 +71,8 @@ static int read_changed(const char *from, const char *to, struct run_machine *ou
     return run_machine_read(test_file("machine.json", text, (size_t)length), out);
 }
 
-/* `where` is file, line and column, or the key; `why` is what is wrong. */
+/* Checks that the changed text is refused. `where`: file, line and column, or the key; `why`: what
+ * is wrong. */
 static void refuse(const char *from, const char *to, const char *where, const char *why)
 {
     struct run_machine machine;
@@ -191,7 +192,7 @@ static void nodes_share_their_network(void)
     check_double(run_machine_rates(&machine, &many).machine.within_bytes, ==, 0);
     check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==,
                  machine.inside_bytes);
-    groups.within = 32; /* ranks of two nodes */
+    groups.within = 32; /* a group then has ranks of two nodes */
     check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==, rate);
     machine.between_bytes = 1e15;
     check_double(run_machine_rates(&machine, &many).machine.coll_bytes, ==, machine.inside_bytes);

@@ -110,11 +110,11 @@ enum { FAMILIES = sizeof families / sizeof families[0] };
 
 static unsigned steps = STEPS;
 
-/* NULL, or the settings of adapters for the models below */
+/* the settings of adapters for the models below; NULL: none */
 static const struct model_lora_options *adapters;
 
 /* Compares every `way_stride`-th way, from first_way on, with the plain trainer, for every
- * `stride`-th family. Under a sanitizer, a fifth or a tenth of these ways and one family; each call
+ * `stride`-th family. A sanitizer sees a fifth or a tenth of these ways and one family; each call
  * takes others. */
 static void hold_ways(const struct run_options *base, const char *what, size_t stride,
                       size_t first_way, size_t way_stride)
@@ -144,7 +144,7 @@ static void hold_ways(const struct run_options *base, const char *what, size_t s
             const bool inside = base->wishes.timing == PLAN_TIMING_INSIDE ||
                                 base->wishes.timing == PLAN_TIMING_SPLIT;
             if (inside && ways[w].grads == PLAN_WHERE_STORE) {
-                continue; /* refused: no gradient is kept */
+                continue; /* no plan exists for this: no gradient is kept */
             }
             snprintf(name, sizeof name, "%s, %s, %s", families[f], what, ways[w].name);
             case_run_engine(&made, &options, steps, &engine);

@@ -108,7 +108,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
         }
         struct run_optimizer_result result;
         check_int(run_optimizer_step(optimizer, &token), ==, 0);
-        set_groups(optimizer, &wild, &wild); /* not for the closed step */
+        set_groups(optimizer, &wild, &wild); /* the closed step does not use these */
         check_int(run_optimizer_result(optimizer, &result), ==, 0);
         check_uint(result.step, ==, s + 1);
         check_true(!result.skipped);
@@ -118,7 +118,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
     run_optimizer_destroy(optimizer);
 }
 
-/* Tries every `stride`th way, under a sanitizer a half or a third of these. */
+/* Tries every `stride`th way; under a sanitizer, a half or a third of these. */
 static void all_ways(const struct rules *rules, size_t stride)
 {
     const size_t step = stride * (TEST_RACES ? 3 : TEST_COUNT(1, 2));
@@ -187,7 +187,8 @@ static void waits_in_the_middle(void)
                     check_int(run_optimizer_poll(optimizer, tokens[p]), ==, 1);
                 }
             }
-            for (unsigned p = 0; p < PARAMETERS; p++) { /* no block needs the end of the step */
+            /* no update waits for the end of the step */
+            for (unsigned p = 0; p < PARAMETERS; p++) {
                 check_int(run_optimizer_wait(optimizer, tokens[p]), ==, 0);
             }
             check_int(run_optimizer_step(optimizer, &token), ==, 0);
@@ -316,8 +317,8 @@ static int train_on(struct aio_fault *fault, const struct rules *rules, struct a
     return core_err_first(&kept, 0);
 }
 
-/* Whatever a drive does wrong, and from whichever operation on, either the weights are right or a
- * call reports an error, and no call waits for ever. */
+/* A drive fails in several ways, from various operations on. Either the weights are right, or a
+ * call reports an error. No call waits for ever. */
 static void a_drive_fails(void)
 {
     static const struct {
@@ -430,7 +431,7 @@ static const struct sizes {
     const char *what;
     unsigned count;
     uint64_t least, step, turn; /* parameter p has least + p % turn * step elements */
-    uint64_t last;              /* elements of one more at the end; 0: none */
+    uint64_t last;              /* elements of one further parameter at the end; 0: there is none */
     enum core_update_type weights, moments;
 } sizes[] = {
     {"100,000 biases and norms", TEST_COUNT(100000, 2000), 34, 1, 7, 0, CORE_UPDATE_F32,
@@ -577,7 +578,8 @@ static uint64_t hash_weights(const struct model *model, const struct copied *cop
     return hash;
 }
 
-/* The trainer's masters in fp32 keep those bits of the model's files that its weights lack. */
+/* Sets the masters to those of the trainer, which keep the bits of the model's files that its
+ * weights lack. */
 static void set_masters(struct run_optimizer *optimizer, const struct plain *trainer,
                         const struct copied *copied)
 {

@@ -1,6 +1,6 @@
 /* Proves what an optimizer does with states between steps: masters follow weights that the
- * application wrote, checkpoints and single states carry a run on to the bit, and several processes
- * share them. */
+ * application wrote, a run continues from checkpoints and from single states with the same bits,
+ * and several processes share states. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -63,7 +63,8 @@ static void weights_may_change(void)
 
 /* ---- checkpoints ---- */
 
-/* Afterwards the weights are where the application has them, also on a device. */
+/* Loads a checkpoint. Afterwards the weights are where the application has them, also on a
+ * device. */
 static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
 {
     const int rc = run_optimizer_load(optimizer, &path, 1, step);
@@ -255,7 +256,7 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
     for (uint32_t r = 0; r < *world; r++) {
         snprintf(directories[r], sizeof directories[r], "%s/%d %d saved by %u", test_directory(),
                  rules->rule, rules->moments, r);
-        paths[*world - 1 - r] = directories[r]; /* in any order */
+        paths[*world - 1 - r] = directories[r]; /* the order does not matter */
         check_int(run_optimizer_save(optimizers[r], directories[r], 0), ==, 0);
     }
     struct run_optimizer_result result;

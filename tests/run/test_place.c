@@ -1,6 +1,6 @@
 /* Proves that memory and threads are placed on a machine's NUMA nodes, for machines that are only
- * described. Proves also that a run has the same bits wherever they are, on a described machine
- * with two nodes that have this machine's processors. */
+ * described. Proves also that the placement does not change the bits of a run, on a described
+ * machine with two nodes that have this machine's processors. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 /* ---- machines ---- */
 
 /* Returns the /proc and /sys of a machine whose nodes have these processors, without hyperthreads;
- * "" has memory only. */
+ * a node with "" has only memory. */
 static const char *machine_of(const char *name, const char *const *cpus, unsigned nodes)
 {
     char text[256];

@@ -301,8 +301,8 @@ static void coded(void)
         options.codes = true;
         case_run_engine(&made, &options, STEPS, &memory);
         check_near(&exact, &memory, 5e-2, "codes");
-        check_uint(memory.still_groups, ==,
-                   exact.still_groups); /* the largest element of a group has a code */
+        /* The largest element of a group has a code, so no group becomes zero. */
+        check_uint(memory.still_groups, ==, exact.still_groups);
         check_true(exact.loss[STEPS - 1] != memory.loss[STEPS - 1]);
         const double part = (double)memory.summed_bytes / (double)exact.summed_bytes;
         test_note("stage %u: %.4f of the bytes", stage, part);
@@ -318,9 +318,9 @@ static void coded(void)
     case_model_free(&made);
 }
 
-/* Gradients that nodes of two ranks add before all do, for all stages: near the exact run, the same
- * again, in memory and in the store, and half of the bytes between nodes. On one node the bits are
- * the exact ones. */
+/* The ranks of a node add their gradients before nodes do, with two ranks in each node and in all
+ * stages. Results are near those of the exact run and the same in a second run, in memory and in
+ * the store. Half of the bytes pass between nodes. On one node the bits are the exact ones. */
 static void fast(void)
 {
     struct case_model made;

@@ -86,8 +86,8 @@ static void folders_are_made_by_two(void)
 
 /* ---- slow drives ---- */
 
-static const double *
-    mixed_rates; /* bytes per second of each measurement, instead of the drive's; NULL: the drive's */
+/* bytes per second of each measurement, instead of the drive's; NULL: the drive's */
+static const double *mixed_rates;
 static unsigned measurements;
 int __real_aio_measure_path(const char *directory, const struct aio_measure_options *options,
                             struct aio_rates *out);

@@ -123,7 +123,8 @@ static const struct case_outcome *deferred(const struct case_model *made,
     return &expected->outcomes[part->loud];
 }
 
-/* A pattern has the results of the same steps without guesses, and the run reports its guesses. */
+/* Checks that a run with the pattern's guesses has the results of the same steps without guesses,
+ * and that it reports its guesses. */
 static void hold(const struct case_model *made, const struct run_options *options, unsigned pattern,
                  struct expected *expected, const char *what)
 {

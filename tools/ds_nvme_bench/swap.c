@@ -27,8 +27,8 @@ static void report_progress(struct swap *swap, uint64_t bytes)
     const struct bench_swap_options *options = swap->options;
     const uint64_t once = swap->tensors * options->tensor_bytes;
     swap->moved += bytes;
-    if (options->progress !=
-        NULL) { /* one pass of writes, one step that is not measured, and the measured steps */
+    /* The total is one pass of writes, one step that is not measured, and the measured steps. */
+    if (options->progress != NULL) {
         options->progress(options->user, swap->moved, once + 2 * once * (options->passes + 1));
     }
 }

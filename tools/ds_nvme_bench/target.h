@@ -18,7 +18,7 @@ struct bench_target {
     bool direct;
     uint64_t file_bytes;           /* size; a multiple of 2 MiB, written once */
     double fill_bytes_per_s;       /* speed of the first write */
-    double fill_first_bytes_per_s; /* and of its first second */
+    double fill_first_bytes_per_s; /* speed of the first second of that write */
     struct aio_fs fs;
     const struct aio_backend *backend;
     char backend_reason[256];

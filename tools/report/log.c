@@ -103,7 +103,8 @@ static int first_pass(struct reader *reader)
             rc = values.step <= before ? add_turn(reader, values.step) : 0;
             reader->first = reader->last == 0 || values.step < reader->first ? values.step
                                                                              : reader->first;
-            reader->last = before = values.step; /* later steps of older turns were lost */
+            /* not the highest step: the steps that an older turn made after this one are lost */
+            reader->last = before = values.step;
         }
         if (rc != 0) {
             return rc;

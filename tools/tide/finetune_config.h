@@ -15,8 +15,8 @@ enum { FINETUNE_PATH_BYTES = 1024 };
 /* Zeroed before. It holds what the engine's options point to, so it must not move. */
 struct finetune_config {
     struct core_cfg *cfg; /* owned; NULL without --config */
-    struct tide_store_path
-        store_paths[TIDE_STORES_MAX]; /* engine.stores; --store adds to them, too */
+    /* engine.stores; --store adds to them, too */
+    struct tide_store_path store_paths[TIDE_STORES_MAX];
     char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES]; /* their directories */
     bool has_total;                                    /* it says how long the schedule is */
     bool drop_last;

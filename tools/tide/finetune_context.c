@@ -139,8 +139,8 @@ int finetune_context_inspect(struct finetune_context *talk, const char *path, bo
     if (out->what != TIDE_MODEL_FOLDER) {
         return refuse_kind(path, out->what, out->files == 0);
     }
-    const bool understood = out->parameters >
-                            0; /* config.json was understood; the weights may be wrong */
+    /* config.json was understood; the weights may be wrong. */
+    const bool understood = out->parameters > 0;
     if (!out->verified && (weights || !understood)) {
         return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
     }

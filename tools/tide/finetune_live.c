@@ -103,8 +103,8 @@ static void print_wait(const struct finetune_record *record, char *out, size_t b
     const char *cause = causes[most];
     double wait = record->waits[most];
     double seconds = step->seconds;
-    if (record->data_wait >
-        wait) { /* the wait for rows precedes the step and is not part of its time */
+    /* The wait for rows precedes the step and is not part of its time. */
+    if (record->data_wait > wait) {
         cause = "data";
         wait = record->data_wait;
         seconds += wait;

@@ -411,7 +411,7 @@ static void summarize(struct finetune_run *run, struct steps *steps)
     if (tide_plan_describe(tide_engine_plan(run->engine), &plan) == 0) {
         run->summary.plan_host_gb = (double)plan.host_bytes / 1e9;
         run->summary.plan_device_gb = (double)plan.device_bytes / 1e9;
-        /* The prediction for the kind of step that the majority was. */
+        /* Takes the prediction for the kind of step that most of the steps were. */
         const bool clipped = plan.timing == TIDE_TIMING_SPECULATIVE &&
                              2 * run->ahead < run->steps - run->begun;
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;

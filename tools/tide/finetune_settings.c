@@ -484,9 +484,9 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
-/* Plans no micro-batches that no step will have. They go to rank 0 first, so a rank gets the same
- * ones as with the larger number. Another order may pack rows into another number of
- * micro-batches. */
+/* Reduces the planned micro-batches to those that a step can have. They go to rank 0 first, so a
+ * rank gets the same ones as with the larger number. Another order may pack rows into another
+ * number of micro-batches. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

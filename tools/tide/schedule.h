@@ -48,7 +48,8 @@ struct schedule {
     /* the first beta falls from `max_beta` to `min_beta` and rises again during the cycle */
     bool moves_beta;
     double min_beta, max_beta;
-    double beta_decay_rate; /* and then grows by this share every `decay_steps` */
+    /* after the cycle the first beta grows by this share every `decay_steps` */
+    double beta_decay_rate;
 };
 
 /* Returns "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" and so

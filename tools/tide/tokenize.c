@@ -359,7 +359,7 @@ static int lock_partial(const char *name)
     return -1;
 }
 
-/* lock_partial() without a moment in which a signal would leave the file behind. */
+/* Does what lock_partial() does, with signals blocked, so that no signal leaves the file behind. */
 static int make_partial(const char *name)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};

@@ -19,8 +19,8 @@ VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int6
     return vf_get_part(type, data, at, steps);
 }
 
-/* Up to LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]), of which
- * `have` exist. */
+/* Returns up to LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]), of
+ * which `have` exist. */
 VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, const int64_t at[2],
                           int64_t have)
 {
@@ -64,9 +64,10 @@ VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Cells cells[0] .. cells[1] - 1 of to[cell][width] = from[cell][i]. If size[0], the number of
- * columns, exceeds width, columns past width may be loaded; missing ones are zero. Stores are LANES
- * wide, as above, except in the last cell, because the next panel may already hold data. */
+/* Computes cells cells[0] .. cells[1] - 1 of to[cell][width] = from[cell][i]. If size[0], the
+ * number of columns, exceeds width, columns past width may be loaded; missing ones are zero. Stores
+ * are LANES wide, as above, except in the last cell, because the next panel may already hold
+ * data. */
 VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], const int64_t cells[2], float *to, int64_t width)
 {

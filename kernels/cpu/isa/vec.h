@@ -95,8 +95,8 @@ VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int6
                              : vf_pairs_f32((const float *)from + index, count);
 }
 
-/* Lane i pairs elements low + i and high + i, for i < count (1 to LANES); if high < 0, with
- * zero. */
+/* Returns lanes that pair elements low + i and high + i, for i < count (1 to LANES). If high < 0,
+ * element low + i is paired with zero. */
 VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t high,
                      int64_t count)
 {
@@ -109,7 +109,7 @@ VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t
 }
 #endif
 
-/* `value` as it reads back after being stored as `type`. */
+/* Returns `value` as it reads back after being stored as `type`. */
 VF_INLINE vf vf_rounded(enum kern_type type, vf value)
 {
     if (type == KERN_F32) {
@@ -174,7 +174,7 @@ VF_INLINE vf vf_exp_near(vf r)
     return vf_fma(p, r * r, r + vf_set(1.0f));
 }
 
-/* exp(y) / 2^n, where n is y / ln 2 rounded. */
+/* Returns exp(y) / 2^n, where n is y / ln 2 rounded. */
 VF_INLINE vf vf_exp_rest(vf y, vf n)
 {
     const vf r = vf_fma(n, vf_set(-0.693359375f), y);
@@ -200,7 +200,7 @@ VF_INLINE vf vf_exp(vf x)
     const vi nan = x != x;
     const vf y = vf_min(vf_max(x, low), high);
     const vf n = vf_round(y * log2_e);
-    /* 2^n in two factors, because n reaches 128. */
+    /* Splits 2^n into two factors, because n reaches 128. */
     const vi whole = __builtin_convertvector(n, vi);
     const vi half = whole >> 1;
     const vf first = (vf)((half + 127) << 23);

@@ -214,7 +214,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
         tokens += (int64_t)document.count;
         targets += (int64_t)text_sample_targets(document.labels, document.count);
     }
-    if (options->pairs) { /* each has two rows, and a batch begins with the first */
+    if (options->pairs) { /* each pair has two rows; a batch begins with the first row of a pair */
         targets = filling->rows % 2 == 0;
     }
     if (tokens > text_batches_room(options)) {

@@ -33,7 +33,7 @@ struct text_batch {
     /* labels that are predicted: not -100, and not the first of a document; with options.pairs, the
      * number of pairs */
     int64_t targets;
-    int64_t targets_all; /* the same over all ranks: the divisor of the loss of a step */
+    int64_t targets_all; /* number of targets over all ranks: the divisor of the loss of a step */
     uint64_t epoch;      /* from 0 */
     double part;         /* share of its bytes that were read, 0 to 1; negative: unknown */
     struct text_counts counts;

@@ -22,7 +22,7 @@ struct text_codec {
     int (*restart)(void *state);
     /* Decompresses until input or room is used up. -EINVAL with a message for broken data. */
     int (*run)(void *state, struct text_codec_io *io);
-    /* Whether the data may end here. */
+    /* Returns whether the data may end here. */
     bool (*whole)(const void *state);
 };
 

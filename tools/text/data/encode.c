@@ -20,10 +20,10 @@
 
 struct text_encoder {
     struct text_encoder *first;       /* borrowed: owner of the following four; may be this one */
-    struct text_tokenizer *tokenizer; /* owned by the first */
-    struct text_chat *chat;           /* owned by the first */
-    struct text_chat *alpaca; /* owned by the first: for instruction rows if chat has no template */
-    char *end;                /* owned by the first: the token that ends a text; NULL: none */
+    struct text_tokenizer *tokenizer; /* owned by `first` */
+    struct text_chat *chat;           /* owned by `first` */
+    struct text_chat *alpaca; /* owned by `first`: for instruction rows if chat has no template */
+    char *end;                /* owned by `first`: the token that ends a text; NULL: none */
     struct text_scratch *scratch; /* owned */
     struct jinja_run *run;        /* owned */
     struct text_turns turns;

@@ -70,8 +70,8 @@ void text_group_destroy(struct text_group *group)
         text_sample_fini(&group->items[i].made.sample);
     }
     for (unsigned i = group->threads; group->encoders != NULL && i > 0; i--) {
-        text_encoder_destroy(
-            group->encoders[i - 1]); /* the first one last, because the others use it */
+        /* Destroys the first one last, because the others use it. */
+        text_encoder_destroy(group->encoders[i - 1]);
     }
     core_charge_free(group->encoders);
     core_charge_free(group->items);

@@ -16,7 +16,7 @@ enum text_row_kind {
     TEXT_ROW_CHAT,            /* messages; conversations */
     TEXT_ROW_CHAT_COMPLETION, /* prompt and completion as messages; instruction, input, output */
     TEXT_ROW_PAIR,            /* chosen and rejected as texts, with or without prompt */
-    TEXT_ROW_CHAT_PAIR,       /* the same as messages */
+    TEXT_ROW_CHAT_PAIR,       /* chosen and rejected as messages, with or without prompt */
 };
 
 struct text_row {
@@ -35,9 +35,9 @@ struct text_row {
     size_t completion_bytes;
     const char *rejected; /* PAIR: the rejected answer */
     size_t rejected_bytes;
-    /* borrowed, like the following; CHAT_PAIR: with chosen. */
+    /* borrowed, like the following members; CHAT_PAIR: prompt and chosen answer */
     const struct core_json_value *messages;
-    const struct core_json_value *rejected_messages; /* CHAT_PAIR: with rejected */
+    const struct core_json_value *rejected_messages; /* CHAT_PAIR: prompt and rejected answer */
     const struct core_json_value *tools;             /* NULL: none */
     const struct core_json_value *documents;         /* NULL: none */
     const struct core_json_value *variables;         /* chat_template_kwargs; NULL: none */

@@ -212,8 +212,8 @@ int text_sample_read(struct text_sample *sample, const char *json, size_t bytes,
            token.kind != CORE_JSON_TOKEN_OBJECT_END) {
         rc = read_member(&reading, &token);
     }
-    if (rc != 0 ||
-        (rc = core_json_scan_next(&reading.scan, &token)) != 0) { /* nothing may follow */
+    /* Nothing may follow. */
+    if (rc != 0 || (rc = core_json_scan_next(&reading.scan, &token)) != 0) {
         return rc;
     }
     const size_t ids = reading.counts[IDS];

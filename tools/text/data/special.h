@@ -23,7 +23,7 @@ struct text_special_token {
 
 enum text_special_adds { TEXT_SPECIAL_UNSAID, TEXT_SPECIAL_NO, TEXT_SPECIAL_YES };
 
-/* In the order in which transformers adds tokens that the tokenizer lacks. */
+/* The special tokens, in the order in which transformers adds those that the tokenizer lacks. */
 struct text_special {
     struct text_special_token *tokens; /* owned */
     size_t count;

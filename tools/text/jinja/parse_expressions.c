@@ -410,8 +410,8 @@ static void find_function(struct jinja_parser *parser, struct jinja_node *node, 
     pass_token(parser);
     node->function = test ? jinja_test_find(token->text, token->bytes)
                           : jinja_filter_find(token->text, token->bytes);
-    node->value = jinja_string(token->text,
-                               token->bytes); /* a missing function is reported when it is called */
+    /* A missing function is reported when it is called. */
+    node->value = jinja_string(token->text, token->bytes);
 }
 
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,

@@ -418,7 +418,7 @@ static void write_json(struct writer *writer, struct jinja_value value)
     run->depth--;
 }
 
-/* Reads indent: 4 means four spaces, "\t" itself. */
+/* Reads the argument `indent`: a number is a number of spaces, a text is used as it is. */
 static struct jinja_value read_indent(struct jinja_run *run,
                                       const struct jinja_arguments *arguments)
 {

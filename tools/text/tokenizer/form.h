@@ -20,8 +20,8 @@ void token_form_destroy(struct token_form *form);
 /* Returns the length of a beginning of the text, in whole characters, that the form does not
  * change, whatever follows it. */
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
-/* Call where token_form_pass() stopped: the number of bytes from there on that are normalised
- * together. */
+/* Returns the number of bytes from here on that are normalised together. Call it where
+ * token_form_pass() stopped. */
 size_t token_form_reach(const struct token_form *form, const char *text, size_t bytes);
 /* A character of the normal form, and how many characters of the text it was made of, which are
  * consecutive; 0: it is a further part of the previous one. */

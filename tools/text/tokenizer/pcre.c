@@ -38,7 +38,7 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
         return core_err_set(-EINVAL, "%s: regular expression, character %zu: %s", what,
                             (size_t)offset, text);
     }
-    /* Without JIT (a hardened kernel, another machine) it is only slower. */
+    /* Without JIT (a hardened kernel, another machine) matching is only slower. */
     pcre2_jit_compile(pcre->code, PCRE2_JIT_COMPLETE);
     *out = pcre;
     return 0;

@@ -75,7 +75,7 @@ static int load_member(struct token_section *section, const struct core_json_val
                        const char *type)
 {
     if (strcmp(type, "ByteLevel") == 0) {
-        return 0; /* it only trims offsets */
+        return 0; /* this post-processor only trims offsets */
     }
     if (strcmp(type, "TemplateProcessing") != 0) {
         return token_section_refuse(section, value, "has a type that tide does not read:", type);

@@ -241,8 +241,8 @@ static int mark_search(struct text_scratch *scratch, const struct token_split *s
         if (found <= 0) {
             return found;
         }
-        if (bounds[0] != bounds[1] ||
-            bounds[1] != ended) { /* an empty match directly after another match does not count */
+        /* An empty match directly after another match does not count. */
+        if (bounds[0] != bounds[1] || bounds[1] != ended) {
             rc = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
                             split->invert);
             ended = bounds[1];

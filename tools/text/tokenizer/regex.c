@@ -231,8 +231,8 @@ static void write_escape(struct writer *writer, bool in_class)
         write_script(writer);
         return;
     }
-    const bool unfolds = writer->folds &&
-                         !in_class; /* Oniguruma folds cases of kinds only in [...] */
+    /* Oniguruma folds cases of kinds only in [...]. */
+    const bool unfolds = writer->folds && !in_class;
     put_text(writer, unfolds ? "(?-i:" : "");
     put_text(writer, in_class ? "" : outside ? "[^" : "[");
     put_ranges(writer, in_class && outside ? ~kinds : kinds);

@@ -52,7 +52,7 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
 int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                           bool skip_special, const char **text, size_t *bytes);
 
-/* Ids are 0 ... size - 1, special tokens included. */
+/* Returns the number of ids, special tokens included. Ids begin at 0. */
 size_t text_tokenizer_size(const struct text_tokenizer *tokenizer);
 /* Returns the id of a token; -1 if there is no such token. */
 int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *token, size_t bytes);
