@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include <linux/magic.h>
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
@@ -148,17 +151,37 @@ static int read_opened(int fd, const char *path, size_t bytes_max, char **text, 
     return read_all(fd, path, expected, bytes_max, text, bytes);
 }
 
-static int read_path(const char *path, int flags, size_t bytes_max, char **text, size_t *bytes)
+bool core_file_is_fifo(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+    struct stat info;
+    struct statfs system;
+    return stat(path, &info) == 0 && S_ISFIFO(info.st_mode) && statfs(path, &system) == 0 &&
+           system.f_type != PIPEFS_MAGIC;
+}
+
+/* Reads and writes of the file wait again if it was opened with O_NONBLOCK. */
+static int let_wait(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? 0 : -errno;
+}
+
+static int read_path(const char *path, bool regular, size_t bytes_max, char **text, size_t *bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
         int rc = -errno;
         return core_err_set(rc, "%s cannot be opened: %s", path, strerror(-rc));
     }
     struct stat info;
     int rc;
-    if (flags != 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    if (regular && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
         rc = core_err_set(-EINVAL, "%s is not a regular file", path);
+    } else if (core_file_is_fifo(path)) {
+        rc = core_err_set(
+            -EINVAL, "%s is a FIFO; expected a regular file, or \"-\" for standard input", path);
+    } else if ((rc = let_wait(fd)) != 0) {
+        rc = core_err_set(rc, "%s cannot be opened: %s", path, strerror(-rc));
     } else {
         rc = read_opened(fd, path, bytes_max, text, bytes);
     }
@@ -171,12 +194,12 @@ int core_file_read(const char *path, size_t bytes_max, char **text, size_t *byte
     if (strcmp(path, "-") == 0) {
         return read_opened(STDIN_FILENO, "standard input", bytes_max, text, bytes);
     }
-    return read_path(path, 0, bytes_max, text, bytes);
+    return read_path(path, false, bytes_max, text, bytes);
 }
 
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes)
 {
-    return read_path(path, O_NONBLOCK, bytes_max, text, bytes);
+    return read_path(path, true, bytes_max, text, bytes);
 }
 
 /* Appends after the previous write if `at` is negative. */
@@ -206,6 +229,32 @@ int core_file_write(int fd, const void *from, size_t bytes)
 int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at)
 {
     return write_all(fd, from, bytes, (off_t)at);
+}
+
+int core_file_open_output(const char *path, bool append, FILE **out)
+{
+    const int fd = open(path,
+                        O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
+                            (append ? O_APPEND : O_TRUNC),
+                        0666);
+    struct stat info;
+    if (fd < 0 && errno == ENXIO && stat(path, &info) == 0 && S_ISFIFO(info.st_mode)) {
+        return core_err_set(-EINVAL,
+                            "%s cannot be written: it is a FIFO that no process reads; start the "
+                            "reader first, or name a file",
+                            path);
+    }
+    int rc = fd < 0 ? -errno : let_wait(fd);
+    FILE *file = rc == 0 ? fdopen(fd, append ? "a" : "w") : NULL;
+    if (file == NULL) {
+        rc = rc == 0 ? -errno : rc;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return core_err_set(rc, "%s cannot be written: %s", path, strerror(-rc));
+    }
+    *out = file;
+    return 0;
 }
 
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct)

@@ -1,12 +1,12 @@
-/* file.h: reads a small file into memory, with a limit; writes a whole array to an open file, or
- * reads it back; tells a file's size, the free space, and whether two names are one file. No state;
- * any thread. */
+/* file.h: reads a small file into memory, with a limit; opens an output; writes a whole array to an
+ * open file, or reads it back; tells whether two names are one file. No state; any thread. */
 #ifndef CORE_BASE_FILE_H
 #define CORE_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 /* After this many interrupted calls in a row a signal is an error. */
@@ -14,13 +14,23 @@ enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads `path` ("-": standard input) up to `bytes_max` bytes. The caller frees the text, which ends
  * with a NUL. Returns 0, or -EISDIR, -E2BIG, -EACCES, -ENOENT ... with a message that names the
- * path. Pipes are read to their end. */
+ * path. Pipes are read to their end. A FIFO with a name in a folder is refused with -EINVAL, because
+ * its writer might never come. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Does the same for a file that belongs to a folder (config.json of a model). Anything but a
  * regular file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for
  * ever. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
+
+/* Returns whether a path is that of a FIFO in a folder. Opening one waits until another process
+ * opens its other end, but opening a pipe of the shell (/dev/fd/63) never waits. */
+bool core_file_is_fifo(const char *path);
+
+/* Opens a file that a user named, to replace its content or to append to it; the caller closes it.
+ * Never waits: a FIFO that no process reads is refused with -EINVAL. Returns 0, or -errno with a
+ * message that names the path. */
+int core_file_open_output(const char *path, bool append, FILE **out);
 
 /* Writes all `bytes`, in as many calls as needed: after the previous write, or from byte `at` on.
  * Returns 0, or -errno without a message, because only the caller knows the name; bytes that were

@@ -14,6 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "offload/plan/sim.h"
 
 enum { EVENT_BYTES = 2048, NAME_BYTES = 512 /* escaped */ };
@@ -39,11 +40,8 @@ static void write_text(struct writing *writing, const char *text)
 
 static int open_file(const char *path, struct writing *out)
 {
-    *out = (struct writing){.file = fopen(path, "we"), .path = path};
-    const int error = errno;
-    return out->file != NULL ? 0
-                             : core_err_set(-error, "the timeline %s cannot be written: %s", path,
-                                            strerror(error));
+    *out = (struct writing){.path = path};
+    return core_file_open_output(path, false, &out->file);
 }
 
 /* Removes a file that could not be written completely, because it is not valid JSON. */

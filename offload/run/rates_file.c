@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/json/cache.h"
@@ -260,9 +261,10 @@ static void write_numbers(struct core_json_write *json, const struct run_rates *
 int run_rates_write(const char *path, const struct run_rates *rates)
 {
     struct core_json_write json;
-    FILE *file = fopen(path, "we");
-    if (file == NULL) {
-        return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
+    FILE *file = NULL;
+    int rc = core_file_open_output(path, false, &file);
+    if (rc != 0) {
+        return rc;
     }
     core_json_write_init_file(&json, file);
     json.indent = 2;
@@ -270,7 +272,7 @@ int run_rates_write(const char *path, const struct run_rates *rates)
     core_json_write_integer(&json, "version", FILE_VERSION);
     write_numbers(&json, rates);
     core_json_write_object_end(&json);
-    int rc = core_json_write_end(&json);
+    rc = core_json_write_end(&json);
     core_json_write_fini(&json);
     if (fclose(file) != 0 && rc == 0) {
         rc = core_err_set(-errno, "%s was not written completely: %s", path, strerror(errno));

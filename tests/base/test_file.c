@@ -108,7 +108,7 @@ static void space_is_reserved(void)
     close(fd);
 }
 
-/* A pipe in a folder is refused at once, where `core_file_read` would wait for a writer. */
+/* A pipe in a folder of a model is refused. */
 static void regular_files(void)
 {
     char *text = NULL;
@@ -127,6 +127,55 @@ static void regular_files(void)
     const char *path = test_file("regular.json", "[1]", 3);
     check_int(core_json_load(path, &options, &doc), ==, 0);
     core_json_destroy(doc);
+}
+
+/* A FIFO in a folder is never waited for: reading is refused, and so is writing while no process
+ * reads. A pipe of this process is read by its path to the end. Outputs block once they are open,
+ * and replace a file's content or append to it. */
+static void fifos(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = NULL;
+    char path[512];
+    char name[64];
+    int ends[2];
+    snprintf(path, sizeof path, "%s/fifo", test_directory());
+    check_int(mkfifo(path, 0600), ==, 0);
+    check_int(core_file_read(path, 100, &text, &bytes), ==, -EINVAL);
+    check_contains(core_err_message(), "fifo is a FIFO; expected a regular file, or \"-\" for");
+    struct core_json *doc = NULL;
+    check_int(core_json_load(path, NULL, &doc), ==, -EINVAL);
+    check_int(core_file_open_output(path, false, &out), ==, -EINVAL);
+    check_contains(core_err_message(),
+                   "fifo cannot be written: it is a FIFO that no process reads");
+    check_true(out == NULL && text == NULL);
+    const int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    check_int(core_file_open_output(path, true, &out), ==, 0);
+    check_int(fcntl(fileno(out), F_GETFL) & O_NONBLOCK, ==, 0);
+    fputs("line", out);
+    fclose(out);
+    check_int(read(reader, name, sizeof name), ==, 4);
+    close(reader);
+    check_int(pipe2(ends, O_CLOEXEC), ==, 0);
+    check_int(write(ends[1], "piped", 5), ==, 5);
+    close(ends[1]);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", ends[0]);
+    check_int(core_file_read(name, 100, &text, &bytes), ==, 0);
+    check_string(text, "piped");
+    free(text);
+    close(ends[0]);
+    snprintf(path, sizeof path, "%s/output", test_directory());
+    for (int i = 0; i < 3; i++) { /* "ab", "ab", "abab" */
+        check_int(core_file_open_output(path, i == 2, &out), ==, 0);
+        fputs("ab", out);
+        fclose(out);
+    }
+    check_int(core_file_read(path, 100, &text, &bytes), ==, 0);
+    check_string(text, "abab");
+    free(text);
+    check_int(core_file_open_output("/nonexistent/x", false, &out), ==, -ENOENT);
+    check_contains(core_err_message(), "/nonexistent/x cannot be written: No such file");
 }
 
 /* Files open without the page cache where the file system supports that, and never through a link.
@@ -258,6 +307,6 @@ static void names_of_weights(void)
 }
 
 TEST_MAIN({"names_of_weights", names_of_weights}, {"sums", sums}, {"regular_files", regular_files},
-          {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
+          {"fifos", fifos}, {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
           {"interrupts_are_bounded", interrupts_are_bounded},
           {"space_is_reserved", space_is_reserved}, {"same_files", same_files})

@@ -1,5 +1,6 @@
 /* `tide finetune` and `tide plan` as users run them, with an engine that trains nothing: exit
  * codes, output, files, and failures in the middle. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -146,6 +147,11 @@ static void usage(void)
         {"finetune --model %M --data %T/empty.jsonl --out %T/o", "empty.jsonl"},
         {"finetune --model %M --data %T/pipe --out %T/o", "/pipe is a pipe; expected a regular"},
         {TRAIN "--out %T/o --eval-data %T/pipe", "/pipe is a pipe; expected a regular file"},
+        {TRAIN "--out %T/o --config %T/pipe", "/pipe is a FIFO; expected a regular file"},
+        {TRAIN "--out %T/o --trace %T/pipe", "/pipe is a FIFO, and the run would write it only"},
+        {"plan --model %M --trace %T/pipe", "--trace "},
+        {"plan --model %M --save-rates %T/pipe", "/pipe is a FIFO, and the run would write it"},
+        {"config %T/pipe", "/pipe is a FIFO; expected a regular file, or \"-\" for standard"},
         {"finetune --model %M --data %T/high.jsonl --out %T/o", "high.jsonl:2"},
         {"finetune --model %M --data %T/label.jsonl --out %T/o", "label.jsonl:1"},
         {"finetune --model %M --data %T/long.jsonl --out %T/o", "--seq-len 64 cuts them"},
@@ -196,6 +202,31 @@ static void usage(void)
                    "d.jsonl has 4 micro-batches and a step takes 6, those of rank 0 first; ");
     check_contains(rig_err, "--accum 2 ");
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
+}
+
+/* A run does not wait for a process that reads its log, and can be repeated with another log. A FIFO
+ * that is read is written like a file. */
+static void fifos(void)
+{
+    char text[1 << 12];
+    static const char *const cases[] = {
+        TRAIN "--out %T/fifo --log %T/lines",
+        TRAIN "--out %T/fifo --csv %T/lines",
+        TRAIN "--out %T/fifo --resume --log %T/lines",
+    };
+    rig_rows();
+    check_int(mkfifo(rig_path("lines"), 0600), ==, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect(2, cases[i]);
+        check_contains(rig_err, "lines cannot be written: it is a FIFO that no process reads; ");
+    }
+    const int reader = open(rig_path("lines"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    expect(0, TRAIN "--out %T/fifo --steps 1 --csv %T/lines");
+    const ssize_t bytes = read(reader, text, sizeof text - 1);
+    close(reader);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    check_contains(text, "step,");
+    check_contains(text, "\n1,");
 }
 
 /* No input is overwritten under any name, and no file of an input folder. */
@@ -628,8 +659,8 @@ static void plans(void)
     rig_end();
 }
 
-TEST_MAIN({"help", help}, {"usage", usage}, {"written", written}, {"refused", refused},
-          {"log_keys", log_keys}, {"events", events}, {"monitors", monitors}, {"steps", steps},
-          {"rates", rates}, {"skipped", skipped}, {"talk", talk}, {"faults", faults},
-          {"checkpoints", checkpoints}, {"signals", signals}, {"full_disk", full_disk},
-          {"plans", plans})
+TEST_MAIN({"help", help}, {"usage", usage}, {"fifos", fifos}, {"written", written},
+          {"refused", refused}, {"log_keys", log_keys}, {"events", events}, {"monitors", monitors},
+          {"steps", steps}, {"rates", rates}, {"skipped", skipped}, {"talk", talk},
+          {"faults", faults}, {"checkpoints", checkpoints}, {"signals", signals},
+          {"full_disk", full_disk}, {"plans", plans})

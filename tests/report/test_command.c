@@ -56,6 +56,9 @@ static void refused(void)
     check_string(rig_read("two/a.jsonl"), "{\"step\":1}\n");
     expect(1, "report %T/two/a.jsonl --out /dev/full");
     check_contains(rig_err, "/dev/full cannot be written: No space left on device");
+    check_int(mkfifo(rig_path("fifo"), 0600), ==, 0);
+    expect(2, "report %T/two/a.jsonl --out %T/fifo");
+    check_contains(rig_err, "/fifo cannot be written: it is a FIFO that no process reads; start");
 }
 
 /* The incomplete last line of a killed run is removed before a resumed run appends to the log. */

@@ -276,12 +276,15 @@ static void follows_links_to_nothing(void)
     check_contains(said, "File name too long");
 }
 
-/* A full device has a special error. */
+/* A full device and a FIFO that nobody reads have errors of their own. */
 static void full_device(void)
 {
     make_files();
     check_int(run("--model model --data rows.jsonl --out /dev/full"), ==, 1);
     check_contains(said, "/dev/full cannot be written: No space left on device");
+    check_int(mkfifo(test_path("fifo"), 0600), ==, 0);
+    check_int(run("--model model --data rows.jsonl --out fifo"), ==, 2);
+    check_contains(said, "fifo cannot be written: it is a FIFO that no process reads");
 }
 
 /* With --shuffle and without --seed, rows come in the order of tide finetune with its default seed

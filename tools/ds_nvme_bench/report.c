@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 
 double bench_report_rate(const struct bench_report *report, enum bench_op op)
 {
@@ -43,11 +44,12 @@ int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *))
 {
     bool standard = strcmp(path, "-") == 0;
-    FILE *out = standard ? stdout : fopen(path, "w");
-    if (out == NULL) {
-        return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
+    FILE *out = stdout;
+    int rc = standard ? 0 : core_file_open_output(path, false, &out);
+    if (rc != 0) {
+        return rc;
     }
-    int rc = write(report, out);
+    rc = write(report, out);
     errno = 0;
     bool failed = fflush(out) != 0 || ferror(out) != 0;
     int cause = errno != 0 ? errno : EIO;

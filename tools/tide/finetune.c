@@ -122,7 +122,7 @@ static int check_writable(const struct job *job)
         {"--log", flags->log, CLI_PATH_FILE},
         {csv_flag(flags), job->settings.csv,
          flags->csv != NULL ? CLI_PATH_FILE : CLI_PATH_FILE_DEEP},
-        {"--trace", flags->trace, CLI_PATH_FILE},
+        {"--trace", flags->trace, CLI_PATH_FILE_LAST},
         {board_flag(flags), job->settings.board, CLI_PATH_FOLDER},
     };
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/write.h"
 #include "tools/tide/event_file.h"
@@ -51,20 +52,18 @@ static int make_folders(const char *path)
 /* Cuts off an incomplete last line, which a killed run may have left. */
 static void cut_torn_line(const char *path)
 {
-    FILE *file = fopen(path, "r+e");
     struct stat info;
+    const bool plain = stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    FILE *file = plain ? fopen(path, "r+e") : NULL;
     if (file == NULL) {
         return;
     }
-    if (fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode)) {
-        off_t end = info.st_size;
-        while (end > 0 && fseeko(file, end - 1, SEEK_SET) == 0 && getc(file) != '\n') {
-            end--;
-        }
-        if (end < info.st_size && ftruncate(fileno(file), end) != 0) {
-            core_log(CORE_LOG_WARN, "the end of %s is not a complete line: %s", path,
-                     strerror(errno));
-        }
+    off_t end = info.st_size;
+    while (end > 0 && fseeko(file, end - 1, SEEK_SET) == 0 && getc(file) != '\n') {
+        end--;
+    }
+    if (end < info.st_size && ftruncate(fileno(file), end) != 0) {
+        core_log(CORE_LOG_WARN, "the end of %s is not a complete line: %s", path, strerror(errno));
     }
     fclose(file);
 }
@@ -80,11 +79,8 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
         cut_torn_line(path);
     }
     *kept = strdup(path);
-    *file = *kept != NULL ? fopen(path, "ae") : NULL;
-    if (*file == NULL) {
-        return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
-    }
-    return 0;
+    return *kept != NULL ? core_file_open_output(path, true, file)
+                         : core_err_set(-ENOMEM, "no memory for a path");
 }
 
 /* Keeps the first failure. `rc` has its message. */

@@ -317,7 +317,7 @@ static int try_place(const struct place *place, const char *path, enum cli_path_
     if (folder != (shape == CLI_PATH_FOLDER || !there)) {
         return folder ? -EISDIR : -ENOTDIR;
     }
-    if (shape == CLI_PATH_FILE && strchr(place->rest, '/') != NULL) {
+    if (shape <= CLI_PATH_FILE_LAST && strchr(place->rest, '/') != NULL) {
         return -ENOENT;
     }
     return faccessat(AT_FDCWD, there ? path : place->there, folder ? W_OK | X_OK : W_OK,
@@ -335,6 +335,12 @@ int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
     int rc = find_place(path, &place);
     if (rc == 0) {
         rc = try_place(&place, path, shape);
+    }
+    if (rc == 0 && shape == CLI_PATH_FILE_LAST && core_file_is_fifo(path)) {
+        return core_err_set(-EINVAL,
+                            "%s %s is a FIFO, and the run would write it only at its end; name a "
+                            "file",
+                            flag, path);
     }
     return rc == 0 ? 0 : core_err_set(rc, "%s %s cannot be written: %s", flag, path, strerror(-rc));
 }

@@ -28,6 +28,7 @@ int cli_paths_check(const struct cli_path *paths, size_t count);
 
 enum cli_path_shape {
     CLI_PATH_FILE,
+    CLI_PATH_FILE_LAST, /* opened at the end of a run; the reader of a FIFO may be gone by then */
     CLI_PATH_FILE_DEEP, /* missing parent folders will be created */
     CLI_PATH_FOLDER,    /* a folder; missing parents will be created, too */
 };

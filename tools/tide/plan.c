@@ -98,10 +98,10 @@ static int check_written(const struct wish *wish)
     };
     finetune_flags_paths(&wish->flags, paths + 1);
     int rc = cli_paths_check(paths, sizeof paths / sizeof paths[0]);
-    if (rc != 0 || (rc = cli_path_try("--trace", wish->flags.trace, CLI_PATH_FILE)) != 0) {
+    if (rc != 0 || (rc = cli_path_try("--trace", wish->flags.trace, CLI_PATH_FILE_LAST)) != 0) {
         return rc;
     }
-    return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE);
+    return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE_LAST);
 }
 
 /* Refuses flags whose values --machine takes from its file. */

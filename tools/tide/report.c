@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "tools/report/log.h"
 #include "tools/report/page.h"
 #include "tools/report/run.h"
@@ -115,11 +116,12 @@ static int save_page(const struct report_run *run, const char *path)
     if (plain && !standard) {
         return write_page(run, path);
     }
-    FILE *out = standard ? stdout : fopen(path, "we");
-    if (out == NULL) {
-        return core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
+    FILE *out = stdout;
+    int rc = standard ? 0 : core_file_open_output(path, false, &out);
+    if (rc != 0) {
+        return rc;
     }
-    const int rc = report_page_write(out, run);
+    rc = report_page_write(out, run);
     if (standard) {
         return rc; /* the command checks the stream at the end */
     }

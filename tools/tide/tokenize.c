@@ -14,6 +14,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
 #include "tools/text/data/chat.h"
@@ -388,10 +389,13 @@ static int open_out(struct tokenize *t)
 {
     struct stat info;
     const bool there = stat(t->out, &info) == 0;
-    if (strcmp(t->out, "-") == 0 || (there && !S_ISREG(info.st_mode)) ||
+    if (strcmp(t->out, "-") == 0) {
+        t->file = stdout;
+        return 0;
+    }
+    if ((there && !S_ISREG(info.st_mode)) ||
         (!there && lstat(t->out, &info) == 0)) { /* a link to a missing file */
-        t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
-        return t->file != NULL ? 0 : refuse_out(t, errno);
+        return core_file_open_output(t->out, false, &t->file);
     }
     if (there && access(t->out, W_OK) != 0) {
         return refuse_out(t, errno);
