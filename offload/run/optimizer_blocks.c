@@ -185,9 +185,10 @@ static enum block_weights weights_of(enum core_update_type type)
                                       : BLOCK_WEIGHTS_FP32;
 }
 
-/* Adds a block with all elements of its parameters. It has the name of the first parameter. */
+/* Adds a block with all elements of its parameters. It has the name of the first parameter. Sets
+ * *moved if packing moves a parameter: the first one that it moves is not aligned. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
-                     const size_t *members, size_t count)
+                     const size_t *members, size_t count, bool *moved)
 {
     const enum block_weights weights = weights_of(options->parameters[members[0]].weights_type);
     struct blocks *blocks = optimizer->whole;
@@ -202,6 +203,7 @@ static int add_block(struct run_optimizer *optimizer, const struct run_optimizer
         rc = blocks_add_array(blocks, parameter->elements, 0, true, &tensor.first);
         if (rc == 0) {
             rc = blocks_add_tensor(blocks, &tensor, NULL);
+            *moved = *moved || tensor.first % BLOCKS_ALIGN_ELEMENTS != 0;
         }
     }
     if (rc == 0) {
@@ -326,14 +328,13 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
 }
 
 /* Returns a hash of names, sizes and types of weights, and of the layout, which must be equal for a
- * checkpoint to fit. */
-static uint64_t hash_parameters(const struct run_optimizer_options *options, bool packed)
+ * checkpoint to fit. If packing moves nothing, it is that of versions that did not pack. */
+static uint64_t hash_parameters(const struct run_optimizer_options *options, bool moved)
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < options->parameter_count; i++) {
         const struct run_optimizer_parameter *parameter = &options->parameters[i];
-        /* Packing makes a difference only after sizes that are not multiples of the alignment. */
-        const bool odd = packed && parameter->elements % BLOCKS_ALIGN_ELEMENTS != 0;
+        const bool odd = moved && parameter->elements % BLOCKS_ALIGN_ELEMENTS != 0;
         const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type,
                                     odd ? ~hash : hash};
         hash = core_hash(parameter->name, strlen(parameter->name),
@@ -347,15 +348,15 @@ static int list_blocks(struct run_optimizer *optimizer, const struct run_optimiz
                        const size_t *first, const size_t *members, uint32_t count)
 {
     int rc = blocks_create(&optimizer->whole);
-    const bool packed = options->options.moments != CORE_UPDATE_Q8;
+    bool moved = false;
     if (rc == 0) {
-        optimizer->whole->packed = packed;
+        optimizer->whole->packed = options->options.moments != CORE_UPDATE_Q8;
     }
     for (uint32_t b = 0; rc == 0 && b < count; b++) {
-        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b]);
+        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b], &moved);
     }
     if (rc == 0) {
-        rc = blocks_finish(optimizer->whole, "application", hash_parameters(options, packed));
+        rc = blocks_finish(optimizer->whole, "application", hash_parameters(options, moved));
     }
     if (rc != 0 || optimizer->world == 1) {
         optimizer->blocks = optimizer->whole;

@@ -2,6 +2,7 @@
  * application wrote, a run continues from checkpoints and from single states with the same bits,
  * and several processes share states. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "tests/run/optimizer_case.h"
 
 /* ---- weights that the application wrote ---- */
@@ -484,7 +486,81 @@ static void wrong_checkpoints_are_refused(void)
     free_arrays(&arrays);
 }
 
+/* Versions that aligned each parameter to 256 elements wrote this hash of names and sizes. */
+static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters, size_t count)
+{
+    uint64_t hash = 0;
+    for (size_t p = 0; p < count; p++) {
+        const uint64_t numbers[] = {parameters[p].elements, (uint64_t)parameters[p].weights_type,
+                                    hash};
+        hash = core_hash(parameters[p].name, strlen(parameters[p].name),
+                         core_hash(numbers, sizeof numbers, 0));
+    }
+    return hash;
+}
+
+/* Checkpoints of versions that did not pack parameters have another hash only if packing moves one of
+ * them. */
+static void older_checkpoints_fit_unless_a_parameter_moves(void)
+{
+    static const struct {
+        uint64_t elements[3]; /* of the parameters; the last of two is 0 */
+        enum core_update_type moments;
+        bool moves;
+    } cases[] = {
+        {{300}, CORE_UPDATE_F32, false},
+        {{512, 256, 300}, CORE_UPDATE_F32, false},
+        {{512, 300, 256}, CORE_UPDATE_F32, true},
+        {{300, 256, 512}, CORE_UPDATE_F32, true},
+        {{300, 600000, 0}, CORE_UPDATE_F32, false}, /* two blocks */
+        {{512, 300, 256}, CORE_UPDATE_Q8, false},
+    };
+    static float weights[3][600000];
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        static const char *const names[] = {"a", "b", "c"};
+        struct run_optimizer_parameter parameters[3];
+        struct run_optimizer_options options = {.parameters = parameters,
+                                                .groups = groups,
+                                                .group_count = 1,
+                                                .options = case_options(),
+                                                .rates = case_rates()};
+        struct run_optimizer *optimizer = NULL;
+        char directory[600];
+        char path[700];
+        char expected[40];
+        char text[8192];
+        for (size_t p = 0; p < 3 && cases[c].elements[p] > 0; p++) {
+            parameters[options.parameter_count++] = (struct run_optimizer_parameter){
+                .name = names[p],
+                .weights = weights[p],
+                .elements = cases[c].elements[p],
+                .weights_type = CORE_UPDATE_F32,
+                .gradients_type = CORE_UPDATE_F32};
+        }
+        options.options.type = KERN_F32;
+        options.options.moments = cases[c].moments;
+        options.options.budgets = (struct plan_budgets){.host_bytes = UINT64_C(1) << 32};
+        snprintf(directory, sizeof directory, "%s/packed %zu", test_directory(), c);
+        check_int(run_optimizer_create(&options, &optimizer), ==, 0);
+        check_int(run_optimizer_save(optimizer, directory, 0), ==, 0);
+        run_optimizer_destroy(optimizer);
+        snprintf(path, sizeof path, "%s/checkpoint-0/manifest.json", directory);
+        FILE *file = fopen(path, "r");
+        check_true(file != NULL);
+        text[fread(text, 1, sizeof text - 1, file)] = 0;
+        fclose(file);
+        snprintf(expected, sizeof expected, "%016" PRIx64,
+                 hash_of_aligned(parameters, options.parameter_count));
+        if ((strstr(text, expected) == NULL) != cases[c].moves) {
+            test_fail(__FILE__, __LINE__, "case %zu: expected %s hash %s in %s", c,
+                      cases[c].moves ? "another than" : "the", expected, text);
+        }
+    }
+}
+
 TEST_MAIN({"weights_may_change", weights_may_change}, {"checkpoints_go_on", checkpoints_go_on},
           {"states_are_carried", states_are_carried}, {"states_are_shared", states_are_shared},
           {"wrong_shares_are_refused", wrong_shares_are_refused},
-          {"wrong_checkpoints_are_refused", wrong_checkpoints_are_refused})
+          {"wrong_checkpoints_are_refused", wrong_checkpoints_are_refused},
+          {"older_checkpoints_fit_unless_a_parameter_moves",
+           older_checkpoints_fit_unless_a_parameter_moves})
