@@ -580,7 +580,7 @@ int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsi
     struct registering registering = {.count = cut_slabs(memory, count_in, NULL)};
     uint64_t bytes = 0;
     if (registering.count == 0 || registering.count > AIO_BUFFERS_MAX) {
-        return core_err_set(-EINVAL, "%s: %u ranges of memory to register; must be 1 to %d",
+        return core_err_set(-EINVAL, "%s: cannot register %u ranges of memory; expected 1 to %d",
                             drive->name, registering.count, AIO_BUFFERS_MAX);
     }
     registering.slabs = calloc(registering.count, sizeof *registering.slabs);

@@ -293,7 +293,7 @@ int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct a
                      unsigned n, struct core_fence *out)
 {
     if (n == 0 || n > AIO_IOV_MAX || kind == AIO_SYNC) {
-        return core_err_set(-EINVAL, "queue %s: a request of %u ranges; must be 1 to %d",
+        return core_err_set(-EINVAL, "queue %s: a request has %u ranges; expected 1 to %d",
                             queue->line.name, n, AIO_IOV_MAX);
     }
     for (unsigned i = 0; i < n; i++) {

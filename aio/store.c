@@ -368,7 +368,7 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
     }
     int rc = 0;
     if (count == 0 || count > AIO_IOV_MAX) {
-        rc = core_err_set(-EINVAL, "an extent of %u parts; must be 1 to %d", count, AIO_IOV_MAX);
+        rc = core_err_set(-EINVAL, "an extent has %u parts; expected 1 to %d", count, AIO_IOV_MAX);
         goto fail;
     }
     extent->owner = owner;

@@ -336,7 +336,7 @@ static void keep_early(struct peer *peer)
                               ? malloc(sizeof *early + bytes)
                               : NULL;
     if (early == NULL) {
-        fail_frame(peer, "too many of which wait for their receives");
+        fail_frame(peer, "while too many earlier ones wait for their receives");
         return;
     }
     *early = (struct early){.frame = peer->in};

@@ -94,13 +94,14 @@ static int make_adapters(struct export *export, const struct model_config *confi
     const char *dropout = store_manifest_parameter(manifest, STORE_LORA_DROPOUT);
     struct model_lora_options lora = {.rank = 0};
     if (alpha == NULL || rslora == NULL) {
-        return core_err_set(-EINVAL,
-                            "it has only trained weights, without those of its base model; resume "
-                            "the run to save it");
+        return core_err_set(
+            -EINVAL,
+            "the checkpoint has only trained weights, without those of its base model; resume "
+            "the run to save it");
     }
     int rc = find_modules(export, manifest->blocks, &lora);
     if (rc == 0 && (lora.rank == 0 || export->counts[0] == 0)) {
-        rc = core_err_set(-EINVAL, "it has no adapters");
+        rc = core_err_set(-EINVAL, "the checkpoint has no adapters");
     }
     if (rc != 0) {
         return rc;

@@ -131,14 +131,15 @@ static int get_step(struct cache *cache, struct operation *operation)
     struct block *block = operation->block;
     const unsigned queue = operation->background ? QUEUE_LATER : QUEUE_NOW;
     if (!table_holds(block)) {
-        return core_err_set(-ENOENT, "it does not exist");
+        return core_err_set(-ENOENT, "the block does not exist");
     }
     if (operation->to != NULL && operation->bytes < block->bytes) {
-        return core_err_set(-EINVAL, "it has %" PRIu64 " bytes, the buffer has %" PRIu64,
+        return core_err_set(-EINVAL, "the block has %" PRIu64 " bytes, the buffer has %" PRIu64,
                             block->bytes, operation->bytes);
     }
     if (operation->to == NULL && (operation->on_device ? block->pins : block->copy_pins) > 0) {
-        return core_err_set(-EBUSY, "it is pinned %s, and can be pinned in one memory at a time",
+        return core_err_set(-EBUSY,
+                            "the block is pinned %s; it can be pinned in one memory at a time",
                             operation->on_device ? "on the host" : "on the device");
     }
     if (operation->on_device && block->copy != NULL) {
@@ -221,7 +222,7 @@ static int put_step(struct cache *cache, struct operation *operation)
         return -EAGAIN;
     }
     if (block->pins > 0 || (block->copy_pins > 0 && !is_copy)) {
-        return core_err_set(-EBUSY, "it is pinned: release it before it is put again");
+        return core_err_set(-EBUSY, "the block is pinned: release it before it is put again");
     }
     if (is_copy && operation->bytes != block->bytes) {
         return core_err_set(-EINVAL, "its copy on the device has %" PRIu64 " bytes, not %" PRIu64,
@@ -347,13 +348,13 @@ static int drop_step(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
     if (!table_holds(block)) {
-        return core_err_set(-ENOENT, "it does not exist");
+        return core_err_set(-ENOENT, "the block does not exist");
     }
     if (block->loading || block->cleaning) {
         return -EAGAIN;
     }
     if (block->pins + block->copy_pins > 0) {
-        return core_err_set(-EBUSY, "it is pinned: release it before it is dropped");
+        return core_err_set(-EBUSY, "the block is pinned: release it before it is dropped");
     }
     block_clear(cache, block);
     operation_end(cache, operation, 0);

@@ -120,7 +120,8 @@ static int read_nesting(const struct core_json *doc, struct nf4 *out)
     }
     out->offset = (float)offset;
     return rc == 0 && !isfinite(out->offset)
-               ? core_json_refuse(doc, root, "nested_offset", 0, -EINVAL, "it is beyond fp32")
+               ? core_json_refuse(doc, root, "nested_offset", 0, -EINVAL,
+                                  "found a number beyond fp32")
                : rc;
 }
 

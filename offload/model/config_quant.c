@@ -113,7 +113,7 @@ static int read_skipped(const struct core_json *doc, const struct core_json_valu
         return rc == -ENOENT ? 0 : rc;
     }
     if (core_json_count(list) > SKIPPED_MAX) {
-        return core_json_refuse(doc, object, key, 0, -EINVAL, "it has more than %d entries",
+        return core_json_refuse(doc, object, key, 0, -EINVAL, "found more than %d entries",
                                 SKIPPED_MAX);
     }
     for (size_t i = 0; i < core_json_count(list); i++) {

@@ -48,7 +48,7 @@ static int find_name(const struct core_json *doc, const struct model_key *key, c
     }
     if (rc == 0 && size != other) {
         return core_json_refuse(doc, root, key->alias, 0, -EINVAL,
-                                "it is %" PRId64 " here and %" PRId64 " in %s", other, size,
+                                "found %" PRId64 " here and %" PRId64 " in %s", other, size,
                                 key->name);
     }
     return rc;
@@ -67,7 +67,7 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
     if (is_null(root, name)) {
         if (!key->nullable) {
             return core_json_refuse(doc, root, name, 0, -EINVAL,
-                                    "it is null; leave the key out for the default");
+                                    "found null; leave the key out for the default");
         }
         *(int64_t *)to = 0; /* the size is resolved later from other keys */
         return 0;
@@ -177,7 +177,7 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
         }
         if (config->dtype != MODEL_OTHER && config->dtype != dtype) {
             return core_json_refuse(doc, core_json_root(doc), keys[i], 0, -EINVAL,
-                                    "it is %s, but dtype is %s", name,
+                                    "found %s, but dtype is %s", name,
                                     model_dtype_config_name(config->dtype));
         }
         config->dtype = dtype;
@@ -234,7 +234,7 @@ static int refuse_unknown(const struct core_json *doc)
     const struct core_json_value *root = core_json_root(doc);
     const struct core_json_value *found = core_json_find(root, other);
     if (found != NULL && core_json_kind(found) != CORE_JSON_NULL) {
-        return core_json_refuse(doc, root, other, 0, -EINVAL, "it is not supported");
+        return core_json_refuse(doc, root, other, 0, -EINVAL, "this key is not supported");
     }
     double part = 1.0;
     int rc = core_json_get_real(doc, root, "partial_rotary_factor", &part);

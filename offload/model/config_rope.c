@@ -45,7 +45,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
     }
     if (name != NULL && older != NULL && strcmp(name, older) != 0) {
         return core_json_refuse(doc, dictionary, "type", 0, -EINVAL,
-                                "it is \"%s\" here and \"%s\" in rope_type", older, name);
+                                "found \"%s\" here and \"%s\" in rope_type", older, name);
     }
     if (name == NULL && older != NULL) {
         key = "type";
@@ -58,7 +58,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
         return rc != 0 || factor == 1.0
                    ? (rc == -ENOENT ? 0 : rc)
                    : core_json_refuse(doc, dictionary, "factor", 0, -EINVAL,
-                                      "it is %g, but rope_type is missing", factor);
+                                      "found %g, but rope_type is missing", factor);
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], name) == 0) {
@@ -115,7 +115,7 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
         rc = read_real(doc, dictionary, "rope_theta", &inside);
     }
     if (rc == 0 && inside > 0.0 && outside > 0.0 && inside != outside) {
-        return core_json_refuse(doc, root, "rope_theta", 0, -EINVAL, "it is %g here and %g in %s",
+        return core_json_refuse(doc, root, "rope_theta", 0, -EINVAL, "found %g here and %g in %s",
                                 outside, inside, name);
     }
     if (inside > 0.0 || outside > 0.0) {
@@ -274,7 +274,8 @@ int model_config_read_rope(const struct core_json *doc, struct model_config *con
     }
     if (found[0] != NULL && found[1] != NULL && !is_same(&rope[0], &rope[1])) {
         return core_json_refuse(doc, core_json_root(doc), dictionary_keys[0], 0, -EINVAL,
-                                "it differs from %s; keep one of the two", dictionary_keys[1]);
+                                "the content differs from %s; keep one of the two",
+                                dictionary_keys[1]);
     }
     config->rope = found[0] != NULL ? rope[0] : rope[1];
     config->length_max = scaled_positions(&config->rope);

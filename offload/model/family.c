@@ -188,7 +188,7 @@ int model_read_layer_types(const struct core_json *doc, struct model_config *con
     }
     if (core_json_count(list) != (size_t)config->layers) {
         return core_json_refuse(doc, core_json_root(doc), "layer_types", 0, -EINVAL,
-                                "it has %zu entries, but the model has %" PRId64 " layers",
+                                "found %zu entries, but the model has %" PRId64 " layers",
                                 core_json_count(list), config->layers);
     }
     for (size_t i = 0; i < (size_t)config->layers; i++) {

@@ -150,7 +150,8 @@ int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *
     const uint64_t *together = advice->together_mib;
     struct refusal refusal = {.used = 0};
     bool any = false;
-    say(&refusal, "it cannot fit into device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
+    say(&refusal,
+        "the run cannot fit into device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
         mib(input, budgets->device_bytes), mib(input, budgets->host_bytes),
         mib(input, budgets->store_bytes));
     if (budgets->joint_bytes > 0) {

@@ -305,7 +305,7 @@ static void refusals(void)
     case_fill(memory, 5000, 1, 1);
     check_int(case_put(cache, 1, memory, 5000, false), ==, 0);
     check_int(case_get(cache, 1, memory, 4999, NULL), ==, -EINVAL);
-    check_contains(core_err_message(), "block 1: it has 5000 bytes, the buffer has 4999");
+    check_contains(core_err_message(), "block 1: the block has 5000 bytes, the buffer has 4999");
     check_int(cache_release(cache, "block 1", false), ==, -EINVAL);
     check_contains(core_err_message(), "block 1 is not pinned");
     check_int(case_get(cache, 1, NULL, 0, &result), ==, 0);

@@ -354,7 +354,7 @@ static void with_magnitudes(void)
 static void trained_weights_alone(void)
 {
     static const char message[] =
-        "alone/checkpoint-1 cannot be exported: it has only trained weights";
+        "alone/checkpoint-1 cannot be exported: the checkpoint has only trained weights";
     rig_train_begin();
 #define ALONE TRAIN_SMALL "--base nf4 --freeze *layers* -q --out %T/alone "
     expect(0, ALONE "--steps 1 --save-every 1");

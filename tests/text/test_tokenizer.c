@@ -429,7 +429,7 @@ static void bad_files(void)
     } rows[] = {
         {"{\"model\":", "1:10: "},
         {"[]", "must be an object"},
-        {"{}", "has no model"},
+        {"{}", "key \"model\" is missing"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "model.type is \"Unigram\""},
         {"{\"model\":{\"type\":\"WordPiece\"}}", "\"WordPiece\"; tide reads BPE"},
         {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "model.vocab: must be an object"},

@@ -176,7 +176,9 @@ static void print_soak(const struct bench_result *result, FILE *out)
         fprintf(out, "  soak %s: %.2f GB/s at first, %.2f GB/s at the end (%.0f %%)%s\n",
                 bench_op_name(point->params.op), burst / 1e9, sustained / 1e9,
                 burst > 0 ? sustained / burst * 100 : 0,
-                likely && trend < 0 ? ": it falls; a cache fills up or the drive gets hot" : "");
+                likely && trend < 0
+                    ? ": the rate falls, because a cache fills up or the drive gets hot"
+                    : "");
     }
 }
 

@@ -146,8 +146,8 @@ static int write_all(struct bench_target *target, const struct bench_target_opti
     }
     target->file_bytes = wrote / GRAIN * GRAIN;
     if (target->file_bytes < bytes && ftruncate(target->fd, (off_t)wrote) != 0) {
-        return core_err_set(-errno, "%s: the scratch file cannot be cut to size: %s", target->path,
-                            strerror(errno));
+        return core_err_set(-errno, "%s: the size of the scratch file cannot be set: %s",
+                            target->path, strerror(errno));
     }
     return 0;
 }

@@ -410,11 +410,10 @@ static int run_job(struct job *job)
     }
     if (rc == -ECANCELED) {
         finetune_live_end(&job->talk.live);
-        return cli_fail(
-            job->command, CLI_INTERRUPTED,
-            job->flags.resume
-                ? "stopped by a signal before the first step; checkpoints are as they were"
-                : "stopped by a signal before the first step; nothing was trained");
+        return cli_fail(job->command, CLI_INTERRUPTED,
+                        job->flags.resume
+                            ? "stopped by a signal before the first step; checkpoints are unchanged"
+                            : "stopped by a signal before the first step; nothing was trained");
     }
     if (rc != 0) {
         return report_failure(job, rc);

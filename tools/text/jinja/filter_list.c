@@ -17,7 +17,8 @@ static struct jinja_value call_length(struct jinja_run *run, struct jinja_value 
         return jinja_integer((int64_t)jinja_char_count(self.as.text, self.bytes));
     }
     if (jinja_is_number(self) || self.kind == JINJA_NONE) {
-        return jinja_fail(run, -EINVAL, "object of type '%s' has no len()", jinja_type_name(self));
+        return jinja_fail(run, -EINVAL, "a value of type '%s' has no length",
+                          jinja_type_name(self));
     }
     if (self.kind == JINJA_DICT) {
         return jinja_integer((int64_t)self.as.dict->count);
@@ -30,7 +31,7 @@ static struct jinja_value end_item(struct jinja_run *run, struct jinja_value sel
 {
     const struct jinja_list *items = jinja_iterate(run, self);
     if (items == NULL || items->count == 0) {
-        return jinja_undefined("No first item, sequence was empty.");
+        return jinja_undefined("the first or last item of an empty sequence");
     }
     return items->items[last ? items->count - 1 : 0];
 }
@@ -162,7 +163,7 @@ static struct jinja_value find_extreme(struct jinja_run *run, struct jinja_value
         run, items, jinja_argument(arguments, 1, "attribute", jinja_none()),
         jinja_argument_truth(arguments, 0, "case_sensitive", false));
     if (pairs == NULL || items->count == 0) {
-        return jinja_undefined("No aggregated item, sequence was empty.");
+        return jinja_undefined("the minimum or maximum of an empty sequence");
     }
     size_t best = 0;
     for (size_t i = 1; i < items->count && run->rc == 0; i++) {
@@ -336,7 +337,7 @@ static struct jinja_value call_items(struct jinja_run *run, struct jinja_value s
         return jinja_list(run, JINJA_LIST);
     }
     if (self.kind != JINJA_DICT) {
-        return jinja_fail(run, -EINVAL, "Can only get item pairs from a mapping.");
+        return jinja_fail(run, -EINVAL, "items needs a dict");
     }
     return items_of(run, self.as.dict->pairs, self.as.dict->count);
 }
@@ -414,7 +415,7 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
     }
     if (arguments->count == 0) {
         if (arguments->named == NULL) {
-            return jinja_fail(run, -EINVAL, "map requires a filter argument");
+            return jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
         }
         return map_attribute(run, items, arguments);
     }
@@ -436,7 +437,7 @@ static struct jinja_value select_by_test(struct jinja_run *run, struct jinja_val
     const struct jinja_list *items = jinja_iterate(run, self);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     if (attribute && arguments->count == 0) {
-        return jinja_fail(run, -EINVAL, "Missing parameter for attribute name");
+        return jinja_fail(run, -EINVAL, "the name of the attribute is missing");
     }
     if (arguments->count > (size_t)attribute) {
         test = take_function(run, arguments, attribute, true, &rest);

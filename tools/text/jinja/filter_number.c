@@ -13,7 +13,7 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
 {
     (void)arguments;
     if (!jinja_is_number(self)) {
-        return jinja_fail(run, -EINVAL, "bad operand type for abs(): '%s'", jinja_type_name(self));
+        return jinja_fail(run, -EINVAL, "abs needs a number, found '%s'", jinja_type_name(self));
     }
     return self.kind == JINJA_REAL  ? jinja_real(fabs(self.as.real))
            : jinja_number(self) < 0 ? jinja_operate(run, "-", jinja_integer(0), self)
@@ -124,8 +124,7 @@ static struct jinja_value call_round(struct jinja_run *run, struct jinja_value s
     const struct jinja_value method = jinja_argument(arguments, 1, "method",
                                                      jinja_string("common", 6));
     if (!jinja_is_number(self)) {
-        return jinja_fail(run, -EINVAL, "type %s doesn't define __round__ method",
-                          jinja_type_name(self));
+        return jinja_fail(run, -EINVAL, "round needs a number, found '%s'", jinja_type_name(self));
     }
     const double scale = pow(10, (double)precision);
     if (jinja_is_text(method, "ceil") || jinja_is_text(method, "floor")) {
@@ -185,8 +184,8 @@ static struct jinja_value call_truncate(struct jinja_run *run, struct jinja_valu
     const int64_t tail = (int64_t)jinja_char_count(end.as.text, end.bytes);
     jinja_step_text(run, (size_t)text.bytes + end.bytes);
     if (run->rc == 0 && (length < tail || leeway < 0)) {
-        return jinja_fail(run, -EINVAL, "expected length >= %lld, got %lld", (long long)tail,
-                          (long long)length);
+        return jinja_fail(run, -EINVAL, "truncate needs a length of at least %lld, found %lld",
+                          (long long)tail, (long long)length);
     }
     if ((int64_t)jinja_char_count(text.as.text, text.bytes) <= length + leeway) {
         return text;

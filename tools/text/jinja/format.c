@@ -148,7 +148,7 @@ static struct jinja_value next_value(struct jinja_run *run, const struct jinja_v
                                      size_t count, size_t *used)
 {
     if (*used >= count) {
-        return jinja_fail(run, -EINVAL, "not enough arguments for format string");
+        return jinja_fail(run, -EINVAL, "a format has more conversions than values");
     }
     return values[(*used)++];
 }
@@ -250,7 +250,7 @@ struct jinja_value jinja_format_percent(struct jinja_run *run, struct jinja_valu
         }
     }
     if (run->rc == 0 && used < count && !(count == 1 && values[0].kind == JINJA_DICT)) {
-        jinja_fail(run, -EINVAL, "not all arguments converted during string formatting");
+        jinja_fail(run, -EINVAL, "a format has fewer conversions than values");
     }
     return jinja_capture_end(run, mark);
 }
@@ -376,7 +376,7 @@ struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value
         } else {
             const char *end = c == '{' ? memchr(text.as.text + at, '}', text.bytes - at) : NULL;
             if (end == NULL) {
-                jinja_fail(run, -EINVAL, "Single '%c' encountered in format string", c);
+                jinja_fail(run, -EINVAL, "'%c' in a format string has no counterpart", c);
                 break;
             }
             const size_t bytes = (size_t)(end - text.as.text) - at - 1;

@@ -203,7 +203,7 @@ static struct jinja_value call_cycle(struct jinja_run *run, struct jinja_value s
                                      const struct jinja_arguments *arguments)
 {
     if (arguments->count == 0) {
-        return jinja_fail(run, -EINVAL, "no items for cycling given");
+        return jinja_fail(run, -EINVAL, "loop.cycle needs at least one item");
     }
     return arguments->items[self.as.loop->index % arguments->count];
 }

@@ -337,7 +337,7 @@ static struct jinja_value call_join(struct jinja_run *run, struct jinja_value se
     const size_t mark = jinja_capture_begin(run);
     for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         if (items->items[i].kind != JINJA_STRING) {
-            jinja_fail(run, -EINVAL, "sequence item %zu: expected str instance, %s found", i,
+            jinja_fail(run, -EINVAL, "join needs strings, but item %zu is of type %s", i,
                        jinja_type_name(items->items[i]));
         }
         jinja_write(run, self.as.text, i > 0 ? self.bytes : 0);

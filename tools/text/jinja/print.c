@@ -411,7 +411,7 @@ static void write_json(struct writer *writer, struct jinja_value value)
     case JINJA_TUPLE: write_items(writer, value.as.list); break;
     case JINJA_DICT: write_pairs(writer, value.as.dict); break;
     default:
-        jinja_fail(run, -EINVAL, "Object of type %s is not JSON serializable",
+        jinja_fail(run, -EINVAL, "a value of type %s cannot be written as JSON",
                    jinja_type_name(value));
         break;
     }

@@ -21,7 +21,7 @@ static void assign_target(struct jinja_run *run, const struct jinja_node *target
     } else if (target->kind == JINJA_NODE_NAMESPACE) {
         const struct jinja_value space = jinja_scope_get(run, target->name);
         if (space.kind != JINJA_NAMESPACE) {
-            jinja_fail(run, -EINVAL, "cannot assign attribute on non-namespace object");
+            jinja_fail(run, -EINVAL, "only attributes of a namespace can be set");
         } else if (target->value.as.text[0] == '_') {
             jinja_fail(run, -EINVAL, "a namespace cannot have an attribute that begins with _");
         } else {

@@ -400,7 +400,7 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinj
 {
     if (right.kind == JINJA_STRING) {
         if (left.kind != JINJA_STRING) {
-            jinja_fail(run, -EINVAL, "'in <string>' requires string as left operand, not %s",
+            jinja_fail(run, -EINVAL, "in a string, 'in' can only find a string, not %s",
                        jinja_type_name(left));
             return false;
         }
@@ -445,7 +445,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
     } else if (value.kind == JINJA_LOOP) {
         return value.as.loop->items;
     } else if (value.kind != JINJA_UNDEFINED) {
-        jinja_fail(run, -EINVAL, "'%s' object is not iterable", jinja_type_name(value));
+        jinja_fail(run, -EINVAL, "a value of type '%s' has no elements", jinja_type_name(value));
         return NULL;
     }
     return run->rc == 0 ? list.as.list : NULL;

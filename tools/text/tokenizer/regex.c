@@ -275,7 +275,7 @@ static void write_class(struct writer *writer)
         copy(writer, 1);
     }
     if (writer->at < writer->end && *writer->at == ']') {
-        refuse(writer, "an empty class of characters");
+        refuse(writer, "a class of characters is empty");
     }
     while (writer->rc == 0 && writer->at < writer->end && *writer->at != ']') {
         const char next = writer->at + 1 < writer->end ? writer->at[1] : '\0';
@@ -284,7 +284,7 @@ static void write_class(struct writer *writer)
         } else if (*writer->at == '[' && next == ':') {
             write_bracket(writer);
         } else if (*writer->at == '[' || (*writer->at == '&' && next == '&')) {
-            refuse(writer, "a class of characters within another, or && in one, is not supported");
+            refuse(writer, "a class of characters must not contain another class or &&");
         } else {
             copy(writer, 1);
         }

@@ -66,7 +66,8 @@ static int scan_sections(struct text_tokenizer *tokenizer, struct core_json_scan
     if (rc == 0) {
         rc = core_json_scan_next(scan, &token); /* nothing may follow */
     }
-    return rc != 0 || model ? rc : core_err_set(-EINVAL, "%s: has no model", scan->source);
+    return rc != 0 || model ? rc
+                            : core_err_set(-EINVAL, "%s: key \"model\" is missing", scan->source);
 }
 
 static int load_section(struct text_tokenizer *tokenizer, const struct section *section,
