@@ -214,7 +214,7 @@ struct tide_engine_options {
     /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs, and a micro-batch has two rows for
      * each: a chosen and a rejected answer to the same prompt, whose tokens have the label -100.
      * Only adapters are trained (`lora_rank` or `adapter`), and the reference is the model without
-     * them. -ENOTSUP with `modules_to_save` and on a GPU */
+     * them. -ENOTSUP with `modules_to_save` */
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
