@@ -570,12 +570,15 @@ static void target_forms(void)
         "[\"q_proj\", \"v_proj\"], \"layers_to_transform\": [0, 1]",
     };
     struct fixture named;
+    char folder[700]; /* no other case writes to it, and so to the fixture */
     char from[700];
-    char to[700];
+    char to[800];
     fixture_open(&named, "llama");
     check_int(adapt(&named, &lora_cases[1]), ==, 0);
     snprintf(from, sizeof from, "%s/model/lora/llama_qv/start/" MODEL_ADAPTER_FILE, test_root());
-    snprintf(to, sizeof to, "%s/" MODEL_ADAPTER_FILE, test_directory());
+    snprintf(folder, sizeof folder, "%s/forms", test_directory());
+    snprintf(to, sizeof to, "%s/" MODEL_ADAPTER_FILE, folder);
+    (void)mkdir(folder, 0777);
     (void)unlink(to);
     check_int(symlink(from, to), ==, 0);
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
@@ -588,10 +591,10 @@ static void target_forms(void)
                                     "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, "
                                     "\"use_rslora\": true, \"target_modules\": %s}",
                                     forms[i]);
-        test_file(MODEL_ADAPTER_CONFIG, text, (size_t)length);
+        test_file("forms/" MODEL_ADAPTER_CONFIG, text, (size_t)length);
         fixture_open(&fixture, "llama");
         model_destroy(fixture.model);
-        check_int(model_peft_open(test_directory(), &peft), ==, 0);
+        check_int(model_peft_open(folder, &peft), ==, 0);
         model_peft_options(peft, &lora);
         check_int(model_create(&fixture.config, &options, &fixture.model), ==, 0);
         check_int(model_peft_check(peft, fixture.model), ==, 0);
