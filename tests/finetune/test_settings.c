@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/config/config.h"
@@ -668,6 +670,41 @@ static void warmups(void)
     finetune_settings_fini(&s);
 }
 
+/* A folder is one store under all of its names, whether it exists or not. A file of settings may
+ * name it twice, for the weights and for the states. */
+static void same_stores(void)
+{
+    struct tide_engine_options options;
+    struct tide_store_path paths[TIDE_STORES_MAX];
+    struct finetune_settings s;
+    char places[2][512];
+    char one[256];
+    char name[512];
+    snprintf(one, sizeof one, "%s/same", test_directory());
+    snprintf(name, sizeof name, "%s/link", test_directory());
+    check_int(symlink("same", name), ==, 0);
+    for (int made = 0; made < 2; made++) {
+        check_int(made == 0 ? 0 : mkdir(one, 0700), ==, 0);
+        snprintf(name, sizeof name, "%s/link", test_directory());
+        const char *const others[] = {name, "/same/", "/./same", "//same//"};
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            char other[512];
+            snprintf(other, sizeof other, "%s%s", i == 0 ? "" : test_directory(), others[i]);
+            options = (struct tide_engine_options){.struct_bytes = sizeof options};
+            check_int(finetune_store_parse(one, &options, paths, places[0], 512), ==, 0);
+            check_int(finetune_store_parse(other, &options, paths, places[1], 512), ==, -EINVAL);
+            check_contains(core_err_message(), " are the same folder; give it once");
+            check_uint(options.store_count, ==, 1);
+        }
+    }
+    expect("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 3, \"offload_param\": "
+           "{\"device\": \"nvme\", \"nvme_path\": \"/tmp\"}, \"offload_optimizer\": "
+           "{\"device\": \"nvme\", \"nvme_path\": \"/tmp/../tmp/\"}}}",
+           "", &s);
+    check_uint(s.engine.store_count, ==, 1);
+    finetune_settings_fini(&s);
+}
+
 /* The number of stores is limited; their names may have any characters. */
 static void stores(void)
 {
@@ -762,4 +799,4 @@ TEST_MAIN({"warmups", warmups}, {"every_flag_tells", every_flag_tells},
           {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
           {"config_optimizers", config_optimizers}, {"cache_folders", cache_folders},
           {"moving_betas", moving_betas}, {"contradictions", contradictions},
-          {"refusals", refusals}, {"stores", stores})
+          {"refusals", refusals}, {"same_stores", same_stores}, {"stores", stores})

@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "tools/tide/paths.h"
 
 enum { BATCH_MAX = 1 << 20 };
 
@@ -246,7 +247,8 @@ static int add_store(struct finetune_config *config, struct tide_engine_options 
                      const char *path)
 {
     for (size_t i = 0; path != NULL && i < engine->store_count; i++) {
-        if (strcmp(engine->stores[i].directory, path) == 0) {
+        if (strcmp(engine->stores[i].directory, path) == 0 ||
+            cli_path_is_same(engine->stores[i].directory, path)) {
             return 0;
         }
     }

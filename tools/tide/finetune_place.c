@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/size.h"
+#include "tools/tide/paths.h"
 
 static const struct choice {
     const char *stream;
@@ -139,6 +140,11 @@ int finetune_store_parse(const char *text, struct tide_engine_options *out,
     for (size_t i = 0; i < out->store_count; i++) {
         if (strcmp(out->stores[i].directory, directory) == 0) {
             return core_err_set(-EINVAL, "--store %s is given twice", directory);
+        }
+        if (cli_path_is_same(out->stores[i].directory, directory)) {
+            return core_err_set(-EINVAL,
+                                "--store %s and --store %s are the same folder; give it once",
+                                out->stores[i].directory, directory);
         }
     }
     paths[out->store_count++] = (struct tide_store_path){

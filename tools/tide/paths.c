@@ -117,6 +117,13 @@ static bool is_same_place(const struct place *one, const struct place *other)
     return is_same(&one->info, &other->info) && strcmp(one->rest, other->rest) == 0;
 }
 
+bool cli_path_is_same(const char *one, const char *other)
+{
+    struct place places[2];
+    return find_place(one, &places[0]) == 0 && find_place(other, &places[1]) == 0 &&
+           is_same_place(&places[0], &places[1]);
+}
+
 /* Returns whether the place is in the folder. `child` is the first name below the folder on the way
  * to the place; "" for the folder itself. */
 static bool lies_in(const struct place *place, const struct stat *folder, char child[PATH_MAX])

@@ -37,6 +37,9 @@ enum cli_path_shape {
  * path. NULL is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
+/* Returns whether two paths are one file or folder, which may not exist yet. */
+bool cli_path_is_same(const char *one, const char *other);
+
 /* Paths as text, of at most PATH_MAX bytes. */
 
 /* Writes the three parts one after the other; -ENAMETOOLONG. */
