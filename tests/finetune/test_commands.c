@@ -246,6 +246,7 @@ static void written(void)
          "--eval-data "},
         {"plan --model %T/m --trace %T/n --save-rates %T/./n", "--trace ", "--save-rates "},
         {RUN_M "--log %T/m/config.json", "--log ", "--model "},
+        {RUN_M "--tensorboard %T/./m/", "--tensorboard ", "is the folder of --model "},
         {RUN_M "--csv %T/m/deep/x.csv", "--csv ", "--model "},
         {RUN_M "--log %T/f --csv %T/m/../f", "--log ", "--csv "},
         {RUN_M "--log %T/f --trace %T/f", "--log ", "--trace "},

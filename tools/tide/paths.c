@@ -171,6 +171,14 @@ static bool is_file_of_folder(const char *kept, const struct place *place)
            (lies_in(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
+/* Returns whether the place is the folder itself, in which an output folder would put its files. */
+static bool is_folder(const char *kept, const struct place *place)
+{
+    struct stat info;
+    return place->rest[0] == '\0' && S_ISDIR(place->info.st_mode) && stat(kept, &info) == 0 &&
+           is_same(&place->info, &info);
+}
+
 /* Returns whether a file that will be created would match a pattern of inputs. */
 static bool will_match(const char *pattern, const struct place *place)
 {
@@ -259,6 +267,10 @@ static int check_pair(const struct cli_path *written, const struct place *place,
     struct place second;
     char child[PATH_MAX];
     const char *path = written->path;
+    if (other->kind == CLI_PATH_KEPT && is_folder(other->path, place)) {
+        return core_err_set(-EINVAL, "%s %s is the folder of %s %s; name another place",
+                            written->flag, path, other->flag, other->path);
+    }
     if (other->kind == CLI_PATH_KEPT) {
         return !is_file_of_folder(other->path, place)
                    ? 0
