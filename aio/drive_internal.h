@@ -180,7 +180,7 @@ void aio_channel_fail(struct channel *channel, uint64_t value, int rc);
 struct channel *aio_channel_pick(struct aio_drive *drive);
 /* Cuts one piece off; the channel comes from aio_channel_pick. */
 void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io_piece *piece);
-/* Handles the end of a piece of request `index`, or of the request's dropped rest. */
+/* Handles the end of a piece of request `index`, or the dropped rest of that request. */
 void aio_channel_finish(struct channel *channel, uint64_t index);
 /* Drops the part of the requests that is not cut yet, for a channel whose queue has failed. */
 void aio_channel_drop(struct channel *channel);

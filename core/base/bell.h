@@ -26,8 +26,8 @@ uint32_t core_bell_look(struct core_bell *bell);
  * ever. Returns 0 or -ETIMEDOUT. May return early; the caller checks its condition again. */
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
-/* The same, but polls the bell for up to `spin_ns` before it sleeps, for waits that are expected to
- * be shorter than a futex round trip. Sleeps at once if threads may not spin. */
+/* Does what core_bell_sleep() does, but first polls the bell for up to `spin_ns`, for waits that
+ * are expected to be shorter than a futex round trip. Sleeps at once if threads may not spin. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 

@@ -23,7 +23,8 @@ struct core_heartbeat {
  * core_clock_now_ns(). */
 int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns);
 
-/* The same for the process's only heartbeat, read now. All limits are compared with this time. */
+/* Returns the time counted by the process's only heartbeat, read now. All limits are compared with
+ * this time. */
 int64_t core_clock_ran_ns(void);
 
 /* Returns how long a thread with `left_ns` until its limit may sleep before its next reading. */

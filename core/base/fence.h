@@ -52,7 +52,8 @@ int core_fence_poll(struct core_fence fence);
  * time in which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS before it
  * sleeps. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
-/* The same for work of unknown duration: the timeout restarts whenever the line advances. */
+/* Does what core_fence_wait() does, for work of unknown duration: the timeout restarts whenever the
+ * line advances. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);
 
 enum { CORE_FENCE_SPIN_NS = 20000 };

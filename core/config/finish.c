@@ -15,7 +15,8 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    return CORE_CFG_NOTE_HONOURED; /* REFUSED: the file turns the key off */
+    /* a REFUSED row that is not refused: the file turns the key off */
+    return CORE_CFG_NOTE_HONOURED;
 }
 
 /* Rows below a section that was not given get a note only if tide acts on them. */

@@ -433,7 +433,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* The queue's scratch, or our own if the queue could not reserve any (`all`). */
+/* Sets the scratch to the queue's, or to our own if the queue could not reserve any (`all`). */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

@@ -79,7 +79,7 @@ __device__ inline void kern_b_load(uint32_t (&r)[4], const uint16_t *tile, int r
                          tile + (row + lane % 16) * kern_row<D>::stride + column + lane / 16 * 8);
 }
 
-/* Two 16 x 8 results side by side become the a-fragments of the next product. */
+/* Turns two 16 x 8 results side by side into the a-fragments of the next product. */
 template <typename T>
 __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
                                    const float (&right)[4])

@@ -50,7 +50,8 @@ __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t
     }
 }
 
-/* Host: whether rows of this width of a gradient's arrays begin at multiples of 16 bytes. */
+/* Host: returns whether rows of this width of a gradient's arrays begin at multiples of 16
+ * bytes. */
 static inline bool kern_grad_is_wide(const struct kern_grad &grad, int64_t width)
 {
     return kern_is_wide(KERN_F32, grad.sum, width) && kern_is_wide(grad.out_type, grad.out, width);

@@ -155,7 +155,7 @@ __device__ inline void kern_store_any(enum kern_type type, const float (&from)[K
     }
 }
 
-/* Host: whether an array and its rows begin at multiples of 16 bytes; true for NULL. */
+/* Host: returns whether an array and its rows begin at multiples of 16 bytes; true for NULL. */
 static inline bool kern_is_wide(enum kern_type type, const void *base, int64_t stride)
 {
     const uint64_t bytes = type == KERN_F32 ? 4 : 2;

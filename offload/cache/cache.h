@@ -89,7 +89,8 @@ int cache_get(struct cache *cache, const struct cache_request *request, uint64_t
 /* Returns 1 if the operation succeeded, 0 if it is not done, else its error. Returns -ENOENT if
  * there is no such token, or it is not among the newest CACHE_TOKENS. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
-/* The same, but waits. Returns 0 or the error. The result is kept while a call waits for it. */
+/* Does what cache_poll() does, but waits. Returns 0 or the error. The result is kept while a call
+ * waits for it. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
 /* Each of these begins an operation and waits for it; the result is kept until the call returns. */

@@ -32,7 +32,7 @@ bool model_claim_holds(const struct model_claim *claim, const char *folder);
 void model_claim_undo(const struct model_claim *claim);
 /* Gives the claim back; FOLDER.partial stays. */
 void model_claim_close(struct model_claim *claim);
-/* The same, and removes FOLDER.partial if nothing was written into it. */
+/* Gives the claim back, and removes FOLDER.partial if nothing was written into it. */
 void model_claim_drop(struct model_claim *claim);
 
 #endif

@@ -288,7 +288,7 @@ static int refuse_scales(const struct model_codes *codes, const struct found *fo
                         model_safetensors_path(found->shard), codes->name);
 }
 
-/* The scales as they are in the files. */
+/* Copies the scales as they are in the files. */
 static int copy_nested(const struct model_codes *codes, const struct nf4 *nf4,
                        const struct kern_quant_layout *layout, uint8_t *to)
 {

@@ -605,7 +605,7 @@ static uint64_t hash_param(uint64_t hash, const struct model_param *param)
     return hash;
 }
 
-/* Hash of names, shapes, offsets, and which tensors are frozen. */
+/* Returns a hash of names, shapes, offsets, and which tensors are frozen. */
 static uint64_t hash_model(const struct model *model)
 {
     const char *family = model->config.family->name;

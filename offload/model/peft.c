@@ -76,7 +76,7 @@ static int check_initial(const struct core_json *doc, const struct core_json_val
                             text);
 }
 
-/* The identity of the base, if this folder was written by tide. */
+/* Reads the identity of the base, if this folder was written by tide. */
 static int read_base(const struct core_json *doc, uint64_t *out)
 {
     const struct core_json_value *mapping = core_json_find(core_json_root(doc),

@@ -103,7 +103,7 @@ static void resolve_patches(const struct model_build *build, struct model_steps 
     }
 }
 
-/* Whether a step writes one of these buffers. */
+/* Returns whether a step writes one of these buffers. */
 static bool writes_any(const struct model_step *step, const bool buffers[MODEL_BUFFERS_MAX])
 {
     for (unsigned i = 0; i < step->patch_count; i++) {

@@ -305,9 +305,9 @@ static void input_grad_part(struct model_build *build, const struct input_part *
     }
 }
 
-/* dx = dy w + scaled a, where `scaled` is dy times the factors of DoRA and a is the adapter's A.
- * With dropout, dx = dy w + dropout(scaled a), and with both dx = rest(dy w) + dropout(scaled w +
- * scaled a). */
+/* Adds the steps for dx = dy w + scaled a, where `scaled` is dy times the factors of DoRA and a is
+ * the adapter's A. With dropout, dx = dy w + dropout(scaled a), and with both dx = rest(dy w) +
+ * dropout(scaled w + scaled a). */
 static void input_grad(struct model_build *build, const struct model_op_row *row, int dy,
                        int scaled)
 {

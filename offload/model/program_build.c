@@ -81,8 +81,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
-/* The place of the tokens' count in the arguments of a forward step; 0: the step does not depend on
- * it. */
+/* Returns the place of the tokens' count in the arguments of a forward step; 0: the step does not
+ * depend on it. */
 static size_t count_field(enum kern_op op)
 {
     static const size_t fields[KERN_OP_COUNT] = {

@@ -65,7 +65,7 @@ int64_t model_build_width(const struct model_build *build, enum model_value valu
 
 /* Adds a buffer and returns its index. */
 int model_build_buffer(struct model_build *build, uint64_t bytes);
-/* The buffer of a value, or of its gradient, which is made at the first use. */
+/* Returns the buffer of a value, or of its gradient, which is made at the first use. */
 int model_build_value(struct model_build *build, enum model_value value);
 int model_build_grad(struct model_build *build, enum model_value value);
 

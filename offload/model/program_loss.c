@@ -39,8 +39,8 @@ static void point_inputs(struct model_build *build, struct model_step *step)
     }
 }
 
-/* Whether the gradients' pass computes the logits of its tokens again, because only a part of them
- * is in memory at a time. A device that computes everything in one launch may keep all. */
+/* Returns whether the gradients' pass computes the logits of its tokens again, because only a part
+ * of them is in memory at a time. A device that computes everything in one launch may keep all. */
 static bool repeats_logits(const struct loss *loss)
 {
     return loss->build->shape.loss_parts.rows > 0;

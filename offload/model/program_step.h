@@ -60,9 +60,9 @@ enum model_base {
  * byte. */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
-/* A number, in the form of a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of
- * blocks and of micro-batches, which are counted over all ranks; a step adds the number of its
- * row. */
+/* Returns a number, in the form of a pointer (MODEL_BASE_STREAM), that distinguishes the random
+ * numbers of blocks and of micro-batches, which are counted over all ranks; a step adds the number
+ * of its row. */
 void *model_stream_of(unsigned block, uint64_t micro_batch);
 
 /* The pointer at `field` of the arguments is base + offset. */

@@ -52,8 +52,9 @@ struct model_stored {
  * layer. */
 bool model_stored_is_possible(const struct model *model, const struct model_block *block);
 
-/* The stored form of a block of a run whose weights are of `type`; *out is NULL if it is kept as
- * compute reads it. Returns -EINVAL with a message that names a tensor that cannot be stored so. */
+/* Creates the stored form of a block of a run whose weights are of `type`; *out is NULL if the
+ * block is kept as compute reads it. Returns -EINVAL with a message that names a tensor that cannot
+ * be stored so. */
 int model_stored_create(const struct model *model, const struct model_block *block,
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
 void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */

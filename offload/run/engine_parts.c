@@ -349,7 +349,7 @@ static int complete_all(struct completing *work)
     }
     const uint32_t stage = engine->given.options->stage;
     work->part = store_checkpoint_manifest(work->have)->part;
-    if (work->part.ranks == 0) { /* this machine has all */
+    if (work->part.ranks == 0) { /* this machine has all parts */
         work->part.states_of = stage >= 1 ? engine->world : 1;
         work->part.weights_of = stage == 3 ? engine->world : 1;
     }

@@ -390,7 +390,7 @@ static int open_part(struct follower *follower, struct run_reply *reply)
     return rc;
 }
 
-/* The number of the run is checked, as for a part that is saved. */
+/* Begins this machine's part. The number of the run is checked, as for a part that is saved. */
 static int begin_part(struct follower *follower, size_t bytes)
 {
     const struct run_remote_made *made = &follower->made;

@@ -25,8 +25,8 @@ static int alloc_buffers(struct run_memory *memory)
     return rc;
 }
 
-/* Aligned to pages and not only to DEV_ALIGN_BYTES: if the device's memory is the host's, drives
- * move bytes from and to it. */
+/* Allocates at a page, not only at a multiple of DEV_ALIGN_BYTES, because drives move bytes from
+ * and to this memory if it is the host's. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;
@@ -92,7 +92,7 @@ static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
     return rc;
 }
 
-/* A piece of a chunk, if it is in HOST. */
+/* Adds a piece of a chunk, if the piece is in HOST. */
 static int add_chunk(struct parts *parts, const struct plan_piece *piece, uint32_t node)
 {
     const struct plan_buffer *buffer = piece->buffer != PLAN_NONE

@@ -94,7 +94,7 @@ struct run_options {
 /* The most groups of micro-batches in a step. A command does a group. */
 enum { RUN_OPTIONS_GROUPS = 64 };
 
-/* The groups of a model's runs, for step `step` with these betas. */
+/* Fills in the groups of a model's runs, for step `step` with these betas. */
 void run_options_groups(const struct run_options *options, double lr, const double betas[2],
                         uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
 /* Returns the bytes per element of each stream. */

@@ -196,7 +196,7 @@ static struct run_rows rows_of(const struct run_rank *rank)
                              .group = rank->input->group > 1 ? rank->input->group : 1};
 }
 
-/* The lanes of the device's own queues. */
+/* Makes the lanes of the device's own queues. */
 static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
     const bool f32_grads = run_options_gradients(rank->options) == CORE_UPDATE_F32;

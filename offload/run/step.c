@@ -84,7 +84,7 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
-/* The bytes that a tape moves with the inputs of this step, which may use fewer rows than
+/* Returns the bytes that a tape moves with the inputs of this step, which may use fewer rows than
  * planned. */
 static struct plan_traffic count_traffic(const struct run_rank *rank, const struct plan_tape *tape)
 {

@@ -54,7 +54,7 @@ const char *store_manifest_parameter(const struct store_manifest *manifest, cons
 
 /* ---- writing ---- */
 
-/* Written as text, because many JSON readers keep fewer than 64 bits of a number. */
+/* Writes a number as text, because many JSON readers keep fewer than 64 bits of a number. */
 static void write_hex(struct core_json_write *write, const char *key, uint64_t value)
 {
     char text[20];

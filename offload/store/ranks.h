@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The name of a rank's folder. Returns 0 or -ENAMETOOLONG with a message. */
+/* Writes the name of a rank's folder. Returns 0 or -ENAMETOOLONG with a message. */
 int store_rank_folder(const char *directory, unsigned rank, char *text, size_t bytes);
 
 /* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use or not

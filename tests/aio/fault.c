@@ -71,7 +71,7 @@ static void fault_close(void *state)
     free(fault);
 }
 
-/* The inner back end if the test does not name one. */
+/* Finds the inner back end if the test does not name one. */
 static int find_inner(const struct aio_fault *plan, const struct aio_backend_options *options,
                       const struct aio_backend **out)
 {

@@ -39,7 +39,8 @@ static int train(struct tide_context *context, const struct world *of, double *l
 
 /* ---- floating-point modes ---- */
 
-/* Flush-to-zero and denormals-are-zero, if the processor has such a register. */
+/* Returns flush-to-zero, denormals-are-zero and the other modes, if the processor has such a
+ * register. */
 static unsigned read_mode(void)
 {
 #if defined(__x86_64__)

@@ -337,7 +337,7 @@ static void transposed_tensors_are_replaced(void)
 
 enum { WIDE = 1024, INNER = 1100, BIG_RANK = 2 };
 
-/* Small numbers that differ from element to element and are exact in 16 bits. */
+/* Returns small numbers that differ from element to element and are exact in 16 bits. */
 static float number_at(uint64_t at)
 {
     return (float)((int)(at * UINT64_C(2654435761) >> 16 & 0xff) - 128) / 256;

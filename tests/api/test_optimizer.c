@@ -392,7 +392,7 @@ static void step_with(struct tide_optim *optim, int step)
     check_int(tide_optim_wait_parameter(optim, TIDE_OPTIM_ALL), ==, 0);
 }
 
-/* Parameter 0 has bf16 weights, parameter 1 fp16, parameter 2 fp32. */
+/* Creates an optimizer of three parameters: 0 has bf16 weights, 1 fp16, 2 fp32. */
 static struct tide_optim *create_mixed(int away)
 {
     reset();

@@ -13,7 +13,7 @@
 enum { MIB = 1 << 20, COLD_MIB = 256 };
 static volatile uint64_t sink; /* keeps results alive */
 
-/* The least work that looks at every byte: it adds four sums in parallel. */
+/* Does the least work that looks at every byte: adds four sums in parallel. */
 static uint64_t add_up(const void *memory, uint64_t bytes)
 {
     const uint64_t *words = memory;

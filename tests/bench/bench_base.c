@@ -161,8 +161,8 @@ static void *send_signals(void *argument)
     return NULL;
 }
 
-/* The time from the call with which one thread advances a line to the return of another thread's
- * wait for it. */
+/* Measures the time from the call with which one thread advances a line to the return of another
+ * thread's wait for it. */
 static void bench_fence(const char *name, int64_t pause_ns, double bar_us)
 {
     int count = pause_ns > 15000 ? rounds / 10 : rounds;

@@ -116,7 +116,7 @@ static void linear_grads(const struct layer *l)
     step(KERN_LINEAR_GRAD_INPUT, dx);
 }
 
-/* y is the norm of x, or of x plus `add`. The sum replaces x. */
+/* Sets the arguments for y, the norm of x or of x plus `add`. The sum replaces x. */
 static void norm_of(int which, void *x, void *add, void *y)
 {
     block.norms[which] = (struct kern_norm_arguments){
@@ -136,7 +136,7 @@ static void norm_of(int which, void *x, void *add, void *y)
     step(KERN_NORM, &block.norms[which]);
 }
 
-/* dx is the sum of the gradient through the norm and the gradient past it. */
+/* Sets the arguments for dx, the sum of the gradient through the norm and the gradient past it. */
 static void norm_grad_of(int which, const void *s, const void *dy, const void *past, void *dx)
 {
     block.norm_grads[which] = (struct kern_norm_grad_arguments){

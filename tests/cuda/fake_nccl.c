@@ -69,8 +69,8 @@ struct group {
     struct ncclComm *comm;
     void *stream;
     bool hangs, loses;
-    /* A sum of this rank, rounded to `type` at each addition, which `to` gets when all have taken
-     * what they need. */
+    /* A sum of this rank, rounded to `type` at each addition. When all ranks have taken what they
+     * need, it is copied to `to`. */
     ncclDataType_t type;
     void *sum, *to;
     size_t sum_bytes;
@@ -385,7 +385,7 @@ EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int pe
                : add(comm, stream, (struct op){.peer = peer, .to = to, .bytes = count});
 }
 
-/* A collective as a separate group, in which a rank may also have data for itself. */
+/* Runs a collective as a separate group, in which a rank may also have data for itself. */
 EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream)
 {

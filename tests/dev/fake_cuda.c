@@ -149,7 +149,7 @@ static cudaError_t say(cudaError_t error)
     return error;
 }
 
-/* The error that this call must return. */
+/* Returns the error that this call must return. */
 static cudaError_t due(void)
 {
     int broken = atomic_load(&fake.broken);
@@ -231,7 +231,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return due();
 }
 
-/* A file in which all bits are set, so that pages nobody has written are recognised. */
+/* Makes a file in which all bits are set, so that pages nobody has written are recognised. */
 static int set_bits_file(void)
 {
     static int file = -1;
@@ -249,7 +249,8 @@ static int set_bits_file(void)
     return file;
 }
 
-/* Fresh memory of a GPU is not zero: its bits are set, so that numbers read as NaN. */
+/* Returns fresh memory. As on a GPU it is not zero: its bits are set, so that numbers read as
+ * NaN. */
 static char *fresh_memory(size_t bytes)
 {
     char *map = mmap(NULL, bytes + PAGE_BYTES, PROT_NONE,

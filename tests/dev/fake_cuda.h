@@ -16,9 +16,9 @@ void fake_cards(int count);
 void fake_generation(int major);
 /* From now on other programs use this much memory of the GPU. */
 void fake_memory_in_use(size_t bytes);
-/* The results of cudaGetDeviceCount and the version calls. */
+/* Sets the results of cudaGetDeviceCount and the version calls. */
 void fake_driver(int version, int count_error);
-/* The n-th call from now on that can fail (1: the next call) fails with `error`; 0: no call
+/* Lets the n-th call from now on that can fail (1: the next call) fail with `error`; 0: no call
  * fails. */
 void fake_fail(int n, int error);
 /* From now on host memory cannot be pinned, as under a low limit on locked memory. */
@@ -31,7 +31,7 @@ void fake_break(int error);
 int fake_live(void);
 /* Calls of cudaEventRecord since the program began. */
 unsigned fake_events_recorded(void);
-/* The error that the next cudaGetLastError would return. */
+/* Returns the error that the next cudaGetLastError would return. */
 int fake_sticky(void);
 
 /* Puts `run(arguments)` on a stream; the arguments are copied. Libraries that the program opens

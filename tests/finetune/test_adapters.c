@@ -80,7 +80,8 @@ static void ranks(void)
 
 /* ---- what vLLM loads ---- */
 
-/* The last name of a module that vLLM's classes of Llama, Mistral, Qwen2 and Qwen3 can adapt. */
+/* Returns whether this is the last name of a module that vLLM's classes of Llama, Mistral, Qwen2
+ * and Qwen3 can adapt. */
 static bool is_vllm_module(const char *name, size_t length)
 {
     static const char *const modules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",

@@ -46,7 +46,7 @@ static uint64_t hash(const uint8_t *bytes, size_t count)
     return value;
 }
 
-/* The next bytes of the file are these. */
+/* Checks that the next bytes of the file are these. */
 static void expect(FILE *file, const char *what, size_t tensor, const void *bytes, size_t count)
 {
     uint8_t *read = malloc(count);

@@ -30,7 +30,7 @@ struct plain_options {
     bool decay_all;           /* weight decay also for norms and biases */
     unsigned threads;         /* 0: one per processor */
     enum core_update_rule rule;
-    struct adam_group group;            /* decay: for the parameters that have any */
+    struct adam_group group;            /* `decay` applies only to parameters that decay */
     double clip;                        /* maximum of the norm; 0: none */
     double loss_scale;                  /* fp16; 0: 1 */
     bool profile;                       /* time each op (slower: one op at a time) */

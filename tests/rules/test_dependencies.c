@@ -131,7 +131,7 @@ static bool reaches(const struct dependency *row, const char *target)
     return false;
 }
 
-/* An include of one of our own files, named from the root. */
+/* Checks an include of one of our own files, named from the root. */
 static void check_own(const struct rules_tree *tree, struct rules_report *report,
                       const struct rules_file *file, size_t line, const char *target)
 {

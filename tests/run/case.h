@@ -26,9 +26,10 @@ struct case_model {
     struct model_files *files; /* owned */
 };
 
-/* The names are "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide", "words",
- * "words tied" and "gpt2 words". The last three have many words, whose rows begin anywhere in a
- * page. Blocks are larger than a chunk of 64 Ki, and layers of "wide" larger than 512 Ki. */
+/* Makes the model of this name: "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep",
+ * "wide", "words", "words tied" or "gpt2 words". The last three have many words, whose rows begin
+ * anywhere in a page. Blocks are larger than a chunk of 64 Ki, and layers of "wide" larger than 512
+ * Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match these shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);

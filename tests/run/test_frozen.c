@@ -443,7 +443,8 @@ static const struct sectioned {
     {"trained layers", "wide", ends, 3, 1, 64 << 10},
 };
 
-/* The plan is valid, and a section is much smaller than the largest block that has sections. */
+/* Checks that the plan is valid, and that a section is much smaller than the largest block that has
+ * sections. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);

@@ -57,7 +57,7 @@ static struct run_options options_of(const struct way *way)
     return options;
 }
 
-/* A Llama with adapters, whose magnitudes begin with the norms of the base. */
+/* Makes a Llama with adapters, whose magnitudes begin with the norms of the base. */
 static void make(struct case_model *made)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};

@@ -472,7 +472,7 @@ static void wrong_checkpoints_are_refused(void)
     steps_of(optimizer, &arrays, &ways[0], 0, 1);
     check_int(run_optimizer_save(optimizer, directory, 1), ==, 0);
     run_optimizer_destroy(optimizer);
-    for (int k = 0; k < 2; k++) { /* another parameter, another type */
+    for (int k = 0; k < 2; k++) { /* first another parameter, then another type */
         forms[9].elements += k == 0;
         forms[9].weights = k == 0 ? CORE_UPDATE_F32 : CORE_UPDATE_FP16;
         make_arrays(&others);

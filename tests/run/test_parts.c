@@ -224,8 +224,8 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* A file in which the first `from` is replaced is refused with a message that names file and
- * key. */
+/* Checks that a file in which the first `from` is replaced is refused with a message that names
+ * file and key. */
 static void refuse_rates(const char *good, const char *from, const char *to, const char *word)
 {
     char text[16384];

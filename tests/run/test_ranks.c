@@ -26,7 +26,7 @@ static void in_store(struct run_options *options)
     case_store(options, "mem");
 }
 
-/* The relative difference of losses and norms is at most `bound`. */
+/* Checks that the relative difference of losses and norms is at most `bound`. */
 static void check_near(const struct case_outcome *a, const struct case_outcome *b, double bound,
                        const char *what)
 {

@@ -457,7 +457,7 @@ static void what_cannot_fit_is_planned(void)
     case_model_free(&made);
 }
 
-/* If a device cannot be opened, measuring ends, at whichever block. */
+/* If a device cannot be opened for one of the blocks, measuring ends. */
 static void blocks_that_cannot_be_measured(void)
 {
     struct case_model made;

@@ -334,7 +334,7 @@ static void refusals(void)
 
 /* ---- a file system that is really full ---- */
 
-/* The result of a run on a file system of 40 MB. Other files occupy `taken_mb` of it. */
+/* Returns the result of a run on a file system of 40 MB. Other files occupy `taken_mb` of it. */
 static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome *out)
 {
     char command[1400];

@@ -380,7 +380,8 @@ static void windows(void)
         check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
         check_uint(text_reader_bad(reader), ==, 0);
         check_true(text_reader_encoder(reader) == NULL);
-        /* 200 documents of 6 tokens (cut) and of 5; 200 of 3 tokens with 200 of 2. */
+        /* 200 rows each for documents of 6 tokens (cut), of 5 and of 4, and 200 rows with documents
+         * of 3 and of 2. */
         check_uint(text_pack_rows(pack), ==, packs == 1 ? 800 : 1);
         check_uint(text_pack_documents(pack, 0), ==, 1);
         const struct text_document first = text_pack_document(pack, 0, 0);

@@ -244,7 +244,7 @@ static void common_prompts(void)
     }
 }
 
-/* A file with `count` pairs of different lengths; pair i has the text "i." in its prompt. */
+/* Writes a file with `count` pairs of different lengths; pair i has the text "i." in its prompt. */
 static const char *write_pairs(const char *name, int count)
 {
     static const char filler[] = "one two three four five six";

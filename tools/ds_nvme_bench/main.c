@@ -31,7 +31,7 @@ static void catch_signals(void)
     cli_signal_catch(SIGHUP, on_signal);
 }
 
-/* The exit code of an error. Most errors about a file or an option that the user named are
+/* Returns the exit code of an error. Most errors about a file or an option that the user named are
  * CLI_WRONG. */
 static int code_of(int rc)
 {

@@ -10,7 +10,7 @@
 
 enum bench_op { BENCH_READ, BENCH_WRITE, BENCH_RW, BENCH_OP_COUNT };
 
-/* "read", "write", "rw". */
+/* Returns "read", "write" or "rw". */
 const char *bench_op_name(enum bench_op op);
 
 struct bench_params {

@@ -84,7 +84,7 @@ int bench_report_writable(const char *path)
     return 0;
 }
 
-/* Why the setting may not reach the speed of the drive, if known. */
+/* Returns why the setting may not reach the speed of the drive, if known. */
 static const char *find_obstacle(const struct bench_report *report)
 {
     const struct bench_result *result = &report->results[0];

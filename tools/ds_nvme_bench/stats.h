@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The median of 1 to BENCH_SAMPLES_MAX values. */
+/* Returns the median of 1 to BENCH_SAMPLES_MAX values. */
 enum { BENCH_SAMPLES_MAX = 64 };
 double bench_median(const double *samples, unsigned count);
 
@@ -17,8 +17,8 @@ struct bench_interval {
  * samples give equal intervals. */
 struct bench_interval bench_median_interval(const double *samples, unsigned count);
 
-/* The change from the first sample to the last by least squares, as a share of the mean. *likely:
- * whether it is more than noise (|t| above 3). */
+/* Returns the change from the first sample to the last by least squares, as a share of the mean.
+ * *likely: whether the change is more than noise (|t| above 3). */
 double bench_trend(const double *samples, unsigned count, int *likely);
 
 #endif

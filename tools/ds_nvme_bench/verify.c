@@ -52,7 +52,8 @@ struct verify {
     uint64_t offsets[SLOTS];
 };
 
-/* Offset of the n-th request of a pass, in a permutation by a step coprime to the count. */
+/* Returns the offset of the n-th request of a pass, in a permutation by a step coprime to the
+ * count. */
 static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n)
 {
     struct core_rng_words words = core_rng_philox(verify->options->seed, pass, 0);
@@ -74,7 +75,7 @@ static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n
     return (words.word[1] + n * step) % verify->requests * REQUEST;
 }
 
-/* The last request of the file may be shorter. */
+/* Returns the bytes of a request; the last one of the file may be shorter. */
 static uint64_t bytes_at(const struct verify *verify, uint64_t offset)
 {
     uint64_t left = verify->options->target->file_bytes - offset;

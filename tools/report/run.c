@@ -60,7 +60,7 @@ static void add_value(struct report_bucket *bucket, double value)
     bucket->count++;
 }
 
-/* Hash of an index, spread evenly over 32 bits, so that the sample has no period. */
+/* Returns a hash of an index, spread evenly over 32 bits, so that the sample has no period. */
 static uint32_t hash_of(uint64_t index)
 {
     index *= UINT64_C(0x9E3779B97F4A7C15);

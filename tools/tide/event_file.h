@@ -29,7 +29,7 @@ void event_file_begin(struct event_file *file, uint64_t step);
 void event_file_value(struct event_file *file, const char *tag, double value);
 int event_file_end(struct event_file *file);
 
-/* CRC-32C (Castagnoli) of `count` bytes. */
+/* Returns the CRC-32C (Castagnoli) of `count` bytes. */
 uint32_t event_file_crc(const void *bytes, size_t count);
 
 #endif

@@ -35,8 +35,8 @@ int finetune_config_load(struct finetune_config *out, const struct finetune_flag
                          struct schedule *schedule);
 void finetune_config_fini(struct finetune_config *config);
 
-/* Whether the file gives the key a value of its own, not "auto". Then, or with "auto", *out is the
- * key's note. */
+/* Returns whether the file gives the key a value other than "auto". In both cases *out is the key's
+ * note. */
 bool finetune_config_has(const struct finetune_config *config, const char *key,
                          struct core_cfg_note *out);
 

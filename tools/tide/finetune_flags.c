@@ -321,7 +321,7 @@ bool finetune_flags_given(const struct finetune_flags *flags, size_t at)
 
 enum { ITEM_BYTES = 160, ITEMS_MAX = FINETUNE_OPTIONS_MAX };
 
-/* "--name VALUE [default]" */
+/* Writes "--name VALUE [default]". */
 static void write_item(const struct cli_option *option, const char *shown, char out[ITEM_BYTES])
 {
     snprintf(out, ITEM_BYTES, "--%s%s%s [%s]", option->name, option->value != NULL ? " " : "",

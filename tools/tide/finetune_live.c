@@ -92,7 +92,7 @@ static double mean_seconds(const struct finetune_live *live)
     return count > 0 ? sum / (double)count : 0;
 }
 
-/* "41 % stalled on store reads", or "no stalls" below one percent. */
+/* Writes "41 % stalled on store reads", or "no stalls" below one percent. */
 static void print_wait(const struct finetune_record *record, char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;

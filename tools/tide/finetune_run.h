@@ -43,8 +43,8 @@ struct finetune_run {
  * errors of libtide and of the data. */
 int finetune_run_steps(struct finetune_run *run);
 
-/* The time that the run's rows depend on: the one that the checkpoints in `out` keep, from which a
- * run with --resume continues (NULL: no such run), or else the present (text_feed_now). */
+/* Finds the time that the run's rows depend on: the one that the checkpoints in `out` keep, from
+ * which a run with --resume continues (NULL: no such run), or else the present (text_feed_now). */
 int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
 
 /* Sets the run to the step at which the engine began, and prints which checkpoint that was. */

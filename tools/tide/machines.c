@@ -19,7 +19,7 @@ static const char suffix[] = ".json";
 static const char *const folders[] = {"machines", TIDE_MACHINES};
 enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
-/* The folder of this program, or "" if it cannot be found. */
+/* Writes the folder of this program, or "" if it cannot be found. */
 static void find_own_folder(char out[CLI_MACHINE_PATH_BYTES])
 {
     const ssize_t bytes = readlink("/proc/self/exe", out, CLI_MACHINE_PATH_BYTES - 1);

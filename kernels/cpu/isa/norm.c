@@ -24,7 +24,7 @@ VF_INLINE float row_sum(enum kern_type type, const void *x, int64_t at, int64_t 
     return vf_sum(sum);
 }
 
-/* Sum of (x - mean)^2. Lanes past the end count as zero. */
+/* Returns the sum of (x - mean)^2. Lanes past the end count as zero. */
 VF_INLINE float row_squares(enum kern_type type, const void *x, int64_t at, int64_t width,
                             float mean)
 {

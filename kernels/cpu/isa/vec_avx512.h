@@ -121,7 +121,7 @@ VF_INLINE vf vf_dot(vf a, vf b, vf sum)
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
-/* Lane i pairs low[i] and high[i], rounded. */
+/* Returns lanes that pair low[i] and high[i], rounded. */
 VF_INLINE vf vf_pair(vf low, vf high)
 {
     const __m512i even = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));

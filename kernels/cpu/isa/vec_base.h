@@ -54,7 +54,7 @@ VF_INLINE vf vf_min(vf a, vf b)
     return (vf)(((vi)a & below) | ((vi)b & ~below));
 }
 
-/* Only for |a| < 2^22, which is enough for its callers. */
+/* Rounds to whole numbers, only for |a| < 2^22, which is enough for its callers. */
 VF_INLINE vf vf_round(vf a)
 {
     const vf magic = vf_set(12582912.0f);

@@ -35,7 +35,7 @@ int text_lines_spool(struct text_lines *lines, bool lines_only);
 
 /* Continues at a byte at which a row begins, after `row` rows. */
 int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row);
-/* Offset at which the next row begins or the previous one has ended. */
+/* Returns the offset at which the next row begins or the previous one has ended. */
 uint64_t text_lines_offset(const struct text_lines *lines);
 
 /* Frees the buffers; the file stays open. */

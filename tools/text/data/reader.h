@@ -19,14 +19,14 @@ uint64_t text_reader_mark(const struct text_reader *reader);
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);
 struct text_place text_reader_place(const struct text_reader *reader);
 
-/* Share of the bytes of the epoch that were read, 0 to 1; negative if unknown. */
+/* Returns the share of the epoch's bytes that were read, 0 to 1; negative if unknown. */
 double text_reader_part(const struct text_reader *reader);
 
 /* Returns 1 and the tokens of the next row or pair, borrowed until the next call; 0 at the end of
  * the epoch; -errno. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 
-/* The encoder of rows of text; NULL before the first such row. */
+/* Returns the encoder of rows of text; NULL before the first such row. */
 struct text_encoder;
 const struct text_encoder *text_reader_encoder(const struct text_reader *reader);
 

@@ -60,7 +60,7 @@ bool text_records_means(const char *name, const char *path);
 /* Returns a hash of the names and sizes of the files, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);
 
-/* Share of the bytes of the epoch that were read, 0 to 1; negative if unknown. */
+/* Returns the share of the epoch's bytes that were read, 0 to 1; negative if unknown. */
 double text_records_part(const struct text_records *records);
 
 /* Continues at this place of an epoch. All zero is the beginning. */

@@ -5,7 +5,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* The part of the text between start and stop (characters, as in a slice). */
+/* Returns the part of the text between start and stop (characters, as in a slice). */
 static struct jinja_value slice_of(struct jinja_run *run, struct jinja_value self,
                                    const struct jinja_arguments *arguments)
 {
@@ -261,7 +261,9 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* The length of the line end at `at`: \n, \r\n and others that Python accepts. */
+/* Returns the length of the line end at `at`:
+ * , \r
+ *  and others that Python accepts. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);

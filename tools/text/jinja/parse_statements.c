@@ -161,7 +161,7 @@ static struct jinja_node *parse_set(struct jinja_parser *parser)
     return node;
 }
 
-/* (name, name=default, ...) */
+/* Parses (name, name=default, ...). */
 static struct jinja_node *parse_parameters(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;

@@ -90,7 +90,7 @@ static void put_ranges(struct writer *writer, uint64_t kinds)
     }
 }
 
-/* Kinds of characters that are not assigned or not printed. */
+/* Returns the kinds of characters that are not assigned or not printed. */
 static uint64_t kinds_unseen(void)
 {
     return token_kinds_named("Cc", 2) | token_kinds_named("Cn", 2) | token_kinds_named("Cs", 2);

@@ -77,7 +77,8 @@ void token_unicode_destroy(struct token_unicode *unicode);
 /* Returns the category of a character; reads the table from its beginning, so only for rare use. */
 enum token_category token_category_of(uint32_t point);
 
-/* Bit sets of the kinds with a flag, and of those in a category (L, Lu ...; 0: unknown name). */
+/* Return bit sets of the kinds with a flag, and of those in a category (L, Lu ...; 0: unknown
+ * name). */
 uint64_t token_kinds_flagged(unsigned flag);
 uint64_t token_kinds_named(const char *name, size_t bytes);
 /* Returns the kinds of \w. Inside [...] these exclude numbers such as U+00B2 and U+00BD, as in
