@@ -421,8 +421,9 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
         if (is_replaced(list, name, fd, weights) && (other || !is_listed_old(list, into, name))) {
             rc = core_err_set(
                 -EEXIST,
-                "%s/%s was created after a run was stopped whose complete result is in %s; move %s "
-                "away to keep what is in %s, or remove %s/%s to have that result moved there",
+                "%s/%s was created after a run was stopped, and the complete result of that run is "
+                "in %s; move %s away to keep what is in %s, or remove %s/%s to have that result "
+                "moved there",
                 folder, name, path, path, folder, folder, name);
         }
     }
