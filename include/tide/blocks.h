@@ -1,29 +1,31 @@
-/* blocks.h: a store of named blocks of bytes that can be larger than memory: blocks are kept in host memory up
- * to a budget, and on drives beyond it. C17 and C++11; the rules of tide.h apply. docs/api.md has a short
- * program.
+/* blocks.h: a store of named blocks of bytes that can be larger than memory: blocks are kept in
+ * host memory up to a budget, and on drives beyond it. C17 and C++11; the rules of tide.h apply.
+ * docs/api.md has a short program.
  *
- * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks are
- * evicted: those whose next use is farthest away in the recorded order of uses (tide_blocks_iteration), or,
- * without an order, those not used for the longest time. A block that is not on the drives is written there
- * first. If the drives are full, or fail, such blocks stay in memory and can be read; only the call that
- * needs their memory fails.
+ * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks
+ * are evicted: those whose next use is farthest away in the recorded order of uses
+ * (tide_blocks_iteration), or, without an order, those not used for the longest time. A block that
+ * is not on the drives is written there first. If the drives are full, or fail, such blocks stay in
+ * memory and can be read; only the call that needs their memory fails.
  *
- * Memory: `host_bytes`, allocated and touched when the store is created, and at most 16 MiB more, enough for
- * about 30,000 blocks with names of up to 50 bytes; each further block takes about 400 bytes.
+ * Memory: `host_bytes`, allocated and touched when the store is created, and at most 16 MiB more,
+ * enough for about 30,000 blocks with names of up to 50 bytes; each further block takes about 400
+ * bytes.
  *
  * A block takes one contiguous piece of memory, and pieces of whole MiB on the drives. Blocks of
  * very different sizes leave gaps between them that larger blocks cannot use, so budgets need some
  * room to spare.
  *
- * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and reserves
- * the whole limit in it. One store at a time uses a directory. Blocks do not outlive the store: destroying it
- * removes the directory; what a killed process left is reused by the next store there.
+ * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and
+ * reserves the whole limit in it. One store at a time uses a directory. Blocks do not outlive the
+ * store: destroying it removes the directory; what a killed process left is reused by the next
+ * store there.
  *
  * Threads: all functions but create and destroy may be called by several threads at the same time.
  * Operations on one block run in the order of their calls.
  *
- * A forked child has neither the memory nor the threads of a block store: in it every function returns
- * -ECHILD, and destroy does nothing. */
+ * A forked child has neither the memory nor the threads of a block store: in it every function
+ * returns -ECHILD, and destroy does nothing. */
 #ifndef TIDE_BLOCKS_H
 #define TIDE_BLOCKS_H
 

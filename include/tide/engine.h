@@ -250,7 +250,7 @@ struct tide_plan;
 /* Plans where everything is kept and what a step costs, without taking the memory or reading the
  * weights. Measures rates unless `rates` or `cache` has them. Returns 0, -EINVAL or -E2BIG for
  * wrong options, -EFBIG if the model does not fit (the message names budgets that would suffice),
- * or the error of reading the model. */
+ * -ENOMEM, or the error of reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */

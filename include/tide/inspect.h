@@ -1,5 +1,5 @@
-/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and whether
- * it is complete. C17 and C++11; the rules of tide.h apply. */
+/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and
+ * whether it is complete. C17 and C++11; the rules of tide.h apply. */
 #ifndef TIDE_INSPECT_H
 #define TIDE_INSPECT_H
 
@@ -12,12 +12,12 @@ extern "C" {
 #endif
 
 enum tide_inspected {
-    TIDE_MODEL_FOLDER, /* config.json and weights */
-    TIDE_SAFETENSORS,  /* a single file */
-    TIDE_CHECKPOINT,   /* a run's weights and optimizer states */
-    TIDE_STORE_FOLDER, /* a directory with a run's files of a store, or an empty one */
-    TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
-    TIDE_BLOCKS_FOLDER, /* a directory with the files of a block store (blocks.h), or the one above it */
+    TIDE_MODEL_FOLDER,   /* config.json and weights */
+    TIDE_SAFETENSORS,    /* a single file */
+    TIDE_CHECKPOINT,     /* a run's weights and optimizer states */
+    TIDE_STORE_FOLDER,   /* a directory with a run's files of a store, or an empty one */
+    TIDE_OTHER_FOLDER,   /* none of these; `problem` says what was looked for */
+    TIDE_BLOCKS_FOLDER,  /* a directory with the files of a block store (blocks.h), or its parent */
     TIDE_ADAPTER_FOLDER, /* a PEFT folder: adapter_config.json and adapter_model.safetensors */
     TIDE_BASE_FILE,      /* a base in 8 or 4 bits that a run kept beside its store */
 };

@@ -139,8 +139,9 @@ TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, con
                                int last, uint64_t *token);
 
 /* Closes the step, without waiting. A parameter without a gradient keeps its weights, its states
- * and its count of steps. *token is reached when all updates of the step are done. Returns 0,
- * -ENODATA if no gradient was submitted, or the error that ended the optimizer. */
+ * and its count of steps. *token is reached when all updates of the step are done. Returns 0, or
+ * -ENODATA if no gradient was submitted. Polls of the token and waits for it return the error that
+ * ended the optimizer. */
 TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 
 /* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */

@@ -1,21 +1,22 @@
-/* tide.h: the conventions of libtide, information about the build, contexts and devices. C17 and C++11.
+/* tide.h: the conventions of libtide, information about the build, contexts and devices. C17 and
+ * C++11.
  *
  * These rules apply to every public header.
  *
- * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on failure.
- * After a failure tide_last_error() returns a message with names and numbers. The message belongs to the
- * calling thread, also if the work failed on a thread of the library. Output parameters come last and are
- * written on success only.
+ * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on
+ * failure. After a failure tide_last_error() returns a message with names and numbers. The message
+ * belongs to the calling thread, also if the work failed on a thread of the library. Output
+ * parameters come last and are written on success only.
  *
- * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL. Every
- * other function needs a valid object, unless its comment says what NULL means. A `context` parameter may
- * be NULL, which means a silent context.
+ * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL.
+ * Every other function needs a valid object, unless its comment says what NULL means. A `context`
+ * parameter may be NULL, which means a silent context.
  *
- * Ownership. The caller keeps everything that it passes. The library reads strings, structs and arrays
- * during the call only, unless a comment names a longer time. Strings are UTF-8 and end with a zero
- * byte. Strings that the library returns live as long as the library, unless their comment says
- * otherwise. Text that is an array in a struct always ends with a zero byte and is cut where it does
- * not fit.
+ * Ownership. The caller keeps everything that it passes. The library reads strings, structs and
+ * arrays during the call only, unless a comment names a longer time. Strings are UTF-8 and end with
+ * a zero byte. Strings that the library returns live as long as the library, unless their comment
+ * says otherwise. Text that is an array in a struct always ends with a zero byte and is cut where
+ * it does not fit.
  *
  * Threads. Objects share no visible state except each thread's last error. A context and the
  * objects created with it form a group. Any thread may use a group, but only one at a time, unless
@@ -24,26 +25,30 @@
  * a group of its own. Functions without a context or an object may be called by any thread at any
  * time.
  *
- * The application. The library installs no signal handlers, never exits (except in tide_world_close), writes neither to stdout nor to
- * stderr, and changes neither the environment nor the working directory. Its threads block all signals except
- * those that report faults. The caller's floating-point modes and locale are not used and not changed.
+ * The application. The library installs no signal handlers, never exits (except in
+ * tide_world_close), writes neither to stdout nor to stderr, and changes neither the environment
+ * nor the working directory. Its threads block all signals except those that report faults. The
+ * caller's floating-point modes and locale are not used and not changed.
  *
  * Growth. The library may be newer or older than the header that a program was compiled with:
- *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, also in structs
- *     that the library fills. Fields are only ever added at the end, and no struct has padding. In an
- *     array of structs all elements have the same `struct_bytes`, and it is also the distance from one
- *     element to the next.
- *   - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A field
- *     that the program does not know is zero.
- *   - Newer program, older library: bytes that the library does not know must be zero in structs that it
- *     reads, otherwise the call fails with -E2BIG. In structs that it fills they become zero.
- *   - In a struct that the library passes to a callback, `struct_bytes` is the library's size. A program
- *     does not read a field that ends beyond it.
- *   - New values may be added to an enum. Fields and parameters carry enums as integers of fixed size.
+ *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, also in
+ *     structs that the library fills. Fields are only ever added at the end, and no struct has
+ *     padding. In an array of structs all elements have the same `struct_bytes`, and it is also the
+ *     distance from one element to the next.
+ *   - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A
+ *     field that the program does not know is zero.
+ *   - Newer program, older library: bytes that the library does not know must be zero in structs
+ *     that it reads, otherwise the call fails with -E2BIG. In structs that it fills they become
+ *     zero.
+ *   - In a struct that the library passes to a callback, `struct_bytes` is the library's size. A
+ *     program does not read a field that ends beyond it.
+ *   - New values may be added to an enum. Fields and parameters carry enums as integers of fixed
+ *     size.
  *
- * Defaults. Zero is the default of every field of a struct that has no init function. A struct that has
- * an init function is filled by it first; a zero in one of its fields then means what the field's comment
- * says. A field that was added later always has a zero that means the behaviour from before it existed.
+ * Defaults. Zero is the default of every field of a struct that has no init function. A struct that
+ * has an init function is filled by it first; a zero in one of its fields then means what the
+ * field's comment says. A field that was added later always has a zero that means the behaviour
+ * from before it existed.
  *
  * All names begin with tide_ or TIDE_. The shared library exports nothing else. */
 #ifndef TIDE_TIDE_H

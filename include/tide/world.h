@@ -72,7 +72,8 @@ TIDE_API unsigned tide_world_rank(void);
 
 /* Serves the engines of the first process until that process closes the world. *code is the code
  * that it passed to tide_world_close. Log messages go to `context`. Every process except the first
- * calls this once. Returns 0, or the error that ended the world. */
+ * calls this once. Returns 0; -EINVAL in the first process; or the error that ended the world,
+ * unless the first process reports that error: then it returns 0, and *code is 1. */
 TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
 
 /* Returns 1 if any process was asked to stop, else 0. Only for the first process. */
