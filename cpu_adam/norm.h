@@ -42,7 +42,7 @@ struct adam_norm_pieces {
     const struct adam_norm_piece *list;
     size_t list_count;
     enum core_update_type type;
-    uint64_t first; /* the elements that are summed; a multiple of CORE_UPDATE_TILE */
+    uint64_t first; /* first element that is summed; a multiple of CORE_UPDATE_TILE */
     uint64_t count;
     double *sums;
 };

@@ -18,8 +18,8 @@ void core_bell_init(struct core_bell *bell);
 
 void core_bell_ring(struct core_bell *bell);
 
-/* Returns the protocol: seen = core_bell_look(bell); check the condition; if it does not hold,
- * core_bell_sleep(bell, seen, timeout_ns). */
+/* Returns a number that changes with each ring. To wait: seen = core_bell_look(bell); check the
+ * condition; if it does not hold, core_bell_sleep(bell, seen, timeout_ns). */
 uint32_t core_bell_look(struct core_bell *bell);
 
 /* Sleeps until the bell has rung since core_bell_look() returned `seen`. timeout_ns < 0 waits for

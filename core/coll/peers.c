@@ -85,7 +85,7 @@ int coll_peers_error(struct coll_peers *peers)
     return error == 0 ? 0 : core_err_adopt(error, peers->message);
 }
 
-/* The thread calls this. The first error is kept. */
+/* Keeps the first error. Called by the peers' thread. */
 static void set_error(struct coll_peers *peers, int code, const char *message)
 {
     if (peers->failed == 0) {

@@ -350,7 +350,7 @@ static void keep_early(struct peer *peer)
     peer->early_last = &early->next;
 }
 
-/* A message begins, or is announced. */
+/* Handles the frame that begins a short message or announces a longer one. */
 static void begin_message(struct peer *peer)
 {
     const bool is_short = peer->in.kind == FRAME_SHORT;
@@ -382,7 +382,7 @@ static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slo
     return slot != NULL && slot->state == state && slot->peer == (int)rank_of(peer) ? slot : NULL;
 }
 
-/* The receive of a longer message that this process announced has begun. */
+/* Handles the answer to an announced message: the peer has begun to receive it. */
 static void go_on(struct peer *peer)
 {
     struct slot *slot = named_slot(peer, peer->in.from, SLOT_SENDS);
@@ -443,7 +443,7 @@ static void end_message(struct peer *peer)
     }
 }
 
-/* No more bytes can be read. */
+/* Closes the peer, or fails its connection, when no more bytes can be read. */
 static void end_reading(struct peer *peer, int error)
 {
     if (error == 0 && peer->closes && peer->write_error == 0) {

@@ -549,7 +549,7 @@ struct core_fence dev_cuda_tail(const struct dev_queue *base)
     };
 }
 
-/* Work on the stream continues until dev_cuda_queue_destroy has waited for it. */
+/* Fails the queue. Work that is on its stream continues; dev_cuda_queue_destroy waits for it. */
 void dev_cuda_abandon(struct dev_queue *base, int code)
 {
     (void)fail_queue((struct cuda_queue *)base, code);

@@ -22,7 +22,7 @@ struct kern_tile {
 /* The tiles of all rows. Tiles begin at multiples of `step` from their document's start, so that a
  * document's bits do not depend on its neighbours. */
 struct kern_tiles {
-    /* [rows][length]; NULL: a row is one document, tiles are computed */
+    /* [rows][length]; NULL: each row is one document, and kernels compute its tiles */
     const struct kern_tile *list;
     const int32_t *counts; /* [rows] */
     int32_t step;

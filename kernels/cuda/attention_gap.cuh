@@ -17,7 +17,7 @@ __device__ inline kern_gap kern_gap_of(const kern_attention_arguments &a, int64_
                              : kern_gap{INT32_MAX, INT32_MAX};
 }
 
-/* A query does not see keys at this distance or further. */
+/* Returns the distance from which on a query sees no keys. */
 __device__ inline int32_t kern_window(const kern_attention_arguments &a)
 {
     return a.window > 0 && a.window < INT32_MAX ? static_cast<int32_t>(a.window) : INT32_MAX;

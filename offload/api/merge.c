@@ -85,8 +85,8 @@ static int check_tensor(const struct merge *merge, const struct tensor *tensor)
                                 !tensor->param->vector;
     return fits ? 0
                 : core_err_set(-EINVAL,
-                               "%s is an adapter of another base model: %s has %" PRIu64
-                               " rows of %" PRIu64 " here and other shapes there",
+                               "%s is an adapter of another base model: in this one %s has %" PRIu64
+                               " rows of %" PRIu64 ", which the adapter does not fit",
                                merge->peft->folder, tensor->part->name, rows, cols);
 }
 

@@ -136,7 +136,7 @@ static int get_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* The lock is held. */
+/* Called with the lock held. */
 static int result_of(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     const struct operation *operation = &cache->operations[token % CACHE_TOKENS];

@@ -225,8 +225,9 @@ static int put_step(struct cache *cache, struct operation *operation)
         return core_err_set(-EBUSY, "the block is pinned: release it before it is put again");
     }
     if (is_copy && operation->bytes != block->bytes) {
-        return core_err_set(-EINVAL, "its copy on the device has %" PRIu64 " bytes, not %" PRIu64,
-                            block->bytes, operation->bytes);
+        return core_err_set(
+            -EINVAL, "the copy of the block on the device has %" PRIu64 " bytes, not %" PRIu64,
+            block->bytes, operation->bytes);
     }
     if (direct && (operation->through || bytes > cache->region.bytes)) {
         rc = put_through(cache, operation);

@@ -50,7 +50,7 @@ struct model_pair_rows {
     int32_t *gaps;
 };
 
-/* Puts the rows of a batch, which may have fewer pairs, together, and fills the rest with padding.
+/* Puts the rows of a batch together, and fills the rest with padding if the batch has fewer pairs.
  * Returns how many pairs have targets in both rows, as the loss counts them; -EINVAL if a pair does
  * not fit into the length. */
 int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);

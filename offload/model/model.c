@@ -120,7 +120,8 @@ static enum kern_quant quant_of(const struct model *model, unsigned index,
     return has ? config->quant : KERN_QUANT_NONE;
 }
 
-/* Until a parameter is assigned to an array, the names of its parts are the family's patterns. */
+/* Lists the parts of a parameter. Their names are the family's patterns until the parameter is
+ * assigned to an array. */
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
 {
@@ -294,7 +295,8 @@ static int refuse_target(const struct model *model, const char *target)
         target);
 }
 
-/* The rank is at most the smallest dimension of all adapted layers, which the message names. */
+/* Refuses a rank above the smallest dimension of all adapted layers. The message names the tensor
+ * that has this dimension. */
 static int check_rank(const struct model *model, const struct model_lora_options *lora)
 {
     int64_t least = INT64_MAX;

@@ -465,7 +465,7 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
                       0);
 }
 
-/* Both addends have the sum's gradient. */
+/* Makes the gradient of the sum the gradient of both addends. */
 static void add_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);

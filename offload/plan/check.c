@@ -96,8 +96,9 @@ static int check_ranks(const struct plan_input *input)
     }
     bool whole = input->world > 1 && (input->stage == 1 || input->stage == 2);
     if (whole && !input->budgets.device_is_host && input->wishes.weights == PLAN_WHERE_STORE) {
-        return core_err_set(-EINVAL, "stages 1 and 2 keep whole weights on each rank, and in STORE "
-                                     "only on the CPU device; stage 3 keeps shards there");
+        return core_err_set(-EINVAL, "stages 1 and 2 keep whole weights on each rank, which is "
+                                     "possible in STORE only on the CPU device; stage 3 keeps "
+                                     "shards in STORE");
     }
     return 0;
 }

@@ -37,7 +37,8 @@ const char *plan_alternative_print(const struct plan_input *input, const struct 
                                    const struct plan_alternative *alternative, char *text,
                                    size_t bytes)
 {
-    static const double notable = 0.003; /* share of a step */
+    /* smaller differences are not mentioned; `notable` is a share of the step */
+    static const double notable = 0.003;
     static const double notable_gb = 0.001;
     const double ratio = alternative->step_seconds / plan_predicted(plan)->step_seconds;
     const double taken = (double)(alternative->device_bytes + alternative->host_bytes) / 1e9;

@@ -29,7 +29,7 @@ struct plan_step {
     bool sums;    /* updates that are added now also sum the squares of their gradients */
     uint32_t clock;
     struct plan_fetched fetched[PLAN_STATE_SLOT_MAX]; /* by state slot */
-    uint32_t fetches_lost; /* chunks whose slot was taken by another one before their update */
+    uint32_t fetches_lost; /* chunks that lost their slot to another chunk before their update */
     uint32_t state_turn;
     uint32_t stage_turn;
     uint32_t rows_turn;

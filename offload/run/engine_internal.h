@@ -53,7 +53,7 @@ struct run_engine {
     void *piece;                  /* owned, RUN_PIECE_BYTES; NULL: all ranks are in this process */
     struct run_scale scale;
     double betas[2]; /* betas of the next step */
-    uint64_t run;    /* number of the run, which all its checkpoints have */
+    uint64_t run;    /* number of the run; all its checkpoints contain it */
     /* owned; in the first process while the ranks load. NULL: checkpoints contain the base. */
     struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */

@@ -37,7 +37,7 @@ static void beside_close(struct beside *beside)
     core_region_free(&beside->host);
 }
 
-/* Several copies should end during the work. */
+/* Returns a size with which several copies end during the work. */
 static uint64_t bytes_of_copy(const struct run_beside *with)
 {
     enum { COPIES = 8 };

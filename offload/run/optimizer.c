@@ -45,7 +45,7 @@ static int step_job(void *context, const void *arguments)
     return run_optimizer_take_step(context, *step);
 }
 
-/* From here on the application may see the error; the queue accepts no more steps. */
+/* Fails both lines, so that the application sees the error. The queue accepts no more steps. */
 static void step_failed(void *context, int rc)
 {
     struct run_optimizer *optimizer = context;
@@ -338,8 +338,8 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
     return rc;
 }
 
-/* A token encodes a step, from 1, and the index of a block; the number of blocks as index means all
- * blocks. */
+/* Returns the token of a block in a step. Steps count from 1; the number of blocks as index means
+ * all blocks. */
 static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, uint32_t block)
 {
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;

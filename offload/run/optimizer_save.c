@@ -50,7 +50,7 @@ static int pause_steps(struct run_optimizer *optimizer)
     return !optimizer->open
                ? run_optimizer_quiesce(optimizer)
                : core_err_set(-EBUSY, "an optimizer's states are read and written between steps; "
-                                      "a gradient of the next one has been submitted");
+                                      "a gradient of the next step has been submitted");
 }
 
 /* ---- chunks ---- */

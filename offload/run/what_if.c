@@ -102,7 +102,7 @@ const char *run_what_if_part(const struct run_prepared *prepared, unsigned index
     return part != NULL ? part->name : NULL;
 }
 
-/* On the CPU device both tiers are host memory. */
+/* Doubles the budgets of the part. On the CPU device both tiers are host memory. */
 static void enlarge(struct plan_budgets *budgets, const struct part *part)
 {
     if (part->device_size || (part->host_size && budgets->device_is_host)) {

@@ -66,7 +66,7 @@ struct store {
 
 /* ---- the chunks of a plan ---- */
 
-/* Returns the chunks of a block, or its activations: one per micro-batch. */
+/* Returns how many chunks a block has; activations have one per micro-batch. */
 static uint32_t row_count(const struct plan_input *input, const struct plan *plan,
                           enum store_kind kind, uint32_t block)
 {

@@ -38,7 +38,7 @@ static int pass(struct plain *plain, const struct model_steps *steps, enum model
                                   : model_run_all(plain->queue, steps, which, binding);
 }
 
-/* The micro-batch of a gradient, and the number of micro-batches. */
+/* The micro-batch of a gradient, and whether it is the first or the last one of the step. */
 struct turn {
     unsigned micro;
     bool first;

@@ -367,7 +367,7 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Sorts the values, of which there is at least one. */
+/* Sorts one or more values and returns their median. */
 static double median_of(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, compare_reals);

@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 8192 };
 
-/* \040 is a space. */
+/* Replaces escapes such as \040, a space, by the characters. */
 static void decode(char *text)
 {
     char *to = text;

@@ -257,7 +257,7 @@ static int make_small(struct text_group *group, struct text_made *made, unsigned
     return more ? 1 : rc;
 }
 
-/* Moves the tokens to memory of their exact size, charged as those of other rows. */
+/* Moves the tokens to memory of their exact size, which is charged to the shared budget. */
 static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
     struct core_budget *before = core_charge_bind(&group->options->memory->shared);

@@ -16,15 +16,15 @@ void text_windows_close(struct text_windows *windows);
 /* Returns a hash of what is read and how. */
 uint64_t text_windows_mark(const struct text_windows *windows);
 
-/* The next window begins at this place. */
+/* Lets the next window begin at this place. */
 int text_windows_seek(struct text_windows *windows, uint64_t epoch, struct text_place place);
 
 /* Moves to the next window of the epoch. Returns 1; 0 at its end; -errno. */
 int text_windows_next(struct text_windows *windows);
 /* After the end: continues with the next epoch. */
 void text_windows_turn(struct text_windows *windows);
-/* Adds a row to the next window; false if there is nothing to do now. text_windows_next() returns
- * an error. */
+/* Adds a row to the next window. Returns false if there is nothing to do now. An error is returned
+ * by text_windows_next(). */
 bool text_windows_ahead(struct text_windows *windows);
 
 /* Returns the current window: its rows; the places of its beginning and of its end; the share of
