@@ -189,7 +189,7 @@ static void usage(void)
     const char *warned = strstr(rig_err, "1 of 1 rows are cut to 64 tokens; --split keeps");
     check_true(warned != NULL && strstr(warned, "warn") == NULL);
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/wide --batch 9");
-    check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch takes 9: ");
+    check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch takes 9: --batch 7 is used");
     test_file("one.jsonl", "{\"input_ids\": [1, 2]}\n", 22);
     expect(0, "finetune --model %M --data %T/one.jsonl --out %T/wide --overwrite --batch 9");
     check_contains(rig_err, "one.jsonl has 1 row and a micro-batch takes 9: ");

@@ -60,6 +60,39 @@ static void order(void)
     finetune_data_close(data);
 }
 
+/* A micro-batch has no room for rows that the data never has. Another order may pack more rows, so
+ * that the room stays. */
+static void few_rows(void)
+{
+    struct finetune_data_options options = rows_options(rows_file(9, 5));
+    struct finetune_data_info info;
+    uint64_t memory[2];
+    for (int i = 0; i < 2; i++) {
+        options.batch = i == 0 ? 9 : 100000;
+        struct finetune_data *data = rows_open(&options);
+        finetune_data_describe(data, &info);
+        check_int(info.batch, ==, 9);
+        check_int(info.micro_batches, ==, 1);
+        check_string(step_of(data), "1 2 3 4 5 6 7 8 9");
+        check_string(step_of(data), "1 2 3 4 5 6 7 8 9");
+        memory[i] = finetune_data_memory(data);
+        finetune_data_close(data);
+    }
+    check_uint(memory[1], ==, memory[0]);
+    options.batch = 8;
+    struct finetune_data *data = rows_open(&options);
+    finetune_data_describe(data, &info);
+    check_int(info.batch, ==, 8);
+    finetune_data_close(data);
+    options.batch = 100;
+    options.pack = options.shuffle = true;
+    options.length_max = 16;
+    data = rows_open(&options);
+    finetune_data_describe(data, &info);
+    check_int(info.batch, ==, 100);
+    finetune_data_close(data);
+}
+
 /* Batches are filled from the first step on, and not earlier, because their memory is planned in
  * between. */
 static void begins_late(void)
@@ -466,7 +499,8 @@ static void looks_no_further(void)
     finetune_data_close(data);
 }
 
-TEST_MAIN({"order", order}, {"begins_late", begins_late}, {"standard_input", standard_input},
-          {"looks_no_further", looks_no_further}, {"drop_last", drop_last}, {"shuffle", shuffle},
-          {"padding", padding}, {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows},
-          {"places", places}, {"packing", packing}, {"pairs", pairs}, {"refusals", refusals})
+TEST_MAIN({"order", order}, {"few_rows", few_rows}, {"begins_late", begins_late},
+          {"standard_input", standard_input}, {"looks_no_further", looks_no_further},
+          {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
+          {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows}, {"places", places},
+          {"packing", packing}, {"pairs", pairs}, {"refusals", refusals})

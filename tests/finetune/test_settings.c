@@ -786,8 +786,10 @@ static void accum(void)
                                                 .rows = 9,
                                                 .longest = 8,
                                                 .tokens = 72,
+                                                .batch = 3,
                                                 .micro_batches = cases[i].micro_batches};
         check_int(finetune_settings_fit(&s, &info, 5), ==, 0);
+        check_uint(s.engine.batch, ==, 3);
         check_uint(s.engine.accum, ==, cases[i].accum);
         finetune_settings_fini(&s);
     }

@@ -134,7 +134,7 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Warns if a micro-batch is never full, because all its rows are computed, and if the first ranks
+/* Warns if a micro-batch is never full, and if the first ranks
  * get more micro-batches of a step than they need to. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
@@ -143,9 +143,12 @@ static void warn_of_shape(const struct job *job, const struct finetune_data_info
     if (info->rows < engine->batch) {
         const char *kind = engine->loss == TIDE_LOSS_DPO ? "pair" : "row";
         core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " %s%s and a micro-batch takes %" PRIu32
-                 ": the missing ones are computed as padding; --batch %" PRId64
-                 " gives the same result in less time and memory",
+                 info->batch == info->rows
+                     ? "%s has %" PRId64 " %s%s and a micro-batch takes %" PRIu32
+                       ": --batch %" PRId64 " is used, which gives the same result"
+                     : "%s has %" PRId64 " %s%s and a micro-batch takes %" PRIu32
+                       ": the missing ones are computed as padding; --batch %" PRId64
+                       " takes less time and memory",
                  job->flags.data, info->rows, kind, info->rows == 1 ? "" : "s", engine->batch,
                  info->rows);
     }

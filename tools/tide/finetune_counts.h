@@ -52,6 +52,7 @@ struct finetune_data_info {
     int64_t untrained;    /* rows or pieces dropped because nothing in them is trained on */
     int64_t equal;        /* pairs whose two answers have the same tokens */
     int64_t micro_batches;
+    int64_t batch;      /* rows (or pairs) of a micro-batch: as requested, or all that there are */
     int64_t dated;      /* 1: rows depend on `now` */
     int64_t memory;     /* bytes that reading the rows takes, without batches */
     int64_t row_memory; /* share of that which one row may take */

@@ -210,6 +210,17 @@ static int count_batches(struct finetune_data *data)
     return 0;
 }
 
+/* Makes no room in a micro-batch for rows that no epoch has, because all of it is computed. Another
+ * order may pack the data into another number of rows. */
+static void fit_batch(struct finetune_data *data)
+{
+    const struct finetune_data_options *options = &data->options;
+    const bool same = !options->shuffle || !(options->pack || options->split);
+    struct finetune_data_info *info = &data->info;
+    info->batch = info->whole && same && info->rows < options->batch ? info->rows : options->batch;
+    data->feed_options.batch_rows = info->batch * rows_each(options);
+}
+
 /* Packed rows of a later epoch may be longer than those of the first. */
 static int64_t row_room(const struct finetune_data *data)
 {
@@ -326,6 +337,7 @@ int finetune_data_open(const struct finetune_data_options *options, struct finet
         (rc = count_batches(data)) != 0) {
         goto fail;
     }
+    fit_batch(data);
     data->feed_options.quiet = true; /* counting has already reported all warnings */
     if (!options->pack && !options->split) {
         data->feed_options.length_room = data->info.longest; /* no row is longer */

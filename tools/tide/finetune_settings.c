@@ -508,6 +508,7 @@ int finetune_settings_fit(struct finetune_settings *settings, const struct finet
     settings->engine.length = (uint32_t)length;
     settings->engine.pair_length = (uint64_t)info->longest_pair;
     fit_accum(settings, info);
+    settings->engine.batch = info->batch > 0 ? (uint32_t)info->batch : settings->engine.batch;
     if (info->rows > 0) {
         settings->engine.tokens_per_row = (double)info->tokens / (double)info->rows;
     }
