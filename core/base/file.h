@@ -18,7 +18,7 @@ enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
  * its writer might never come. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Does the same for a file that belongs to a folder (config.json of a model). Anything but a
+/* Like core_file_read(), for a file that belongs to a folder (config.json of a model). Anything but a
  * regular file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for
  * ever. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);

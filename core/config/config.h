@@ -145,7 +145,7 @@ void core_cfg_options_init(struct core_cfg_options *options);
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);
 
-/* Does the same for text in memory; `source` is its name in messages. */
+/* Like core_cfg_load(), for text in memory; `source` is its name in messages. */
 int core_cfg_parse(const char *text, size_t bytes, const char *source,
                    const struct core_cfg_options *options, struct core_cfg **out);
 

@@ -295,7 +295,7 @@ int launch(const struct dev_launch *where, const struct kern_grad_job &j)
                           .threads = THREADS,
                           .lines = rows,
                           .shared_bytes = sizeof(queries_room<D>)};
-    /* dq may be d_o, which dk and dv are computed from, so it goes last. */
+    /* dq is last, because it may replace d_o, which dk and dv are computed from. */
     int rc = kern_cuda_launch(where, "attention_grad", dkdv, attend_dkdv<T, D>, j);
     return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
 }

@@ -529,7 +529,7 @@ template <int D> int launch_dq(const struct dev_launch *where, const kern_grad_j
     return kern_cuda_launch(where, "attention_grad", grid, attend_dq<kern_bf16, D>, j, from);
 }
 
-/* dq may be d_o, which dk and dv are computed from, so it goes last. */
+/* Launches both kernels; dq last, because it may replace d_o, which dk and dv are computed from. */
 template <int D> int launch(const struct dev_launch *where, const kern_grad_job &j)
 {
     const int rc = launch_dkdv<D>(where, j);

@@ -300,7 +300,7 @@ int kern_cuda_attention_grad_plain(const struct dev_launch *where,
     const int rc = check("attention_grad", a);
     return rc != 0 ? rc : kern_by_type("attention_grad", a->type, [&](auto type) {
         using T = decltype(type);
-        /* dq may be d_o, which dk and dv are computed from, so it goes last. */
+        /* dq is last, because it may replace d_o, which dk and dv are computed from. */
         int launched = kern_cuda_launch(where, "attention_grad", grid_of(a, a->kv_heads),
                                         attend_dkdv<T>, *g, delta);
         return launched != 0 ? launched

@@ -273,7 +273,7 @@ static int whole_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 || a->dx == NULL ? rc : kern_cuda_loss_grad_rows(where, a->type, rows, a->scale);
 }
 
-/* dw goes before dx, which may be x. */
+/* Computes dw and then dx, which may replace x. */
 static int whole_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           const struct kern_loss_rows *all, void *scratch)
 {

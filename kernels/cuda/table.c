@@ -56,8 +56,8 @@ size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
     return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
 }
 
-/* TIDE_ATTENTION disables the Hopper kernels, for cards on which they fault (docs/cuda.md): mma
- * both, mma-forward and mma-gradient one each. */
+/* TIDE_ATTENTION disables the Hopper kernels, for cards on which they fault (docs/cuda.md): "mma"
+ * disables both, "mma-forward" and "mma-gradient" only one. */
 static int choose_attention(struct kern_cuda *cuda)
 {
     const char *wanted = getenv("TIDE_ATTENTION");

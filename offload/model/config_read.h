@@ -10,7 +10,7 @@ struct core_json;
  * key. If the files of a tied model have a head that differs from its token table, `out` is not
  * tied, and a line of the log says so. */
 int model_config_load(const char *folder, struct model_config *out);
-/* Does the same from a document; `doc`'s source is the file's name in messages. */
+/* Like model_config_load(), from a document; `doc`'s source is the file's name in messages. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);
 
 #endif

@@ -53,7 +53,7 @@ uint64_t model_kept_identity(const struct model_kept *kept);
  * again; a log line says so, and no block can be read any more. */
 int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uint64_t bytes,
                     void *to, struct core_team *team);
-/* Does the same for the stored form of a tensor. */
+/* Like model_kept_read(), for the stored form of a tensor. */
 int model_kept_read_tensor(struct model_kept *kept, const char *name, void *to);
 /* Removes the file, because data that was read from it elsewhere did not match its checksums. */
 void model_kept_drop(struct model_kept *kept);

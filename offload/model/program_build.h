@@ -122,7 +122,7 @@ void model_build_point(struct model_build *build, struct model_step *step, size_
                        int64_t first_element);
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
-/* Does the same for a buffer of fp32. */
+/* Like model_build_write(), for a buffer of fp32. */
 void model_build_write_floats(struct model_build *build, struct model_step *step, size_t field,
                               int buffer, int64_t first_element);
 void model_build_param(struct model_build *build, struct model_step *step, size_t field, int param,

@@ -23,7 +23,7 @@ void plan_builder_destroy(struct plan_builder *builder);
 
 /* Starts the next tape. */
 void plan_builder_begin(struct plan_builder *builder);
-/* Does the same for a tape of at most `room` commands, in memory of the caller. */
+/* Starts a tape of at most `room` commands in memory of the caller. */
 void plan_builder_begin_in(struct plan_builder *builder, struct plan_command *commands,
                            uint32_t room);
 /* Returns how many commands still fit into that memory. */

@@ -239,7 +239,7 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
                : read_weights(step, block, slot);
 }
 
-/* Does the same if each rank has a shard: moves this rank's shard to its offset, then gathers all
+/* Like fill_whole(), if each rank has a shard: moves this rank's shard to its offset, then gathers all
  * shards. */
 static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {

@@ -152,9 +152,9 @@ struct plan_command {
     bool ahead;  /* the command is part of an update before its step's norm is known: its results go
                   * to the other generation, if there is one */
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
-    bool rows;   /* READ, H2D: moves only the part of the block's weights that `micro` uses, which
-                  * is known when the step begins; `bytes` is its maximum */
-    bool pages;  /* READ, GATHER: whole pages of the block's weights; READ reads this rank's shard,
+    bool rows;  /* READ, H2D: moves only the part of the block's weights that `micro` uses. The part
+                  * is known when the step begins; `bytes` is its maximum. */
+    bool pages; /* READ, GATHER: whole pages of the block's weights; READ reads this rank's shard,
                   * from the operand's offset on. EXPAND: reads from the pages of its section, not
                   * from the whole stored form */
     /* GATHER, EXPAND: weights are codes of 8 bits with scales, and GATHER first packs this rank's

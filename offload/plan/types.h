@@ -239,8 +239,8 @@ struct plan_prediction {
     uint64_t reduce_between_bytes;
 };
 
-/* A policy that fits and was not chosen: its fastest candidate with these activations and timing,
- * with the slots and chunks that were tried first. */
+/* A policy that fits and was not chosen. The figures are those of its fastest candidate with these
+ * activations and timing, and with the slots and chunks that were tried first. */
 struct plan_alternative {
     enum plan_acts acts;
     enum plan_order order;

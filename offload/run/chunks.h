@@ -22,7 +22,7 @@ uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 /* Returns a block's working weights in memory that the host can access; NULL: they are in STORE, or
  * only on the card. With a card, the copy in HOST is the valid one. */
 char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
-/* Does the same for a chunk's states. */
+/* Like run_chunk_weights_memory(), for a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
 
 /* Begins to move a chunk from the host's memory to the place where it is kept (STORE or the GPU),

@@ -133,7 +133,7 @@ static int take_slot(struct loading *load, struct run_slots *slots, struct run_s
     return rc;
 }
 
-/* Does the same for the slots of chunks: half of them are written from while the other half is read
+/* Like take_slot(), for the slots of chunks: half of them are written from while the other half is read
  * into. */
 static int take_chunk_slot(struct loading *load, struct run_slot **out)
 {

@@ -109,8 +109,8 @@ static bool can_lend_sections(const struct run_prepared *prepared, uint32_t bloc
 
 /* Selects the blocks whose weights come by sections. */
 struct sectioning {
-    uint64_t whole_max_bytes; /* those whose weights have more than this */
-    bool trained;             /* not only frozen weights */
+    uint64_t whole_max_bytes; /* selects blocks whose weights have more bytes than this */
+    bool trained;             /* selects blocks with trained weights, too */
 };
 
 /* Keeps the sections of the selected blocks. Other blocks come whole; the blocks that they borrow

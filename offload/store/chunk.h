@@ -1,4 +1,4 @@
-/* chunk.h: a chunk's one or two extents, and which of them is current, which is recorded only in
+/* chunk.h: a chunk's one or two extents, and which of them is current. This is recorded only in
  * memory. A write goes to the extent that is not current, which becomes current when the write is
  * done; so a failed write leaves the old data. A write before the step's norm is known also waits
  * for a decision. A chunk may read from a checkpoint's file (store.h) until one of its own writes

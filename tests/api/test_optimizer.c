@@ -773,7 +773,7 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
         int status = 0;
         check_true(wait(&status) > 0);
         for (uint32_t r = 0; status != 0 && !failed && r < size; r++) {
-            kill(children[r], SIGKILL); /* it may wait for the one that failed */
+            kill(children[r], SIGKILL); /* process r may wait for the one that failed */
         }
         failed = failed || status != 0;
     }

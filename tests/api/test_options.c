@@ -129,7 +129,7 @@ static void numbers_out_of_range(void)
     refuse(&bad, -EINVAL, "min_loss_scale");
 }
 
-/* Names and pointers are wrong. */
+/* Wrong names and missing pointers are refused. */
 static void names(void)
 {
     world_init(&world);

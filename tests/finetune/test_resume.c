@@ -326,8 +326,8 @@ static void files_of_the_user(void)
     rig_end();
 }
 
-/* --resume replaces a model only if this run has written it and it is unchanged, and never by an
- * older one. */
+/* --resume replaces a model only if this run has written it and nobody has changed it since, and
+ * never replaces it by an older model. */
 static void model_of_another(void)
 {
     static const char *const names[] = {"config.json", "model.safetensors",

@@ -7,7 +7,7 @@
  * environment of processes that are started later: root may start them, and sanitizers do not
  * report what MPI's own libraries leak and lock. */
 void test_mpi_begin(void);
-/* Does the same for MPICH. */
+/* Like test_mpi_begin(), for MPICH. */
 void test_mpich_begin(void);
 
 #endif

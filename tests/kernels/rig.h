@@ -31,7 +31,7 @@ void rig_close(void);
 /* Calls `test` for every way in which this device can compute: each instruction set, and on the CPU
  * oneDNN, too, if it is built in. */
 void rig_each(void (*test)(void));
-/* Does the same for ops without products: a GPU has one way. */
+/* Calls `test` for every way to compute ops without products; a GPU has only one. */
 void rig_each_kernel(void (*test)(void));
 
 /* Returns whether the device is a GPU; its products and sums round at other points. */

@@ -70,7 +70,7 @@ static void tapes_train(void)
     }
 }
 
-/* Does the same with two generations of everything that updates overwrite, on one rank and on
+/* Trains with two generations of everything that updates overwrite, on one rank and on
  * several. */
 static void guesses_train(void)
 {

@@ -26,7 +26,7 @@ static void ranks_train(void)
     }
 }
 
-/* Does the same with weights that ranks gather packed, except those of 32 bits. All ranks compute
+/* Trains on several ranks, which gather weights packed, except those of 32 bits. All ranks compute
  * with the rounded weights, and updates change the exact ones, wherever these are. */
 static void packed_ranks_train(void)
 {
@@ -49,7 +49,7 @@ static void packed_ranks_train(void)
     check_uint(packed, >, 0);
 }
 
-/* Does the same with gradients that ranks exchange as codes. The gradient of each rank is rounded
+/* Trains on several ranks, which exchange gradients as codes. The gradient of each rank is rounded
  * once, after its last micro-batch. */
 static void coded_ranks_train(void)
 {

@@ -33,7 +33,7 @@ struct case_model {
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match these shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
-/* Does the same; checkpoints have no frozen blocks. */
+/* Freezes such parameters, and leaves frozen blocks out of checkpoints. */
 void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
 /* Adds adapters and freezes everything else. */
 struct model_lora_options;
@@ -102,7 +102,7 @@ struct case_part {
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out);
-/* Does the same; an error fails the test with a message that names `what`. */
+/* Like case_try_part(), but an error fails the test with a message that names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
 /* Sets DEVICE to about the smallest memory in which the block fits if its weights come by sections.

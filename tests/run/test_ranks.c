@@ -341,7 +341,7 @@ static void fast(void)
                             (double)exact.reduce_between_bytes;
         test_note("stage %u: %.4f of the bytes between nodes", stage, part);
         check_double(part, >, 0.5 - 1e-2);
-        check_double(part, <, 0.5 + 1e-2); /* sums of tiles are exact */
+        check_double(part, <, 0.5 + 1e-2); /* not exactly half, because sums of tiles stay exact */
         check_uint(memory.reduce_bytes, ==, exact.reduce_bytes);
         check_counted(&memory, &options);
         case_run_engine(&made, &options, STEPS, &other);

@@ -152,7 +152,7 @@ unsigned bench_sweep_pick(const struct bench_sweep *sweep,
 struct field {
     const struct bench_sweep *sweep; /* borrowed */
     unsigned most[BENCH_OP_COUNT];   /* samples of the points that are compared; 0: not measured */
-    double best[BENCH_OP_COUNT];     /* the highest pace of them */
+    double best[BENCH_OP_COUNT];     /* the highest pace of these points */
 };
 
 /* Returns the speed of a point relative to the others of its operation. The n-th samples of all

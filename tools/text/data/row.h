@@ -46,7 +46,7 @@ struct text_row {
 
 /* Parses a row. Returns -EINVAL with the key and the error. On failure there is nothing to free. */
 int text_row_parse(const char *json, size_t bytes, struct text_row *out);
-/* Does the same for a row that must be a pair; text_row_parse() refuses pairs. */
+/* Parses a row that must be a pair; text_row_parse() refuses pairs. */
 int text_row_parse_pair(const char *json, size_t bytes, struct text_row *out);
 void text_row_fini(struct text_row *row);
 

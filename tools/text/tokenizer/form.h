@@ -38,7 +38,7 @@ int token_form_apply(const struct token_form *form, const char *text, size_t byt
 /* Writes the lower case of a character. Returns the number of characters, 1 or 2. Returns -ENOTSUP
  * without the library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);
-/* Does the same for the upper case. */
+/* Like token_form_lower(), for the upper case. */
 int token_form_upper(uint32_t point, uint32_t out[2]);
 /* Writes the category of a character according to the library or, without it, to the table of the
  * tokenizer. Returns 0. */
