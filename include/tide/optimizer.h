@@ -106,6 +106,9 @@ struct tide_optim_options {
     const char *device;
     /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with
      * -EFAULT and its name. It is hashed when it is submitted, and before and after it is used.
+     * Weights may have changed by then: without clipping those of parameters that were updated
+     * earlier; with clipping, too, if the write comes after the norm was computed; and its own, if
+     * the write comes while its update reads it. They are then those of no step: load a checkpoint.
      * Gradients on a GPU and those of `accumulate` are copied and not checked. init: 1 in a debug
      * build of the library (meson -Ddebug=true), else 0: such a gradient gives wrong weights, or a
      * crash. */
