@@ -470,7 +470,9 @@ static int do_norm(struct run_update *update, const struct plan_command *command
         return 0;
     }
     return bad == tiles ? core_err_set(-EDOM, "a gradient of another process is not finite")
-                        : core_err_set(-EDOM, "the gradient of %s is not finite",
+                        : core_err_set(-EDOM,
+                                       "the gradient of %s is not finite (the first such block in "
+                                       "order; if the loss is not finite, all are)",
                                        update->list->list[verdict.bad_block].name);
 }
 
