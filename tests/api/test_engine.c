@@ -9,6 +9,7 @@
 
 #include "core/json/json.h"
 #include "tests/api/world.h"
+#include "tests/harness/child.h"
 
 static struct world world;
 
@@ -634,6 +635,61 @@ static void stopping(void)
     }
 }
 
+/* ---- machines without io_uring ---- */
+
+struct ended {
+    double losses[4];
+    double norms[4];
+    double loss; /* of the weights after the last step */
+};
+
+static void steps_on_a_drive(const char *io, struct ended *ended)
+{
+    struct tide_evaluation evaluation = {.struct_bytes = sizeof evaluation};
+    world_init(&world);
+    world.options.io = io;
+    struct tide_engine *engine = world_engine(&world.options);
+    for (unsigned s = 0; s < (unsigned)TEST_COUNT(4, 2); s++) {
+        const struct tide_step step = world_steps(&world, engine, 1);
+        ended->losses[s] = step.loss;
+        ended->norms[s] = step.grad_norm;
+    }
+    check_int(tide_engine_evaluate(engine, &world.batch, &evaluation), ==, 0);
+    ended->loss = evaluation.loss_sum;
+    tide_engine_destroy(engine);
+}
+
+static int engine_without_uring(void *argument)
+{
+    const int *code = argument;
+    struct ended in_memory = {.loss = 0};
+    struct ended without = {.loss = 0};
+    struct tide_engine *engine = NULL;
+    steps_on_a_drive("mem", &in_memory);
+    check_int(test_child_refuse_uring(*code, *code == ENOSYS), ==, 0);
+    world_init(&world);
+    world.options.io = "uring";
+    const int rc = tide_engine_create(NULL, &world.options, &engine);
+    check_true(rc == -*code || rc == -ENOTSUP);
+    check_contains(tide_last_error(), "uring");
+    steps_on_a_drive(NULL, &without);
+    check_double(without.loss, >, 0);
+    check_memory(&without, &in_memory, sizeof without);
+    return 0;
+}
+
+/* If io_uring is forbidden (EPERM), or there is neither it nor libaio (ENOSYS), weights and states
+ * on a drive work, with the results of a store in memory. */
+static void without_uring(void)
+{
+    if (TEST_RACES) {
+        test_skip("TSan ends a child that starts a thread");
+    }
+    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
+        check_int(test_child(engine_without_uring, &code), ==, 0);
+    }
+}
+
 TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"evaluation_changes_nothing", evaluation_changes_nothing}, {"pairs", pairs},
           {"long_pairs", long_pairs}, {"what_comes_next", what_comes_next},
@@ -641,5 +697,5 @@ TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"memory_of_ranks", memory_of_ranks}, {"betas_move", betas_move},
           {"fp16_overflows", fp16_overflows},
           {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},
-          {"stopping", stopping}, {"waits_have_names", waits_have_names},
-          {"drives_are_counted", drives_are_counted})
+          {"stopping", stopping}, {"without_uring", without_uring},
+          {"waits_have_names", waits_have_names}, {"drives_are_counted", drives_are_counted})
