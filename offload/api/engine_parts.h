@@ -14,7 +14,7 @@ struct tide_engine {
     struct tide_plan plan;       /* a view of `setup` */
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
-    int64_t step_ns; /* when the last step ended */
+    int64_t step_ns;             /* when the last step ended */
     /* statistics of the last step; the next member, too, is of that step */
     struct run_stats stats;
     struct run_moved moved;
