@@ -33,12 +33,11 @@ static int check_reference(const struct tide_engine_options *given,
                             "(tide export --merge) and train a new one",
                             given->adapter);
     }
-    core_log(CORE_LOG_WARN,
-             "the loss of pairs (--loss dpo): the reference is %s without adapters, not with the "
-             "adapters "
-             "of %s; merge them "
-             "into it (tide export --merge) for the other reference",
-             given->model, given->adapter);
+    core_log(
+        CORE_LOG_WARN,
+        "the loss of pairs (--loss dpo): the reference is %s without adapters, not with those of "
+        "%s; merge those into the model (tide export --merge) to compare with them",
+        given->model, given->adapter);
     return 0;
 }
 

@@ -277,9 +277,9 @@ static int compare_checkpoints(const struct run_engine *engine)
 {
     for (uint32_t r = 1; engine->given.peers != NULL && r < engine->world; r++) {
         if (engine->workers[r].sums_hash != engine->workers[0].sums_hash) {
-            return core_err_set(-EBADMSG, "rank %" PRIu32 " on %s finds another checkpoint in %s",
-                                r, coll_peers_at(engine->given.peers, r)->host,
-                                engine->given.checkpoint);
+            return core_err_set(
+                -EBADMSG, "rank %" PRIu32 " on %s finds another checkpoint in %s than rank 0", r,
+                coll_peers_at(engine->given.peers, r)->host, engine->given.checkpoint);
         }
     }
     return 0;

@@ -108,7 +108,8 @@ static int look(struct completing *work)
         if (rc != 0) {
             snprintf(machine->message, sizeof machine->message, "%s", core_err_message());
         } else if (machine->leads && reply.sums_hash != mine->sums.hash) {
-            return core_err_set(-EBADMSG, "rank %" PRIu32 " on %s finds another checkpoint in %s",
+            return core_err_set(-EBADMSG,
+                                "rank %" PRIu32 " on %s finds another checkpoint in %s than rank 0",
                                 r, coll_peers_at(peers, r)->host, path);
         } else if (machine->leads) {
             note_part(work, machine, &reply.part);

@@ -57,7 +57,7 @@ static int check_parameter(const struct run_optimizer_options *options, size_t i
                ? 0
                : core_err_set(-EINVAL,
                               "%s is in group %" PRIu32
-                              ", which does not exist; there are %" PRIu32,
+                              ", which does not exist; the number of groups is %" PRIu32,
                               parameter->name, parameter->group, options->group_count);
 }
 

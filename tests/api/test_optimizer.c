@@ -106,7 +106,7 @@ static void wrong_options(void)
     parameters[2].precision = 7;
     refuse(-EINVAL, "parameter 2: 7 is not a precision");
     parameters[0].group = 1;
-    refuse(-EINVAL, "a is in group 1, which does not exist; there are 1");
+    refuse(-EINVAL, "a is in group 1, which does not exist; the number of groups is 1");
     parameters[1].name = "a";
     refuse(-EINVAL, "\"a\"");
     group.beta1 = 1.5;

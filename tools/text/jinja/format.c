@@ -166,7 +166,7 @@ static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
     const struct jinja_value *found = jinja_dict_get(dict.as.dict, text + 1,
                                                      (size_t)(end - text) - 1);
     if (found == NULL) {
-        jinja_fail(run, -EINVAL, "the value %.*s to format does not exist", (int)(end - text),
+        jinja_fail(run, -EINVAL, "the dict to format has no value for %%(%.*s", (int)(end - text),
                    text + 1);
         return bytes;
     }
