@@ -341,6 +341,11 @@ static void with_magnitudes(void)
     check_contains(rig_out,
                    "\"rank\": 2,\n  \"alpha\": 4.0,\n  \"rslora\": false,\n  \"dora\": true,\n"
                    "  \"adapted\": 4,\n  \"saved\": 0\n}");
+    /* A finished run says that it was another one, though it trains nothing. */
+    expect(0, TRAIN_SMALL "--lora 2 --lora-dora --lora-targets q_proj,down_proj --steps 2 "
+                          "--resume --out %T/dora --base int8");
+    check_contains(rig_err, "base was nf4 before this run was resumed and is int8 now: ");
+    check_contains(rig_out, "/dora: 2 steps, left as it was");
     expect(0, TRAIN_SMALL "--adapter %T/dora --lr 0 --steps 1 --out %T/dora-same -q --base nf4");
     rig_same_adapter("dora", "dora-same");
     expect(0, "export %T/dora/checkpoint-2 --out %T/dora-peft");
