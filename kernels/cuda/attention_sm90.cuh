@@ -42,7 +42,8 @@ __device__ inline bool kern_wg_copies()
     return threadIdx.x == 0;
 }
 
-/* Returns the index of a consumer's warpgroup, and of its warp among all consumers' warps. */
+/* Return the index of a consumer's warpgroup, and the index of its warp among all consumers'
+ * warps. */
 __device__ inline int kern_wg_group()
 {
     return static_cast<int>(threadIdx.x / KERN_WG_THREADS) - 1;

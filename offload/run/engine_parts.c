@@ -171,7 +171,7 @@ static int move_range(struct completing *work, const struct run_part_move *move)
         rc = run_part_give(peers, move, work->have, engine->piece);
     }
     struct core_err first = core_err_keep(rc);
-    if (move->from != 0 && move->from != move->to) { /* its error says more than the receiver's */
+    if (move->from != 0 && move->from != move->to) { /* the sender's error says more */
         rc = run_remote_reply(peers, move->from, &reply);
         first = rc != 0 ? core_err_keep(rc) : first;
     }

@@ -47,8 +47,8 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
-/* Returns the ranks that write a block: each one its part or, if all ranks hold the same, the first
- * one all. */
+/* Returns how many ranks write a block: all of them, each its part, or only the first one, if all
+ * ranks hold the same; 0: the block is not written. */
 static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
     const struct blocks *blocks = engine->given.model->flat;

@@ -94,7 +94,7 @@ static void auto_alone(void)
     check_double(cfg->scheduler.warmup_max_lr, ==, 5e-5);
     check_int(cfg->scheduler.warmup_num_steps, ==, 0);
     check_true(cfg->scheduler.total_num_steps == CORE_CFG_NONE);
-    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* except precision: tide's default */
+    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* the precision is tide's default */
     check_int(cfg->zero.reduce_bucket_size, ==, 500000000);
     check_double(strtod(rig_value(cfg, "zero_optimization.sub_group_size"), NULL), ==, 1000000000);
     struct core_cfg_note note;

@@ -356,9 +356,9 @@ static float rounded(enum coll_type type, float value)
                                : core_fp16_to_f32(core_f32_to_fp16(value));
 }
 
-/* Compares an element of a sum by groups with the groups' rounded sums, added and rounded; and with
- * the exact sum, from which it differs by at most one rounding for each group and one for the
- * sum. */
+/* Returns whether an element of a sum by groups is right: it is the rounded sum of the groups'
+ * rounded sums, and differs from the exact sum by at most one rounding for each group and one for
+ * the sum. */
 static bool is_group_sum(const struct run *run, uint64_t i, float got)
 {
     const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;

@@ -39,7 +39,7 @@ bool card_lt_first_is_bad;
 
 static void bad(const char *what)
 {
-    fprintf(stderr, "cuBLASLt as it is played: %s\n", what);
+    fprintf(stderr, "the emulated cuBLASLt: %s\n", what);
     abort();
 }
 

@@ -64,7 +64,7 @@ const void *rig_fetch(const void *array);
  * `relative` counts roundings of the stored type, `absolute` roundings of fp32. */
 struct rig_bound {
     double roundings; /* number of roundings of the type */
-    double noise;     /* times 2^-24 */
+    double noise;     /* number of roundings of fp32, 2^-24 each */
 };
 /* Compares the two sides of an array. */
 void rig_compare(const char *what, const void *array, struct rig_bound bound);

@@ -77,7 +77,7 @@ static void simulator_shares_resources(void)
     tape.queue_count[PLAN_Q_READ_STATE] = 0;
     tape.queue_count[PLAN_Q_WRITE_STATE] = 1;
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(end - 2.5), <, 1e-9); /* both at 40 per second, up to 100 */
+    check_double(fabs(end - 2.5), <, 1e-9); /* both move 100 bytes, at 40 per second */
     check_double(plan_sim_alone(&rates, &commands[1]), ==, 2);
     commands[0].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_WRITE_STATE};
     commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};

@@ -332,8 +332,8 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* Opens and locks the temporary file; takes over the one that a killed run left. -1 and errno;
- * EBUSY: another run writes it. */
+/* Opens and locks the temporary file; takes over the one that a killed run left. Returns -1 with
+ * errno after an error; EBUSY: another run writes the file. */
 static int lock_partial(const char *name)
 {
     enum { TRIES = 100 };

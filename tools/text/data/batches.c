@@ -99,8 +99,9 @@ static int seek(struct text_batches *batches, const struct text_position *from)
             return rc;
         }
         if (used > window_rows(batches)) {
-            return core_err_set(-EINVAL, "the position is after the end of its rows: the data was "
-                                         "changed since");
+            return core_err_set(-EINVAL,
+                                "the position has more rows than the data has there: the data "
+                                "was changed since");
         }
     }
     batches->used = used;

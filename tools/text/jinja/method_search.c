@@ -103,7 +103,7 @@ static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_val
         return jinja_bool(run->rc == 0 && has_end(run, text, what, front));
     }
     if (what.kind != JINJA_TUPLE) {
-        return jinja_fail(run, -EINVAL, "expected a str or a tuple of them, not %s",
+        return jinja_fail(run, -EINVAL, "expected a str or a tuple of str, not %s",
                           jinja_type_name(what));
     }
     bool any = false;

@@ -55,7 +55,7 @@ struct jinja_node {
     const char *sign; /* operator of BINARY and OPERAND */
     unsigned name;    /* number of the name */
     struct jinja_value value;
-    const struct jinja_function *function; /* static: of FILTER, TEST */
+    const struct jinja_function *function; /* function of FILTER and TEST; static */
     struct jinja_node *first;
     struct jinja_node *second;
     struct jinja_node *third;
