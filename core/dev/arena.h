@@ -33,7 +33,7 @@ struct dev_arena {
     size_t range_bytes;
     size_t budget_bytes;
     bool host;                      /* the range is host memory */
-    struct dev_arena_source source; /* alloc NULL: parts are in the range */
+    struct dev_arena_source source; /* `alloc` NULL: no source; parts are in the range */
     size_t used_bytes;
     size_t peak_bytes;
     struct dev_arena_part *parts; /* owned, [capacity], sorted by offset */

@@ -32,8 +32,8 @@ struct model_config {
     bool qkv_bias;
     bool output_bias; /* attention's output projection has a bias */
     bool mlp_bias;
-    bool scale_scores;   /* by 1 / sqrt(head_dim) */
-    bool scale_by_layer; /* and by 1 / (layer + 1) */
+    bool scale_scores;   /* scores are multiplied by 1 / sqrt(head_dim) */
+    bool scale_by_layer; /* scores are also multiplied by 1 / (layer + 1) */
     int64_t window;      /* window of the layers that `sliding` marks; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
     struct kern_rope_config rope; /* only for families with rotary embeddings */

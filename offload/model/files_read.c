@@ -325,7 +325,7 @@ struct normed {
     struct piece from; /* the read of the tensor into `rows` */
     bool transposed;
     enum kern_type type;   /* weights are rounded to this type */
-    enum kern_quant quant; /* and kept in this form */
+    enum kern_quant quant; /* rounded weights are kept in this form */
     struct kern_quant_layout layout;
     uint64_t most;   /* rows in memory at a time: a multiple of KERN_NF4_BLOCK */
     float *rows;     /* owned, as the rest */

@@ -274,9 +274,9 @@ static void weight_grad(struct model_build *build, const struct model_op_row *ro
 struct input_part {
     int param;
     int64_t at, rows;
-    int dy; /* the gradient that is multiplied, and its first column and stride */
-    int64_t dy_first, dy_stride;
-    int dx, sum; /* sum: -1 if there is one part */
+    int dy;                      /* the gradient that is multiplied */
+    int64_t dy_first, dy_stride; /* first column and stride of dy */
+    int dx, sum;                 /* sum: -1 if there is one part */
     bool first, last;
 };
 

@@ -47,7 +47,7 @@ struct model_build {
     int factors[MODEL_VALUE_COUNT];
     /* a linear layer whose weight gradient waits for its input */
     const struct model_op_row *waiting;
-    int waiting_grad;        /* and the buffer of its output's gradient */
+    int waiting_grad;        /* buffer of the gradient of its output */
     bool failed;             /* out of memory; later calls do nothing */
     struct model_step spare; /* returned instead of a new step after a failure */
 };

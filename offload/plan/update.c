@@ -195,7 +195,7 @@ struct stand {
     bool fetched;   /* `place` is a weight slot, and the chunks are written back to STORE */
     bool held;      /* the slot already has the weights */
     bool spread;    /* all ranks' new weights are gathered at `whole` afterwards */
-    bool returned;  /* and the weights are then written to STORE as a whole */
+    bool returned;  /* gathered weights are then written to STORE as a whole */
     uint32_t whole;
 };
 

@@ -206,8 +206,9 @@ static int check_format(const struct store_manifest *found, const struct store_m
                       strcmp(found->weight_dtype, mine->weight_dtype) == 0;
     return same ? 0
                 : core_err_set(-EINVAL,
-                               "the checkpoint's streams, %s of %u and %u bytes with moments of %u "
-                               "and %u, differ from this run's, %s of %u and %u with %u and %u",
+                               "the checkpoint has weights of %s (%u bytes), masters of %u bytes "
+                               "and moments of %u and %u; this run has weights of %s (%u), "
+                               "masters of %u and moments of %u and %u",
                                found->weight_dtype, a->weight_bytes, a->master_bytes, a->m_bytes,
                                a->v_bytes, mine->weight_dtype, b->weight_bytes, b->master_bytes,
                                b->m_bytes, b->v_bytes);

@@ -16,7 +16,7 @@ struct run_lent_part {
     uint64_t inside; /* elements of the parameter that precede this part; another process has
                       * them */
     uint64_t whole;  /* elements of the parameter */
-    uint32_t index;  /* index among all parameters, also of its group in the update's terms */
+    uint32_t index;  /* index of the parameter, and of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */
     /* borrowed until it is used; NULL: the part has no gradient in this step and is not updated. */
     const char *gradient;
@@ -25,7 +25,7 @@ struct run_lent_part {
 
 struct run_lent_block {
     enum core_update_master master;
-    enum core_update_type gradients; /* the type in which they are submitted */
+    enum core_update_type gradients; /* the type in which gradients are submitted */
     struct run_lent_part *parts;     /* ascending; gaps between parts are padding */
     size_t part_count;
 };

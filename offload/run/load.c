@@ -41,7 +41,7 @@ struct loading {
     struct store_checkpoint *checkpoint;
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
-    struct run_slots stored[PLAN_SIZE_COUNT];  /* the same for what is stored in fewer bits */
+    struct run_slots stored[PLAN_SIZE_COUNT];  /* for blocks that are stored in fewer bits */
     struct arrival arrivals[ARRIVALS_MAX];     /* a ring, in the order in which they were begun */
     uint64_t begun, arrived;
 };

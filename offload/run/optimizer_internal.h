@@ -71,7 +71,7 @@ struct run_optimizer {
 
     /* These members go from the worker and the update to the application. */
     pthread_mutex_t lock; /* protects `updated` */
-    uint64_t updated;     /* number of blocks in all steps: the value of `done` */
+    uint64_t updated;     /* number of blocks updated in all steps, as counted by `done` */
     uint64_t *updates;    /* owned, [parameters] */
     _Atomic uint64_t
         /* owned, [blocks]: number of steps whose update of the block is made; changes before

@@ -52,8 +52,8 @@ struct number {
     enum run_rates_part part; /* the cached file that has it; RUN_RATES_PARTS: none */
     size_t offset;      /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for
                     * RUN_RATES_MACHINE, else in struct run_rates */
-    const char *object; /* SECONDS: the object of the file of all rates, */
-    const char *inner;  /* and the key in it */
+    const char *object; /* SECONDS: the object of this name in the file of all rates */
+    const char *inner;  /* SECONDS: the key in that object */
 };
 
 #define RATE(field)        offsetof(struct run_rates, machine.field)

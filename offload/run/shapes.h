@@ -16,8 +16,8 @@ struct run_shapes {
     /* Each is owned if block->like is the block itself, else shared; NULL: a data block. */
     struct model_program **programs;
     struct model_sections *
-        *sections;             /* the same for the programs' sections; NULL: a block has none */
-    struct model_program *one; /* owned: the head for one token, in tiles (logits.c) */
+        *sections; /* sections of the programs, owned like these; NULL: a block has none */
+    struct model_program *one;           /* owned: the head for one token, in tiles (logits.c) */
     struct model_sections *one_sections; /* owned; NULL: the head has no sections */
     struct plan_block_shape *blocks;     /* owned, [block_count] */
     struct model_stored **stored; /* owned, [block_count], and so is each entry; NULL: kept as it

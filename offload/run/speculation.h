@@ -32,15 +32,15 @@ struct run_speculation {
     double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
     double balance_seconds;     /* time gained minus time lost; older steps count less */
     bool last_guessed;          /* the previous step guessed */
-    bool last_wrong;            /* and the guess was wrong */
+    bool last_wrong;            /* the previous step guessed wrong */
 };
 
 /* Results of a step. */
 struct run_speculation_step {
     bool guessed;
-    bool neutral; /* the norm neither clipped nor skipped it */
-    bool far;     /* and the norm was less than half of one that would have been clipped */
-    bool steady;  /* no other call came between this step and the previous one */
+    bool neutral; /* the norm neither clipped nor skipped the step */
+    bool far; /* `neutral`, and the norm was less than half of one that would have been clipped */
+    bool steady; /* no other call came between this step and the previous one */
     double seconds;
 };
 

@@ -235,7 +235,7 @@ static void sweep(const struct store_shelf *shelf, const char *end, const char *
         if ((end == unfinished && publish(shelf, path, steps[i])) || !is_left(path, end)) {
             continue;
         }
-        core_log(CORE_LOG_INFO, "%s %s: it is removed", path, why);
+        core_log(CORE_LOG_INFO, "%s is removed, because it %s", path, why);
         remove_left(path, end);
     }
     free(steps);

@@ -299,7 +299,7 @@ static int fork_and_wait(const char *path, int said, int release)
     if (child == 0) {
         char byte = 0;
         (void)!write(said, &byte, 1);
-        (void)!read(release, &byte, 1); /* its end, when the test closes it */
+        (void)!read(release, &byte, 1); /* returns when the test closes the pipe */
         _exit(0);
     }
     for (;;) {

@@ -166,7 +166,7 @@ static void fifos(void)
     free(text);
     close(ends[0]);
     snprintf(path, sizeof path, "%s/output", test_directory());
-    for (int i = 0; i < 3; i++) { /* "ab", "ab", "abab" */
+    for (int i = 0; i < 3; i++) { /* the file is "ab", then "ab" again, then "abab" */
         check_int(core_file_open_output(path, i == 2, &out), ==, 0);
         fputs("ab", out);
         fclose(out);

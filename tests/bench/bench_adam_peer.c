@@ -42,7 +42,7 @@ void bench_adam_against_peers(const struct bench_setting *setting, const char *p
         double theirs[BENCH_ROUNDS_MAX];
         double ours_taken[BENCH_ROUNDS_MAX];
         double ratios[BENCH_ROUNDS_MAX];
-        peer_seconds(names[n]); /* its first touch */
+        peer_seconds(names[n]); /* the peer touches its memory for the first time */
         for (unsigned i = 0; i < setting->rounds; i++) {
             double mine = i % 2 == 0 ? our_seconds(&arena) : 0.0;
             theirs[i] = peer_seconds(names[n]);

@@ -340,7 +340,7 @@ static void write_config(const char *folder, const char *source)
     free(text);
 }
 
-/* Each block is a separate file, so that memory has only a piece of a block. */
+/* Writes a folder with a file for each block, so that only a piece of a block is in memory. */
 static void write_codes(const struct model *model, const char *folder, const char *source)
 {
     struct shard *shard = malloc(sizeof *shard);

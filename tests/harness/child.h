@@ -20,7 +20,7 @@ _Noreturn void test_child_end(int code);
 /* A process with a child that outlives it. Everything that must end with the process may not be
  * kept by the child. */
 struct test_orphan {
-    int process; /* its id */
+    int process; /* id of the process */
     int release; /* the child ends when this is closed */
 };
 /* Runs `run` in a separate process, which then forks a child; both sleep. A result of `run` other

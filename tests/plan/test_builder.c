@@ -234,7 +234,7 @@ static struct drawn {
     uint64_t begin, end;
     enum plan_queue queue;
     bool writes;
-    int64_t place;                 /* over all tapes */
+    int64_t place;                 /* place in its queue, counted over all tapes */
     int64_t reached[PLAN_Q_COUNT]; /* how far each queue is when the command starts */
 } drawn[ALL];
 

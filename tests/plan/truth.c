@@ -95,7 +95,7 @@ static uint64_t weights_digest(const struct machine_truth *truth, uint32_t step,
     return digest;
 }
 
-/* Adds to the gradients of one rank. */
+/* Adds the gradients of a micro-batch to those of its rank. */
 static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t rank, uint32_t micro)
 {
     const struct plan_input *input = truth->input;

@@ -229,7 +229,8 @@ static void one_chunk(void)
     check_int(store_adopt(store, &place, from, span, memory), ==, 0); /* not begun yet */
     check_int(store_adopt_begin(store, from), ==, 0);
     check_int(store_adopt_begin(store, from), ==, -EBUSY);
-    check_int(store_adopt(store, &place, from, part, memory), ==, 0); /* not a whole MiB */
+    /* `part` is not a whole MiB */
+    check_int(store_adopt(store, &place, from, part, memory), ==, 0);
     if (store_checkpoint_direct_file(from, STORE_STREAM_M) >= 0) {
         check_int(store_adopt(store, &place, from, span, memory), ==, 1);
         check_uint(store_adopted_bytes(store), ==, (uint64_t)CHUNK * 10);

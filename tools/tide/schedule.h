@@ -11,7 +11,7 @@ enum schedule_kind {
     SCHEDULE_CONSTANT, /* constant after the warm-up; the next three begin with a warm-up, too */
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
-    SCHEDULE_WSD, /* warm up, stay, decay over the last steps; transformers' cosine */
+    SCHEDULE_WSD, /* warm-up, constant, then a decay over the last steps: transformers' cosine */
     SCHEDULE_LR_RANGE_TEST,
     SCHEDULE_ONE_CYCLE,
     SCHEDULE_WARMUP,
