@@ -448,7 +448,7 @@ struct kern_expand_arguments {
     enum kern_type from; /* NONE: type of the stored elements */
     int64_t rows, cols;  /* size of the tensor */
     int64_t first;       /* element of the tensor; a multiple of kern_quant_grain */
-    int64_t count;       /* a multiple of it, too, or up to the end of the tensor */
+    int64_t count; /* a multiple of kern_quant_grain, or all elements up to the end of the tensor */
     const void *codes;   /* codes from element `first` on */
     const void *scales;  /* INT8, NF4: of its row or block */
     const float *nested; /* NF4: all of the tensor */

@@ -51,8 +51,8 @@ static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
     return core_err_set(
         -ENOTSUP,
         "ranks in several processes need tide's module for %s, which is not beside tide: install "
-        "its "
-        "development files and build all of tide (meson setup --reconfigure build; ninja -C build)",
+        "the development files of that library and build all of tide (meson setup --reconfigure "
+        "build; ninja -C build)",
         flavour == COLL_FLAVOUR_ANY ? "Open MPI or MPICH" : flavour_names[flavour]);
 }
 

@@ -35,7 +35,7 @@ struct kern_product {
     enum kern_type type; /* type of a and b */
     int64_t m, n, k;
     const void *a;
-    int64_t a_stride; /* between rows as stored */
+    int64_t a_stride; /* elements from one stored row of a to the next */
     bool a_turned;    /* a is stored [k][m] */
     const void *b;
     int64_t b_stride;

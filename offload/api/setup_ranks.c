@@ -125,7 +125,8 @@ static int read_machine(struct setup *setup)
     options->local = (uint32_t)(options->world / nodes);
     if (setup->machine.card && options->local > setup->machine.devices) {
         return core_err_set(-EINVAL,
-                            "%" PRIu32 " ranks per node; %s has %g GPUs, one for each rank",
+                            "%" PRIu32
+                            " ranks per node are too many: %s has %g GPUs, and each rank needs one",
                             options->local, given->machine, setup->machine.devices);
     }
     return nodes > 1 && setup->machine.between_bytes == 0

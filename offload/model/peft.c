@@ -54,8 +54,8 @@ static int check_features(const struct core_json *doc, const struct core_json_va
                                                         "found \"%.40s\"; expected \"none\"", bias);
 }
 
-/* Methods of initial values that PEFT takes out of the base's weights when it loads the folder. The
- * adapter's tensors alone do not define the model then. */
+/* Refuses methods of initial values with which PEFT changes the base's weights when it loads the
+ * folder, because the adapter's tensors alone then do not define the model. */
 static int check_initial(const struct core_json *doc, const struct core_json_value *root)
 {
     static const char key[] = "init_lora_weights";

@@ -169,8 +169,8 @@ static int check_application(const struct plan_input *input)
         wishes->order != PLAN_ORDER_AUTO) {
         return core_err_set(-EINVAL,
                             "a plan for an application takes no request for activations or order, "
-                            "which the application decides, nor for timing: updates wait for the "
-                            "norm if it counts");
+                            "because the application decides them, and none for timing, because "
+                            "updates wait for the norm if the norm is used");
     }
     if (wishes->weights != PLAN_WHERE_AUTO ||
         (wishes->grads != PLAN_WHERE_AUTO && !own_gradients)) {

@@ -101,8 +101,8 @@ static uint32_t sums_within(const struct plan_step *step, uint32_t block)
     return step->input->fast && block != PLAN_NONE ? plan_sharing(step->input) : 0;
 }
 
-/* Returns the bytes of a reduction that other nodes send to a rank: of a block's gradient, or of
- * the tile sums (PLAN_NONE), of `bytes`. `all`: all ranks get the sum. */
+/* Returns how many bytes other nodes send to a rank in a reduction of a block's gradient, or of the
+ * tile sums (PLAN_NONE), which has `bytes`. `all`: all ranks get the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {

@@ -164,7 +164,7 @@ struct recorded_op {
 
 struct plan_trace {
     struct recorded_op *ops;    /* owned, [PLAN_TRACE_OPS_MAX] */
-    _Atomic uint32_t ops_count; /* released by the thread that reports ops, also if `ops` is full */
+    _Atomic uint32_t ops_count; /* written with release by the thread that reports ops */
     uint64_t first;
     uint64_t pushed;
     uint32_t count;

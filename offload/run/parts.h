@@ -29,7 +29,7 @@ int run_part_take(struct coll_peers *peers, const struct run_part_move *move,
 int run_part_copy(const struct run_part_move *move, struct store_checkpoint *have,
                   struct store_checkpoint_write *out, void *memory);
 
-/* Begins a part with the ranks of `part` of the checkpoint that `manifest` describes. */
+/* What run_part_begin needs: the checkpoint that `manifest` describes, and the ranks of the part. */
 struct run_part_begin {
     const struct run_engine_options *given; /* borrowed, like every pointer here */
     struct store_shelf *shelf;
@@ -37,6 +37,7 @@ struct run_part_begin {
     size_t manifest_bytes;
     struct store_part part;
 };
+/* Begins the part of a checkpoint that has the ranks of with->part. */
 int run_part_begin(const struct run_part_begin *with, struct store_checkpoint_write **out);
 
 #endif

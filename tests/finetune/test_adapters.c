@@ -341,7 +341,7 @@ static void with_magnitudes(void)
     check_contains(rig_out,
                    "\"rank\": 2,\n  \"alpha\": 4.0,\n  \"rslora\": false,\n  \"dora\": true,\n"
                    "  \"adapted\": 4,\n  \"saved\": 0\n}");
-    /* A finished run says that it was another one, though it trains nothing. */
+    /* A finished run says that its base was kept in another form, although it trains nothing. */
     expect(0, TRAIN_SMALL "--lora 2 --lora-dora --lora-targets q_proj,down_proj --steps 2 "
                           "--resume --out %T/dora --base int8");
     check_contains(rig_err, "base was nf4 before this run was resumed and is int8 now: ");

@@ -520,7 +520,7 @@ static void other_library(void)
     check_int(kill(pid_of(1), SIGKILL), ==, 0);
     check_int(rig_wait(run), !=, 0);
     for (int i = 0; i < 600 && kill(other, 0) == 0; i++) {
-        usleep(50000); /* a process that ends */
+        usleep(50000); /* waits until the process has ended */
     }
     check_int(kill(other, 0), ==, -1);
     rig_end();
@@ -572,7 +572,7 @@ static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *sta
     for (unsigned rank = 0; rank < ranks; rank++) {
         const int other = pid_of(rank);
         for (int i = 0; i < 600 && kill(other, 0) == 0; i++) {
-            usleep(50000); /* a process that ends */
+            usleep(50000); /* waits until the process has ended */
         }
         check_int(kill(other, 0), ==, -1);
     }

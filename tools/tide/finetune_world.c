@@ -75,9 +75,9 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     const int rc = tide_world_open(&options, &world);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
-        /* The first process says why it left, and who sent the signal knows. All else may be wrong
-         * on one machine only: flags, the environment, a name that cannot be resolved, a missing
-         * library. */
+        /* If the first process has left, it says why; if a signal ended this process, its sender
+         * knows. Every other error may concern this machine only (flags, the environment, a name
+         * that cannot be resolved, a missing library), so this process reports it. */
         if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
             return finetune_exit_code(rc);
         }
