@@ -158,7 +158,8 @@ static bool is_on(const struct core_json_value *value)
     return take_bool(value, &truth, &loose) && truth.truth;
 }
 
-/* Finds the "enabled" members of a feature at any depth: -1: none, 0: all false, 1: one is true. */
+/* Finds the "enabled" members of a feature at any depth. Returns -1: none; 0: all off; 1: one is
+ * on. */
 static int switches(const struct core_json_value *object)
 {
     int found = -1;

@@ -53,7 +53,7 @@ enum run_wait {
     RUN_WAIT_UPDATE,
     RUN_WAIT_COPY,
     RUN_WAIT_IMBALANCE, /* compute and update wait for each other, or for another rank */
-    RUN_WAIT_OTHER,     /* data, the end of the tape */
+    RUN_WAIT_OTHER,     /* they waited for data, or for the end of the tape */
     RUN_WAIT_COUNT,
 };
 

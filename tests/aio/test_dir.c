@@ -173,7 +173,7 @@ static void foreign_files_are_not_touched(void)
     check_true(fgets(text, sizeof text, stream) != NULL);
     fclose(stream);
     check_string(text, "my thesis");
-    /* readable by others, several names */
+    /* files that others may read, or that have several names */
     check_int(truncate(file, 0), ==, 0);
     check_int(chmod(file, 0644), ==, 0);
     expect(place("foreign"), -EPERM, "others may open it");
@@ -181,7 +181,7 @@ static void foreign_files_are_not_touched(void)
     check_int(link(file, place("second")), ==, 0);
     expect(place("foreign"), -EPERM, "several names");
     check_int(unlink(place("second")), ==, 0);
-    /* locked by a running process */
+    /* a file that a running process has locked */
     int fd = open(file, O_RDWR);
     check_int(flock(fd, LOCK_EX), ==, 0);
     expect(place("foreign"), -EPERM, "running process");

@@ -403,7 +403,8 @@ static uint64_t planned_bytes(void)
     return info.store_bytes;
 }
 
-static const char *warning = "limits of all directories"; /* exceed what is free */
+static const char *warning =
+    "limits of all directories"; /* the warning that they exceed what is free */
 static unsigned warnings_heard;
 
 static void hear(void *user, uint32_t level, const char *line)

@@ -38,7 +38,8 @@ struct run {
     unsigned world;
     int64_t limit_ns;
     int (*body)(struct rank *rank);
-    void (*arrange)(struct rank *rank, struct coll_options *options); /* NULL: "local" as it is */
+    void (*arrange)(struct rank *rank,
+                    struct coll_options *options); /* NULL: the default options of "local" */
     struct coll_meeting *meeting;
     uint64_t count;
     enum coll_type type;

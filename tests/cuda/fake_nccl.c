@@ -414,8 +414,8 @@ EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, nccl
     return ncclGroupEnd();
 }
 
-/* Sends an array to the root of its sum; the root adds those of all, from the rank after itself
- * on. */
+/* Sends an array to the root of its sum. The root adds the arrays of all ranks, beginning with the
+ * rank after itself. */
 static ncclResult_t add_sum(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                             ncclComm_t comm, cudaStream_t stream)
 {

@@ -468,9 +468,9 @@ static void rates(void)
     } cases[] = {
         {DEEP "--accum 2 --epochs 1", false}, /* one step after the first */
         {DEEP "--accum 2 --epochs 1.5", true},
-        {DEEP "--accum 3 --epochs 2", false}, /* steps of 3, 1, 3, 1 */
+        {DEEP "--accum 3 --epochs 2", false}, /* steps of 3, 1, 3, 1 micro-batches */
         {DEEP "--accum 3 --epochs 3", true},
-        {DEEP "--accum 9 --epochs 3", true}, /* a plan for 4 */
+        {DEEP "--accum 9 --epochs 3", true}, /* an epoch has 4 micro-batches, so 4 are planned */
         {DEEP "--accum 9 --ranks 2 --epochs 9", false},
         {DEEP "--accum 2 --epochs 9 --rates %T/rates.json", false},
     };

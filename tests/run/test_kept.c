@@ -185,7 +185,7 @@ static void later_runs_read_only_what_was_kept(void)
         case_run_engine(&made, &options, STEPS, &plain[i]);
         check_uint(kept_files("", path), ==, 0);
     }
-    run_kept(&made, &ways[3], &outcome); /* its parts differ from those that others read */
+    run_kept(&made, &ways[3], &outcome); /* parts of ways[3] differ from those of the runs below */
     check_same(&plain[1], &outcome, "while the base is kept");
     check_uint(kept_files("", path), ==, 1);
     spoil_model(&made);

@@ -34,7 +34,7 @@ static double half_wave(double progress)
     return fmax(0.0, 0.5 * (1.0 + cos(pi * 0.5 * 2.0 * progress)));
 }
 
-/* Schedules of transformers: the factor of `lr`. */
+/* Returns the factor of `lr` after the warm-up of a schedule of transformers. */
 static double part_after_warmup(const struct schedule *schedule, int64_t update)
 {
     const int64_t rest = at_least(1, schedule->total - schedule->warmup);

@@ -153,8 +153,8 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
 /* No decomposition in Unicode is longer. */
 enum { PARTS_MAX = 32 };
 
-/* Decomposes the characters of a text; the first part of each takes the character, the others take
- * none. */
+/* Decomposes the characters of a text. The first part of each counts as one character of the text,
+ * the other parts as none. */
 static int decompose(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count)
 {
