@@ -769,9 +769,9 @@ static struct life run_lives(struct faults with, int silence_ms, unsigned faulty
                           .sums = true};
     for (unsigned r = 0; r < 2; r++) {
         start.rank = r;
-        faults = all || r == faulty ? with : (struct faults){CALL_NONE};
+        faults = all || r == faulty ? with : (struct faults){.fails = CALL_NONE};
         children[r] = begin(start);
-        faults = (struct faults){CALL_NONE};
+        faults = (struct faults){.fails = CALL_NONE};
     }
     for (unsigned r = 0; r < 2; r++) {
         int status = 0;
