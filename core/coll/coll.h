@@ -114,10 +114,11 @@ struct coll_command {
      * from 0 to count: the r-th rank has elements borders[r] to borders[r + 1]; borrowed until the
      * fence is reached. NULL: coll_border() */
     const uint64_t *borders;
-    /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16), which does
-     * not overlap `from`, and how many of them this rank's part has; its last element may have
-     * fewer than 256 */
+    /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16). `to` does
+     * not overlap `from`. */
     enum coll_type sum_type;
+    /* REDUCE_SCATTER of COLL_INT4: how many numbers this rank's part has; its last element may
+     * have fewer than 256. */
     uint64_t sum_count;
     /* GATHER, REDUCE_SCATTER: called on the coll's thread, before `from` is read, to write what
      * this rank sends there; NULL: `from` is complete. Must return without waiting for other ranks.

@@ -369,7 +369,7 @@ static int check_options(const struct cache_options *options)
         if (options->paths[i].bytes < CACHE_STORE_BYTES) {
             return core_err_set(-EINVAL,
                                 "path %u of the store has a limit of %" PRIu64
-                                " bytes; its space is reserved at once, at least 1 MiB",
+                                " bytes; at least 1 MiB is needed, which is reserved at once",
                                 i, options->paths[i].bytes);
         }
     }

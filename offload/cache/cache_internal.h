@@ -174,7 +174,8 @@ void device_close(struct cache *cache);
 /* Begins to copy the block's slot, which stays in place until *fence is reached. Returns -EAGAIN if
  * the caller has to try again later, -ENOMEM if pinned blocks leave too little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
-/* Begins to copy an operation's bytes from memory of the device to its slot. -EAGAIN as above. */
+/* Begins to copy an operation's bytes from memory of the device to its slot. Returns
+ * -EAGAIN if the caller has to try again later. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
 /* Frees the copy, which is not pinned. */
 void device_drop(struct cache *cache, struct block *block);

@@ -24,9 +24,9 @@ bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
  * its rates are known, there is one rank, and no placement excludes it. */
 bool plan_policy_may_update_on_card(const struct plan_input *input);
 
+typedef int plan_policy_visit(void *user, const struct plan_choice *choice);
 /* Calls `visit` for each policy, with the gradients and chunks of `choice`; the visitor fills in
  * the slots. Stops at the first result other than 0 and returns it. */
-typedef int plan_policy_visit(void *user, const struct plan_choice *choice);
 int plan_policy_each(const struct plan_input *input, const struct plan_choice *choice,
                      plan_policy_visit *visit, void *user);
 

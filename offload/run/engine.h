@@ -107,9 +107,9 @@ void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, ui
 
 /* ---- in the other processes ---- */
 
+struct run_remote_made;
 /* Makes an engine with the rank of this process, for the first process, which calls it. A later
  * call loads its weights. */
-struct run_remote_made;
 int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
 /* Returns the rank of this process. */
@@ -120,15 +120,15 @@ const struct model_sums *run_engine_sums(const struct run_engine *engine);
 /* Reads the fp32 masters of a trained block that a rank keeps, in order, as floats. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
                             void *context);
+struct run_reply;
 /* Makes a collective call on behalf of this process's rank. An error also ends the waits of the
  * other ranks. */
-struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
+struct run_remote_save;
 /* Opens the checkpoint that the first process, or the first one of this machine, has begun in
  * `folder`. */
-struct run_remote_save;
 struct store_checkpoint_write;
 int run_engine_save_join(struct run_engine *engine, const char *folder,
                          struct store_checkpoint_write **out);

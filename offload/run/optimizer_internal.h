@@ -74,7 +74,7 @@ struct run_optimizer {
     uint64_t updated;     /* number of blocks updated in all steps, as counted by `done` */
     uint64_t *updates;    /* owned, [parameters] */
     _Atomic uint64_t
-        /* owned, [blocks]: number of steps whose update of the block is made; changes before
+        /* owned, [blocks]: number of steps that have updated the block; changes before
          * `done` */
         *made;
     struct core_line done;    /* counts updated blocks */

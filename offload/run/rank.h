@@ -160,9 +160,9 @@ bool run_rank_save_due(const struct run_rank *rank);
 /* Cancels run_rank_save_pending and run_rank_save_next. */
 void run_rank_save_forget(struct run_rank *rank);
 
+typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 /* Calls `take` for each run of elements of the working weights of a block that this rank keeps, in
  * order; the elements are in their place in memory or in a slot. Call it after a drain. */
-typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
 /* Takes all streams that an update reads and writes, chunk by chunk. */

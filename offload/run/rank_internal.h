@@ -26,7 +26,7 @@ enum run_pending {
 enum run_saved {
     RUN_SAVED_NONE,
     RUN_SAVED_NEXT, /* the update of the next step */
-    RUN_SAVED_LAST, /* the update of a step that is done: it is in the checkpoint, or pending */
+    RUN_SAVED_LAST, /* the last step's update, which is in the checkpoint already, or pending */
 };
 
 struct run_rank {

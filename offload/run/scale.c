@@ -1,4 +1,4 @@
-/* scale.c: DeepSpeed's rules, as documented and implemented there. */
+/* scale.c: changes the loss scale by the rules that DeepSpeed documents and implements. */
 #include "offload/run/scale.h"
 
 #include <errno.h>

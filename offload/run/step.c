@@ -271,8 +271,8 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
         return run_inputs_put(&rank->inputs, index, batch, targets);
     }
     int rc = 0;
-    for (uint32_t i = index; rc == 0 && i < last;
-         i++) { /* the last one of the tape completes the gradients */
+    /* The last micro-batch of the tape completes the gradients. */
+    for (uint32_t i = index; rc == 0 && i < last; i++) {
         rc = run_inputs_put(&rank->inputs, i, NULL, targets);
     }
     return rc == 0 ? run_inputs_put(&rank->inputs, last, batch, targets) : rc;

@@ -16,7 +16,7 @@ enum owner { ANY, CARD, NO_CARD, RANKS, STORE };
 struct part {
     const char *name;
     enum owner owner;
-    bool computes;           /* the measured seconds of blocks shrink with it, too */
+    bool computes;           /* a faster part also shortens the measured seconds of blocks */
     size_t rates[RATES_MAX]; /* offsets in struct plan_rates */
     unsigned rate_count;
     bool device_size, host_size; /* the part is this budget, not a rate */

@@ -35,8 +35,8 @@ void case_model_make(struct case_model *made, const char *name);
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
 /* Freezes such parameters, and leaves frozen blocks out of checkpoints. */
 void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
-/* Adds adapters and freezes everything else. */
 struct model_lora_options;
+/* Adds adapters and freezes everything else. */
 void case_model_adapt(struct case_model *made, const struct model_lora_options *lora);
 void case_model_free(struct case_model *made);
 

@@ -126,8 +126,8 @@ void cli_print_text(FILE *stream, const char *text, size_t bytes);
  * There is no message if the reader of a pipe has closed it. */
 int cli_close(const struct cli_command *command, int code);
 
-/* Ends the JSON written to stdout and its writer. Returns the same as cli_close(). */
 struct core_json_write;
+/* Ends the JSON written to stdout and its writer. Returns the same as cli_close(). */
 int cli_close_json(const struct cli_command *command, struct core_json_write *json, int code);
 
 /* Returns whether to colour this stream: it is a terminal, not a dumb one, and NO_COLOR is unset or

@@ -21,8 +21,8 @@ struct finetune_config {
     bool has_total;                                    /* it says how long the schedule is */
     bool drop_last;
     int64_t print_every;
-    const char *csv;   /* file for the CSV table; NULL: none, or a flag wins */
-    const char *board; /* folder for TensorBoard; likewise */
+    const char *csv;   /* file for the CSV table; NULL: none, or a flag names it */
+    const char *board; /* folder for TensorBoard; NULL: none, or a flag names it */
     char csv_path[FINETUNE_PATH_BYTES];
     char board_path[FINETUNE_PATH_BYTES];
 };

@@ -55,7 +55,7 @@ struct finetune_data_info {
     int64_t batch;      /* rows (or pairs) of a micro-batch: as requested, or all that there are */
     int64_t dated;      /* 1: rows depend on `now` */
     int64_t memory;     /* bytes that reading the rows takes, without batches */
-    int64_t row_memory; /* share of that which one row may take */
+    int64_t row_memory; /* part of `memory` that one row may take */
 };
 
 enum { FINETUNE_COUNTS_BYTES = 16 << 20 }; /* total size; smaller data is counted again each time */

@@ -14,8 +14,8 @@ void finetune_stop_early(void (*undo)(void *context), void *context);
 void finetune_stop_begin(void);
 void finetune_stop_end(void); /* restores the previous actions, if there are any */
 
-/* Asks other processes, too; NULL: there are none. They end before the world is closed. */
 struct tide_world;
+/* Asks other processes, too; NULL: there are none. They end before the world is closed. */
 void finetune_stop_world(const struct tide_world *world);
 
 /* Returns whether a stop was requested. Any thread. */

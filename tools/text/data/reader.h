@@ -26,8 +26,8 @@ double text_reader_part(const struct text_reader *reader);
  * the epoch; -errno. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 
-/* Returns the encoder of rows of text; NULL before the first such row. */
 struct text_encoder;
+/* Returns the encoder of rows of text; NULL before the first such row. */
 const struct text_encoder *text_reader_encoder(const struct text_reader *reader);
 
 uint64_t text_reader_rows(const struct text_reader *reader);

@@ -166,9 +166,9 @@ int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_js
 int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_post_processor_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
+struct text_special;
 /* Adds tokens that the files beside tokenizer.json name and it lacks, and compares other settings
  * of these files. `folder` is their folder, for messages. */
-struct text_special;
 int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
                        const char *folder);
 void token_added_free(struct text_tokenizer *tokenizer);
