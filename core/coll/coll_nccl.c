@@ -396,7 +396,8 @@ static int sum_part(struct nccl *nccl, const struct coll_work *work, void *to)
     }
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i * piece < longest; i++) {
-        rc = i > 0 && i % (QUEUE_DEPTH / 2) == 0 ? finish(nccl) : 0; /* the queue has room */
+        rc = i > 0 && i % (QUEUE_DEPTH / 2) == 0 ? finish(nccl)
+                                                 : 0; /* so that the queue has room */
         if (rc == 0) {
             rc = exchange(nccl, work, i, pieces_of);
         }

@@ -77,7 +77,7 @@ void coll_sum_groups(enum coll_type type, const void *const *from, unsigned rank
 {
     float sums[TILE];
     float group[TILE];
-    float rounded[TILE]; /* of `type` */
+    float rounded[TILE]; /* values of `type` */
     assert(type <= COLL_FP16 && within > 0 && ranks > 0 && ranks % within == 0);
     for (uint64_t done = 0; done < count;) {
         size_t tile = count - done < TILE ? (size_t)(count - done) : TILE;

@@ -460,7 +460,7 @@ static int fetch_range(struct plan_step *step, uint32_t block, const struct mode
     const struct plan_piece to = {
         .buffer = step->layout->sections[turn], .offset = at, .bytes = range->bytes};
     struct plan_piece from = {.buffer = to.buffer, .offset = own_at, .bytes = own.count};
-    if (where->weights_device != PLAN_NONE) { /* a shard */
+    if (where->weights_device != PLAN_NONE) { /* DEVICE has this rank's shard */
         from.buffer = where->weights_device;
         from.offset = own.first - shard;
     } else {

@@ -92,7 +92,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     double bytes = (double)command->bytes;
     double elements = (double)command->elements;
     double work = 0;
-    bool on_card = command->queue == PLAN_Q_COMPUTE; /* sums and updates */
+    bool on_card = command->queue == PLAN_Q_COMPUTE; /* for sums and updates */
     switch ((enum plan_op)command->op) {
     case PLAN_READ: work = bytes / rates->read_bytes; break;
     case PLAN_WRITE: work = bytes / rates->write_bytes; break;

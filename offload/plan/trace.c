@@ -196,7 +196,7 @@ int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
             return core_err_set(-ENOMEM, "no memory for a timeline of %u commands", commands_max);
         }
         for (uint32_t c = 0; c < commands_max; c++) {
-            one->times[c] = (struct plan_time){.begin_seconds = 1, .end_seconds = 0}; /* none */
+            one->times[c] = (struct plan_time){.begin_seconds = 1, .end_seconds = 0}; /* no time */
         }
     }
     *out = trace;

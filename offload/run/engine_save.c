@@ -137,7 +137,7 @@ static struct store_part part_of(const struct run_engine *engine, uint32_t leade
         part.ranks |= (uint64_t)(run_engine_leader_of(engine, r) == leader) << r;
     }
     if (engine->given.local && part.ranks == UINT64_MAX >> (STORE_PART_RANKS - engine->world)) {
-        part.ranks = 0; /* there is one machine */
+        part.ranks = 0; /* all ranks are on this machine, so there are no parts */
     }
     part.states_of = engine->given.options->stage >= 1 ? engine->world : 1;
     part.weights_of = engine->given.options->stage == 3 ? engine->world : 1;

@@ -32,7 +32,7 @@ struct update_terms {
     double scale;
 };
 
-/* The queue of a node. Only one thread uses a team. */
+/* The queue and the team of a NUMA node. Only the thread of the queue uses the team. */
 struct update_node {
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */

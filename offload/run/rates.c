@@ -27,7 +27,7 @@ static void name_device(const struct run_options *options, char out[DEV_DESCRIPT
     struct dev_device *device = NULL;
     snprintf(out, DEV_DESCRIPTION_BYTES, "%s", options->device);
     if (options->cache.folder == NULL || dev_is_cpu(options->device)) {
-        return; /* name_machine has the processor's name */
+        return; /* name_machine puts the processor's name into the key */
     }
     const struct dev_options least = {.memory_bytes = DEV_ALIGN_BYTES};
     if (dev_open(options->device, &least, &device) == 0) {

@@ -38,7 +38,7 @@ enum run_call {
     RUN_CALL_SAVE_ROTATE,
     RUN_CALL_PART, /* with the folder of a checkpoint, which stays open until the ranks load */
     RUN_CALL_PART_BEGIN, /* with struct store_part, a directory and a manifest */
-    RUN_CALL_PART_GIVE,  /* with struct run_part_move, like the next: parts.h */
+    RUN_CALL_PART_GIVE,  /* with struct run_part_move (parts.h), like the next call */
     RUN_CALL_PART_TAKE,
     RUN_CALL_DESTROY,
     RUN_CALL_MEASURE, /* with struct run_remote_measure; needs no rank */

@@ -29,7 +29,7 @@ enum { NOBODY = 65534 };
 #ifdef TEST_COVERAGE
 _Noreturn void __real__exit(int code);
 _Noreturn void __wrap__exit(int code);
-/* Code of tide that ends its process at once drops no counters. */
+/* Writes the coverage counters, also if code of tide ends its process at once. */
 _Noreturn void __wrap__exit(int code)
 {
     __gcov_dump();
@@ -94,7 +94,7 @@ static void be_parent(int (*run)(void *argument), void *argument, int said, int 
     if (fork() == 0) {
         byte = 'y';
         (void)!write(said, &byte, 1);
-        (void)!read(release, &byte, 1); /* the end of the pipe */
+        (void)!read(release, &byte, 1); /* returns when the pipe is closed */
         _exit(0);
     }
     for (;;) {

@@ -38,7 +38,7 @@ struct plain {
     struct plain_part grads;      /* gradients, in the shape's type */
     struct plain_part sums;       /* fp32; used with several micro-batches of 16-bit gradients */
     struct plain_part tied_head;  /* fp32 [vocab][hidden] */
-    struct plain_part tied_table; /* the same, with several micro-batches */
+    struct plain_part tied_table; /* fp32 [vocab][hidden]; used with several micro-batches */
     struct plain_part boundary;   /* [blocks - 1] activations, and their gradient */
     /* kept activations of every layer, or of one layer if they are recomputed */
     struct plain_part kept;

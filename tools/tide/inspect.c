@@ -134,7 +134,7 @@ static void print_base(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     printf(": base of adapters, kept by a run for later ones\n");
-    if (one->bytes > 0) { /* else the problem says why */
+    if (one->bytes > 0) { /* if nothing could be read, the problem says why */
         printf("  %s, %s\n  ", one->precision, cli_bytes_print(one->bytes, bytes));
         print_safe(one->note);
         putchar('\n');

@@ -29,7 +29,7 @@ struct wish {
     char model[4096]; /* what flags.model points to, if it named a config.json */
 };
 
-/* --help shows the last ones only with -v. */
+/* The options of this command alone. Without -v, --help shows only those before SAVE_RATES. */
 enum { JSON, TAPE, WHAT_IF, MACHINE, SAVE_RATES, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
 enum { SHOWN_OPTIONS = SAVE_RATES };
 

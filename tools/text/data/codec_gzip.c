@@ -57,7 +57,7 @@ static int gzip_run(void *state, struct text_codec_io *io)
             io->in_bytes--;
             continue;
         }
-        if (gzip->ended) { /* another member */
+        if (gzip->ended) { /* another member follows */
             inflateReset(stream);
             gzip->ended = false;
         }
