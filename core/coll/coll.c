@@ -232,8 +232,9 @@ static int check_command(const struct coll *coll, const struct coll_command *com
     return rc != 0 || command->type != COLL_INT4 || fits_sum(coll, command)
                ? rc
                : core_err_set(-EINVAL,
-                              "%" PRIu64 " numbers of type %s do not match the part of rank %u in "
-                              "%" PRIu64 " groups of codes",
+                              "%" PRIu64
+                              " numbers of type %s are not the part of rank %u in an array "
+                              "of %" PRIu64 " groups of codes",
                               command->sum_count, coll_type_name(command->sum_type), coll->rank,
                               command->count);
 }

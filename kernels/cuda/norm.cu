@@ -30,7 +30,7 @@ template <typename T, int TEAM, int KEPT> struct row {
     int64_t at;
     bool wide;
     kern_words<T> kept[KEPT];
-    kern_words<T> weights[KEPT]; /* weights at the same places */
+    kern_words<T> weights[KEPT]; /* weights of the kept elements */
 
     __device__ row(const kern_norm_arguments &norm, int64_t i, bool is_wide)
         : a(norm), index(i), width(i < norm.tokens * norm.heads ? norm.width : 0),

@@ -23,8 +23,9 @@ static int check_borrows(const struct plan_input *input, uint32_t block)
                            (from >= input->compute_count && from < input->block_count);
         if (!there || shared > input->blocks[from].elements) {
             return core_err_set(-EINVAL,
-                                "block %u (%s) borrows %" PRIu64 " elements of block %u, which is "
-                                "not a block before it or a data block that has as many",
+                                "block %u (%s) borrows %" PRIu64
+                                " elements of block %u; expected an "
+                                "earlier block, or a data block, with at least as many",
                                 block, shape->name, shared, from);
         }
     }

@@ -118,7 +118,8 @@ static int look(struct completing *work)
     return 0;
 }
 
-/* Returns a machine that has what a rank wrote, the machine itself if it does; -1: none has. */
+/* Returns a machine that has the data that a rank wrote, if possible `machine` itself; -1: none has
+ * it. */
 static int holder_of(const struct completing *work, uint32_t machine, unsigned rank)
 {
     for (uint32_t i = 0; i < work->engine->world; i++) {

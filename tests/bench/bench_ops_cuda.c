@@ -269,7 +269,7 @@ static void arrays(void)
     moves("sum_ranks", KERN_SUM, &sum, 2.0 * (SUM_RANKS + 1) * (double)sum.count);
 }
 
-/* Frozen layers are stored in 4 and 8 bits. */
+/* Times the expansion of layers that are stored in 4 and in 8 bits. */
 static void expands(void)
 {
     static const struct {

@@ -471,7 +471,7 @@ static void contradictions(void)
 static void every_flag_tells(void)
 {
     static const struct {
-        const char *config; /* besides the batch size */
+        const char *config; /* keys besides the batch size */
         const char *flag;
         const char *key; /* NULL: no warning */
     } cases[] = {

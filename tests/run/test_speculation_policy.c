@@ -137,8 +137,8 @@ static void trust_comes_back(void)
     check_int(guess.needed, ==, 1);
 }
 
-/* Right guesses that are slower than deferring end, and the policy tries them again after a
- * pause. */
+/* If even right guesses are slower than deferring, the policy stops guessing, and tries again after
+ * a pause. */
 static void slow_guesses_pause(void)
 {
     const struct pace slow = {.deferred = 1, .ahead = 1.2, .wrong = 1.2, .again = 1.2};

@@ -25,7 +25,7 @@ enum jinja_node_kind {
     JINJA_NODE_ITEM,      /* first[second] */
     JINJA_NODE_SLICE,     /* first, second, third: each may be NULL */
     JINJA_NODE_CALL,      /* first; second: arguments */
-    JINJA_NODE_FILTER,    /* first (NULL: of a block), function, second: arguments */
+    JINJA_NODE_FILTER,    /* first: input (NULL: a block's text), function, second: arguments */
     JINJA_NODE_TEST,      /* first, function, second: arguments */
     JINJA_NODE_KEYWORD,   /* an argument: name = first */
     JINJA_NODE_SPREAD,    /* an argument: *first */
