@@ -25,9 +25,9 @@ V_INLINE vu bf16_of(vf a)
     return u_add(bits, u_add(odd, u_set(0x7fff)));
 }
 
-/* Splits pairs: the even elements go to one vector, the odd ones to the other. */
 enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_UPDATE_GROUP / PAIR };
 
+/* PAIR elements: the even ones are in one vector, the odd ones in the other. */
 struct pair {
     vf even;
     vf odd;

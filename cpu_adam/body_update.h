@@ -187,10 +187,11 @@ V_INLINE unsigned finish(const struct core_update_args *u, const struct met *met
     return flags;
 }
 
+enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
+
 /* Prefetches the elements of `x`, each of `wide` bytes, some hundred elements after the pair at
  * element i; the address may be beyond the array. The processor's own prefetch does not reach far
  * enough for five streams. */
-enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
 V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 {
     const unsigned far = wide == sizeof(float) ? AHEAD_WIDE_BYTES : AHEAD_NARROW_BYTES;

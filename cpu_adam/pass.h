@@ -26,10 +26,11 @@ unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t 
 /* Returns the arrays with element 0 at global index `from`. */
 struct core_update_args adam_pass_from(const struct core_update_args *arrays, uint64_t from);
 
+enum { ADAM_STAGE = 1024 };
+
 /* Decodes the 8-bit moments of begin .. end - 1 to fp32 in `m` and `v`, which have room for whole
  * blocks, at most ADAM_STAGE elements; one of them may be NULL. adam_q8_write encodes
  * them again; `chance` false rounds to nearest. */
-enum { ADAM_STAGE = 1024 };
 void adam_q8_read(const struct adam_ops *ops, const struct core_update_args *arrays, uint64_t begin,
                   uint64_t end, float *m, float *v);
 void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *arrays,

@@ -31,10 +31,6 @@ int core_cpus_parse(const char *text, struct core_cpus *out);
 /* Writes the list form. Returns its full length, as snprintf does. */
 int core_cpus_print(const struct core_cpus *set, char *text, size_t bytes);
 
-/* Returns which instructions may be used: those that the processor has and the operating system
- * allows, up to the flag that the environment variable TIDE_ISA names, and below `mask`. For
- * example, a test passes CORE_CPU_AVX2 - 1 to run the code for older processors. Higher values
- * include lower ones, so a variant tests only its own flag. */
 enum core_cpu_flag {
     CORE_CPU_AVX2 = 1 << 0,        /* with FMA and F16C */
     CORE_CPU_AVX512 = 1 << 1,      /* F, BW, DQ, VL */
@@ -45,6 +41,10 @@ enum core_cpu_flag {
 };
 enum { CORE_CPU_ALL = 0x7fffffff };
 
+/* Returns which instructions may be used: those that the processor has and the operating system
+ * allows, up to the flag that the environment variable TIDE_ISA names, and below `mask`. For
+ * example, a test passes CORE_CPU_AVX2 - 1 to run the code for older processors. Higher values
+ * include lower ones, so a variant tests only its own flag. */
 unsigned core_cpu_flags(unsigned mask);
 /* Returns whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);

@@ -50,10 +50,9 @@ ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
  * Returns a descriptor, or -errno without a message. */
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct);
 
-/* The checksum of a file is the sum over its pieces of CORE_FILE_SUM_BYTES, each hashed with its
- * position. This call adds the bytes from `at` on, a multiple of that size, to
- * `core_file_sum_bytes`. */
+/* The checksum of a file is the sum over its pieces of this size, each hashed with its position. */
 enum { CORE_FILE_SUM_BYTES = 1 << 16 };
+/* Returns what the bytes from `at` on, a multiple of CORE_FILE_SUM_BYTES, add to that sum. */
 uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
 /* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);

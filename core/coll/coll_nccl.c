@@ -227,7 +227,6 @@ static int copy_own(struct nccl *nccl, void *to, const void *from, uint64_t byte
     return to == from || bytes == 0 ? 0 : dev_queue_copy(nccl->queue, &copy, &unused);
 }
 
-/* Adds a send to one other rank and a receive from it to the group. */
 struct exchange {
     const void *from;
     uint64_t from_bytes;
@@ -235,6 +234,7 @@ struct exchange {
     uint64_t to_bytes;
 };
 
+/* Adds a send to one other rank and a receive from it to the group. */
 static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
                                  const struct exchange *with)
 {

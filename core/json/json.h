@@ -99,13 +99,14 @@ int core_json_get(const struct core_json *doc, const struct core_json_value *obj
  * below it round to it. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
-/* Finds the position of a member's key or of an element, and its path from the root:
- * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is meant for
- * messages. `key` NULL: the element `index` of an array. Returns -ENOENT if there is none. */
 struct core_json_site {
     struct core_json_place place;
     char path[256]; /* ends in "..." if it is longer */
 };
+
+/* Finds the position of a member's key or of an element, and its path from the root:
+ * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is meant for
+ * messages. `key` NULL: the element `index` of an array. Returns -ENOENT if there is none. */
 int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, struct core_json_site *out);
 

@@ -75,11 +75,12 @@ bool core_json_token_equals(const struct core_json_token *token, const char *tex
 int64_t core_json_token_integer(const struct core_json_token *token);
 double core_json_token_real(const struct core_json_token *token);
 
-/* Returns line and column, from 1. A column counts bytes, so blanked comments do not shift it. */
 struct core_json_place {
     size_t line;
     size_t column;
 };
+
+/* Returns line and column, from 1. A column counts bytes, so blanked comments do not shift it. */
 struct core_json_place core_json_place_of(const char *text, size_t offset);
 
 #endif

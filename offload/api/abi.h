@@ -20,7 +20,7 @@ int abi_struct_read(const char *name, const void *from, void *to, size_t bytes);
 int abi_struct_read_at(const char *name, const void *array, size_t index, void *to, size_t bytes);
 
 /* Copies the library's struct to the caller's, except struct_bytes. Bytes that the library does not
- * know become zero. Returns -EINVAL as above. */
+ * know become zero. Returns -EINVAL for NULL or an impossible `struct_bytes`. */
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to);
 
 /* Makes the checks of abi_struct_write, for functions that have work to do before it. */

@@ -174,9 +174,9 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
     return foreign;
 }
 
-/* Refuses checkpoints of other runs; with `replace` it counts or removes them. */
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
+/* Refuses checkpoints of other runs; with `replace` it counts or removes them. */
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
                     size_t *found)
 {

@@ -24,7 +24,6 @@ static const char topic[] = "store";
 
 enum { CURE_BYTES = 2 * CORE_QUOTE_BYTES + 128 };
 
-/* Returns the advice for a file system that suits a store badly. */
 static const struct cure {
     const char *type;
     const char *text;
@@ -34,6 +33,7 @@ static const struct cure {
     {"zfs", "choose a --store on ext4 or xfs"},
 };
 
+/* Returns the advice for a file system that suits a store badly. */
 static const char *cure_of(const char *type)
 {
     for (size_t i = 0; i < sizeof cures / sizeof cures[0]; i++) {

@@ -92,12 +92,13 @@ uint64_t model_sums_identity(const struct model_sums *sums, const struct model_f
 void model_files_expect(const struct model_files *files, const struct model_block *block,
                         uint64_t begin, uint64_t count);
 
+enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
+
 /* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`;
  * padding is zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call
  * model_files_check first. If `sums` is not NULL and the block is frozen, the checksums get these
  * elements, too; both ends of a read are then multiples of BLOCKS_ALIGN_ELEMENTS, or ends of a
  * part, so that sums do not depend on where reads begin. */
-enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,
                      struct model_sums *sums);

@@ -89,23 +89,25 @@ struct model_columns {
 };
 void model_build_columns(const struct model_build *build, const struct model_op_row *row,
                          struct model_columns *out);
-/* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x *
- * factor (* by) (+ add). `factor` is an index into the row's factors and inverses; -1: 1. by, add:
- * -1: none. */
 struct model_column_operands {
     int x, by, add, y;
     int64_t factor;
 };
+
+/* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x *
+ * factor (* by) (+ add). `factor` is an index into the row's factors and inverses; -1: 1. by, add:
+ * -1: none. */
 struct model_step *model_build_columns_step(struct model_build *build,
                                             const struct model_op_row *row,
                                             const struct model_column_range *range,
                                             const struct model_column_operands *operands);
-/* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y =
- * dropout(x) (+ add), or, with `rest`, x - dropout(x). add: -1: none. */
 struct model_dropout_operands {
     int x, add, y;
     bool rest;
 };
+
+/* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y =
+ * dropout(x) (+ add), or, with `rest`, x - dropout(x). add: -1: none. */
 void model_build_dropout(struct model_build *build, const struct model_op_row *row,
                          const struct model_dropout_operands *operands);
 /* Adds such a step whose y is a new buffer, and returns the buffer. */

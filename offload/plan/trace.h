@@ -29,10 +29,11 @@ void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *comm
 /* Returns whether ops are wanted now: from the push of the first recorded tape until all recorded
  * tapes have retired. */
 bool plan_trace_wants_ops(const struct plan_trace *trace);
+enum { PLAN_TRACE_OPS_MAX = 1 << 18 };
+
 /* Records one op. A callback for dev_queue_time; `user` is the recorder, and `op` outlives it. Only
  * the first PLAN_TRACE_OPS_MAX ops are kept. Called by one thread at a time. A queue's fence that
  * is reached after the call makes the op visible to the rank's thread. */
-enum { PLAN_TRACE_OPS_MAX = 1 << 18 };
 void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
 
 /* Writes the recorded timeline; commands that never ran are left out. All tapes must have retired.

@@ -127,9 +127,10 @@ int run_engine_serve(struct run_engine *engine, unsigned call, const void *argum
                      struct run_reply *reply);
 
 struct run_remote_save;
+struct store_checkpoint_write;
+
 /* Opens the checkpoint that the first process, or the first one of this machine, has begun in
  * `folder`. */
-struct store_checkpoint_write;
 int run_engine_save_join(struct run_engine *engine, const char *folder,
                          struct store_checkpoint_write **out);
 /* Begins this machine's part of a checkpoint on a shelf. */

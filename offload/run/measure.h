@@ -70,9 +70,10 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
 int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
 
+enum { RUN_RATES_PATH_BYTES = 4096 };
+
 /* Writes to `path` the directory itself, or its nearest parent that exists: a store is created and
  * removed with each run. */
-enum { RUN_RATES_PATH_BYTES = 4096 };
 void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
 
 /* Measures the drive of a directory with the store's requests and checksums. *steady: the result

@@ -103,13 +103,14 @@ int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter
 /* Returns the token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
 
-/* Returns the norm of the last closed step and its consequences. Waits for the norm. */
 struct run_optimizer_result {
     uint64_t step;
     double norm;
     double factor;
     bool skipped;
 };
+
+/* Returns the norm of the last closed step and its consequences. Waits for the norm. */
 int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out);
 
 /* Call it between steps after the application wrote a parameter's weights: the master follows them,

@@ -180,10 +180,11 @@ int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
 struct plan_traffic run_rank_traffic_take(struct run_rank *rank);
-/* Returns the bytes that the drives of the rank's store have moved since the last call, by path. */
 struct run_moved {
     struct store_moved paths[STORE_PATHS_MAX];
 };
+
+/* Returns the bytes that the drives of the rank's store have moved since the last call, by path. */
 void run_rank_moved_take(struct run_rank *rank, struct run_moved *out);
 
 #endif

@@ -71,11 +71,13 @@ int run_remote_feed(struct coll_peers *peers, uint32_t rank, const struct model_
 /* Waits for the end of a call. Returns the error of the rank, or of the world. */
 int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *out);
 
-/* Takes the pieces of a call of weights or of a saved block, and its reply. `memory` has
- * RUN_PIECE_BYTES. After an error of `take` the rest of the pieces is dropped. */
 enum { RUN_PIECE_BYTES = 8 << 20 };
+
 typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
                            const struct store_arrays *arrays);
+
+/* Takes the pieces of a call of weights or of a saved block, and its reply. `memory` has
+ * RUN_PIECE_BYTES. After an error of `take` the rest of the pieces is dropped. */
 int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
                       void *context);
 
@@ -134,8 +136,8 @@ int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct st
                          uint64_t first, uint64_t count);
 /* Receives the checksums of a whole block into `memory`. */
 int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store_arrays *sums);
-/* Reads the arguments of CREATE, which stay in `memory`. `out` must not be moved. */
 enum { RUN_NAMES_MAX = 1024 };
+
 struct run_remote_made {
     struct run_options options; /* its strings are in `memory` */
     struct run_rates rates;
@@ -149,6 +151,8 @@ struct run_remote_made {
     const char *adapter;
     const char *checkpoint;
 };
+
+/* Reads the arguments of CREATE, which stay in `memory`. `out` must not be moved. */
 int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out);
 
 /* Serves the calls of the first process until RUN_CALL_END, and sets *code to the exit code in it.

@@ -72,14 +72,15 @@ int store_register(struct store *store, const struct iovec *memory, unsigned cou
 int store_queue_open(struct store *store, const struct aio_queue_options *options,
                      struct aio_queue **out);
 
-/* Moves a whole extent between STORE and `memory`, which is aligned to 4096 and has room for the
- * bytes rounded up to that. `index` is the chunk; for an activation it is the micro-batch, and
- * `block` is the block that produces it. Returns as aio_queue_submit. */
 struct store_place {
     enum store_kind kind;
     uint32_t block;
     uint32_t index;
 };
+
+/* Moves a whole extent between STORE and `memory`, which is aligned to 4096 and has room for the
+ * bytes rounded up to that. `index` is the chunk; for an activation it is the micro-batch, and
+ * `block` is the block that produces it. Returns as aio_queue_submit. */
 int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
                void *memory, struct core_fence *out);
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,

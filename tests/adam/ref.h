@@ -9,8 +9,9 @@
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 
-/* Returns the n-th combination of formats for a rule, with one group at step 3. */
 enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
+
+/* Returns the n-th combination of formats for a rule, with one group at step 3. */
 struct adam_options ref_options(enum core_update_rule rule, int n);
 
 /* Decodes the values begin to end - 1. */

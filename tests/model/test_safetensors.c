@@ -174,7 +174,7 @@ static void converts(void)
     model_convert(half, MODEL_BF16, values, MODEL_F32, 6);
     model_convert(back, MODEL_F32, half, MODEL_BF16, 6);
     check_double(back[1], ==, -2.5);
-    check_double(back[2], ==, 1.0); /* half way: to even */
+    check_double(back[2], ==, 1.0); /* halfway between two numbers: rounded to even */
     check_true(isinf(back[5]));
     model_convert(half, MODEL_F16, values, MODEL_F32, 6);
     model_convert(back, MODEL_F32, half, MODEL_F16, 6);

@@ -44,7 +44,7 @@ struct machine_cell {
     uint64_t bytes;
 };
 
-/* Returns the cells of a rank's part of a block. */
+/* The cells of a rank's part of a block. */
 struct machine_cells {
     uint64_t first;
     uint64_t end;

@@ -89,12 +89,13 @@ struct plain_bytes {
 };
 struct plain_bytes plain_memory(const struct plain *plain);
 
-/* Returns nanoseconds and launches of an op so far (options.profile). */
 struct plain_time {
     int64_t ns;
     uint64_t launches;
     double flops;
 };
+
+/* Returns nanoseconds and launches of an op so far (options.profile). */
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
 /* Returns nanoseconds of norm and update so far. */
 int64_t plain_update_ns(const struct plain *plain);

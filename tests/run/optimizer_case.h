@@ -19,7 +19,9 @@ enum {
     GROUPS = 2,
     STEPS = 4,
     WAYS = 9,
-    ON_DEVICE = 7, /* this parameter is on the drive; the one before it is in memory */
+    /* ways[ON_DEVICE] is on a device with states on the drive; the way before it has states in
+     * memory */
+    ON_DEVICE = 7,
     WORLD_MAX = 3,
     SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block with several parameters */
 };

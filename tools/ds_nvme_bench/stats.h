@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* Returns the median of 1 to BENCH_SAMPLES_MAX values. */
 enum { BENCH_SAMPLES_MAX = 64 };
+
+/* Returns the median of 1 to BENCH_SAMPLES_MAX values. */
 double bench_median(const double *samples, unsigned count);
 
 struct bench_interval {

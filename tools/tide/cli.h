@@ -144,9 +144,10 @@ int cli_table_add(struct cli_table *table, const char *const *cells);
 /* Puts `indent` at the beginning of every line. */
 void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);
 
+enum { CLI_NUMBER_BYTES = 32 };
+
 /* Formats a number for people into `out`, which is returned: parameters as "684.9K", "158.2M",
  * "4.02B"; bytes in GB, or in MB or KB below 0.1 GB. */
-enum { CLI_NUMBER_BYTES = 32 };
 const char *cli_count_print(uint64_t count, char out[CLI_NUMBER_BYTES]);
 const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
 

@@ -21,10 +21,11 @@ void event_file_discard(struct event_file *file);
  * files of the folder from this step on. Call it first. Returns what event_file_end does. */
 int event_file_restart(struct event_file *file, uint64_t step);
 
+enum { EVENT_TAG_BYTES_MAX = 64, EVENT_VALUES_MAX = 64 };
+
 /* Writes the figures of one step: begin, one call for each value, end. A tag has at most
  * EVENT_TAG_BYTES_MAX bytes, a step at most EVENT_VALUES_MAX values. `end` returns the first
  * failure; after a failure nothing more is written. */
-enum { EVENT_TAG_BYTES_MAX = 64, EVENT_VALUES_MAX = 64 };
 void event_file_begin(struct event_file *file, uint64_t step);
 void event_file_value(struct event_file *file, const char *tag, double value);
 int event_file_end(struct event_file *file);

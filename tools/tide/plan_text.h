@@ -18,8 +18,9 @@ void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine
  * first. */
 int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 
-/* Writes these predictions into `out` instead, in the same order. */
 enum { CLI_WHAT_IFS_MAX = 16 };
+
+/* Writes these predictions into `out` instead, in the same order. */
 int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
                       size_t *count);
 

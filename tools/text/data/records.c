@@ -33,7 +33,8 @@ struct text_records {
     struct text_records_options options; /* `paths` is not kept */
     uint64_t epoch;
     struct text_place place;
-    uint64_t *window; /* owned: mixed offsets of its rows: file << OFFSET_BITS | offset */
+    uint64_t
+        *window; /* owned: the mixed rows of the window, each as file << OFFSET_BITS | offset */
     size_t window_count;
     size_t window_room;
     uint64_t window_index; /* index of the window; UINT64_MAX: none */
