@@ -18,10 +18,10 @@ void aio_space_destroy(struct aio_space *space);
 /* Takes one range of up to `bytes`: from the first free range that is long enough, else from the
  * longest one. Returns -ENOSPC without a message if nothing is free. */
 int aio_space_take(struct aio_space *space, uint64_t bytes, struct aio_range *out);
-/* Returns a range. Cannot fail: aio_space_take has made room for it. */
+/* Gives a range back. Cannot fail: aio_space_take has made room for it. */
 void aio_space_give(struct aio_space *space, struct aio_range range);
 
-/* Returns a part of a range; the rest of it stays taken. */
+/* Gives a part of a range back; the rest of it stays taken. */
 void aio_space_split(struct aio_space *space, struct aio_range part);
 
 uint64_t aio_space_free_bytes(const struct aio_space *space);

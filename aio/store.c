@@ -1,5 +1,5 @@
-/* store.c: the paths of a store, the allocation of extents on them, and requests on extents. Set-up
- * thread, except for requests: the owner of the queue. */
+/* store.c: the paths of a store, the allocation of extents on them, and requests on extents.
+ * Called by the thread that sets the store up; requests are made by the owner of their queue. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -64,15 +64,17 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
  * that parts as small as a page can be read and written. */
 int aio_extent_alloc_paged(struct aio_store *store, uint64_t bytes, uint64_t owner,
                            struct aio_extent **out);
-/* Makes a read-only extent from parts of other files, one after the other. The caller has verified
- * the data and passes the checksums to aio_extent_hashed. The files are attached to the first
- * path's drive (aio_drive_attach) and outlive the extent. Returns -EINVAL if a part is not whole
- * MiB (the last part: whole pages). */
+
 struct aio_extent_part {
     uint32_t file;
     uint64_t offset;
     uint64_t bytes;
 };
+
+/* Makes a read-only extent from parts of other files, one after the other. The caller has verified
+ * the data and passes the checksums to aio_extent_hashed. The files are attached to the first
+ * path's drive (aio_drive_attach) and outlive the extent. Returns -EINVAL if a part is not whole
+ * MiB (the last part: whole pages). */
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
 /* Adopts one part, in whole pages, of a file whose checksums are known: of each MiB, or, with

@@ -84,7 +84,7 @@ static void fill_integer(struct core_cfg_detail *detail, const char *path, int64
     }
 }
 
-/* Returns hidden x hidden x `factor`, or `factor` x hidden; the default if hidden is unknown. */
+/* Fills in hidden x hidden x `factor`, or `factor` x hidden; the default if hidden is unknown. */
 static void fill_hidden(struct core_cfg_detail *detail, const char *path, double factor,
                         bool squared)
 {

@@ -64,7 +64,7 @@ bool core_cfg_fits(size_t row, const struct core_json_value *value);
 /* Adds the refusal of a value that does not fit, with the allowed ones. */
 void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t row,
                          const struct core_json_value *value);
-/* Returns "an integer from 0 to 3", "one of mean, sum". */
+/* Writes the allowed values: "an integer from 0 to 3", "one of mean, sum". */
 void core_cfg_allowed(const struct core_cfg_row *row, char *out, size_t bytes);
 void core_cfg_write_value(struct core_json_write *write, const char *key,
                           const struct core_cfg_row *row, const struct core_cfg_value *value);

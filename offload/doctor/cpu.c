@@ -10,7 +10,7 @@
 
 static const char topic[] = "cpu";
 
-/* Returns the value of the first line of /proc/cpuinfo that starts with `key`. */
+/* Writes the name of the processor, from /proc/cpuinfo; "processor" if it is unknown. */
 static void read_product(const char *root, char *product, size_t bytes)
 {
     char text[4096];

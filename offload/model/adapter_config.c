@@ -44,14 +44,14 @@ static void write_module(struct core_json_write *write, struct module module)
     core_json_write_string_bytes(write, NULL, module.path, module.length);
 }
 
-/* Lists the modules of matrices that are adapted, or of all matrices of the model, one after the
- * other. */
 struct walk {
     const struct model *model;
     bool adapted;
     unsigned block, param, part;
 };
 
+/* Finds the next module of matrices that are adapted, or of all matrices of the model. Returns false
+ * at the end. */
 static bool next_module(struct walk *walk, struct module *out)
 {
     const enum model_adapter adapter = walk->adapted ? MODEL_ADAPTER_B : MODEL_ADAPTER_NONE;

@@ -14,7 +14,7 @@ struct model_binding {
     void *base[MODEL_BASE_COUNT]; /* MODEL_BASE_PARAM uses `weights` instead */
     const void **weights;         /* owned: row 0 of each parameter of the block */
     struct kern_grad *grads;      /* owned: of row 0; zero: not wanted */
-    unsigned param_count;         /* room in these */
+    unsigned param_count;         /* room in `weights` and `grads` */
 };
 
 /* Makes an empty binding for any block of the model. Returns 0 or -ENOMEM. */

@@ -40,7 +40,7 @@ static enum block_weights weights_of(const struct run_options *options, const st
                                                   : run_options_weights(options->type);
 }
 
-/* Returns "bf16", or all types that blocks have: "bf16+fp32". */
+/* Adds the precision: "bf16", or all types that blocks have: "bf16+fp32". */
 static void add_precision(struct store_manifest *manifest, const struct run_options *options,
                           const struct blocks *blocks)
 {

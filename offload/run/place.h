@@ -29,7 +29,7 @@ struct run_place {
 
 struct coll_peers;
 
-/* Returns a place with which nothing is placed. */
+/* A place with which nothing is placed. */
 extern const struct run_place run_place_none;
 
 /* Inputs of a rank's placement. */

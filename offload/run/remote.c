@@ -26,9 +26,10 @@ struct batch_head {
     uint32_t has[BATCH_ARRAYS]; /* ids, labels, positions, starts */
 };
 
+enum { PIECE_GRAIN = 64 };
+
 /* Describes a range of streams; their bytes follow in the same transfer, each at a multiple of
  * PIECE_GRAIN. */
-enum { PIECE_GRAIN = 64 };
 struct piece_head {
     uint64_t first, count; /* count 0: the last piece */
     uint64_t bytes[STORE_STREAM_COUNT];

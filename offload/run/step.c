@@ -19,7 +19,7 @@ enum request {
     REQUEST_COUNT,
 };
 
-/* Finds the tape for a request. If nothing is pending, there is nothing to drain. While the pending
+/* The tape for each request. If nothing is pending, there is nothing to drain. While the pending
  * update goes to a checkpoint, the step does not speculate. */
 static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
     [RUN_PENDING_NONE] = {PLAN_FIRST, PLAN_GUESS, PLAN_FIRST_SAVE_OWN, PLAN_KIND_COUNT},

@@ -33,7 +33,7 @@ uint32_t check_random_word(void);
 /* Writes mostly ordinary numbers over 40 binades, and sometimes the limits of the format. */
 float check_random_float(bool with_bad);
 
-/* Returns whether all bits are equal, where all NaN count as equal. Compares CHECK_ROOM numbers, or
+/* Checks that all bits are equal, where all NaN count as equal. Compares CHECK_ROOM numbers, or
  * the same number of codes. */
 void check_floats(const char *what, const float *a, const float *b, uint64_t count);
 void check_numbers(const char *what, enum core_update_type type, const void *a, const void *b);

@@ -83,7 +83,7 @@ static struct adam_arrays window(struct room *room, const struct adam_options *o
     };
 }
 
-/* Returns whether all bits are equal, where all NaN count as equal. */
+/* Checks that all bits are equal, where all NaN count as equal. */
 static void check_rooms(const char *what, const struct adam_options *o, const struct room *a,
                         const struct room *b)
 {

@@ -57,7 +57,7 @@ static void build(const char *path, const char *with, const char *value, char *o
     snprintf(out + used, bytes - used, "%s}", close);
 }
 
-/* Returns the reason why exactly this key is refused; "" if it is accepted. */
+/* Writes the reason why exactly this key is refused to `why`; "" if it is accepted. */
 static void refusal(const char *text, const char *key, char *why, size_t bytes, size_t *line)
 {
     struct core_cfg *cfg = rig_parse(text, NULL);

@@ -30,7 +30,7 @@ static unsigned asked_by(int64_t n, int64_t k)
     return card_lt_asked - before;
 }
 
-/* Returns the scratch of a loss by tile over 32,768 tokens: 256 MiB of logits are 2,048 words, and
+/* Checks the scratch of a loss by tile over 32,768 tokens: 256 MiB of logits are 2,048 words, and
  * 4,096 words are taken if `logits_bytes` are enough for them. Computes nothing. */
 static void tiles_of_logits_are_wide_enough(void)
 {

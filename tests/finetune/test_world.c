@@ -380,7 +380,7 @@ static void adapters(void)
     rig_end();
 }
 
-/* Returns the margin of the third step of a log. */
+/* Copies the margin of the third step of a log. */
 static void copy_margin(const char *log, char margin[64])
 {
     static const char key[] = "\"reward_margin\":";

@@ -187,7 +187,7 @@ static void contents(void)
     }
 }
 
-/* Returns the functions of the public headers, one per line, sorted. */
+/* The command that prints the functions of the public headers, one per line, sorted. */
 static const char headers_functions[] =
     "cat '%s'/../include/tide/*.h | tr '\n' ' ' | grep -o 'TIDE_API [^;]*;' | "
     "grep -o 'tide_[a-z0-9_]*(' | tr -d '(' | sort -u";

@@ -40,7 +40,7 @@ static bool is_old(const char *line)
     return *line == ' ' || *line == '-' || *line == '\n';
 }
 
-/* Returns the file of a line `--- a/PATH` or `+++ b/PATH`. */
+/* Finds the file of a line `--- a/PATH` or `+++ b/PATH`. */
 static void begin_file(struct reading *reading, const struct rules_tree *tree, const char *line)
 {
     reading->added = rules_starts(line, "--- /dev/null");

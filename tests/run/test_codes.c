@@ -215,13 +215,13 @@ static void copy_file(const char *from, const char *folder, const char *name)
     free(text);
 }
 
-/* Makes a copy of a fixture in which every `old` is overwritten by the same number of bytes. */
 struct change {
     const char *fixture;
     const char *old, *changed;
     const char *message; /* NULL: the folder is read */
 };
 
+/* Makes a copy of a fixture in which every `old` is overwritten by the same number of bytes. */
 static void make_changed(const struct change *change, char folder[600])
 {
     char from[600];

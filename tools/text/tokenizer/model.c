@@ -388,13 +388,13 @@ static int check_model(const struct token_model *model, bool all, const char *so
 {
     if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
         return core_err_set(
-            -ENOTSUP, "%s: model.%s together with a ByteLevel pre-tokenizer", source,
-            model->prefix != NULL ? "continuing_subword_prefix" : "end_of_word_suffix");
+            -ENOTSUP, "%s: model.%s together with a ByteLevel pre-tokenizer is not supported",
+            source, model->prefix != NULL ? "continuing_subword_prefix" : "end_of_word_suffix");
     }
     if (model->byte_level && model->byte_fallback && !all) {
         return core_err_set(-ENOTSUP,
-                            "%s: model.byte_fallback together with a ByteLevel pre-tokenizer, and "
-                            "letters of bytes that are not in model.vocab",
+                            "%s: model.byte_fallback together with a ByteLevel pre-tokenizer is "
+                            "not supported if letters of bytes are missing in model.vocab",
                             source);
     }
     /* If every byte is a token, nothing is unknown. */
