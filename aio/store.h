@@ -77,14 +77,15 @@ struct aio_extent_part {
  * MiB (the last part: whole pages). */
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
-/* Adopts one part, in whole pages, of a file whose checksums are known: of each MiB, or, with
- * `pages`, of each page, counted from the beginning of the part. Checksum i is core_hash(data,
- * bytes, core_hash_seed(0, owner, first + i, 1)), with the owner and the first unit given here. */
 struct aio_known_sums {
     const uint64_t *values; /* borrowed during the call */
     uint64_t owner, first;
     bool pages;
 };
+
+/* Adopts one part, in whole pages, of a file whose checksums are known: of each MiB, or, with
+ * `pages`, of each page, counted from the beginning of the part. Checksum i is core_hash(data,
+ * bytes, core_hash_seed(0, owner, first + i, 1)), with the owner and the first unit given here. */
 int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part *part,
                            const struct aio_known_sums *sums, struct aio_extent **out);
 /* Frees an extent on which no request is in flight. `store` is NULL if the store is already closed.

@@ -59,10 +59,11 @@ typedef void kern_cpu_range(const void *argument, int64_t begin, int64_t end);
 void kern_cpu_spread(const struct dev_launch *where, int64_t total, int64_t grain,
                      kern_cpu_range *part, const void *argument);
 
-/* Sums over rows consist of KERN_CPU_PARTS partial sums over fixed ranges of rows, independent of
- * the number of threads. Adds parts [KERN_CPU_PARTS][width] in order into the first and finishes
- * the result as a gradient of one row. */
+/* Sums over rows consist of this number of partial sums over fixed ranges of rows, independent of
+ * the number of threads. */
 enum { KERN_CPU_PARTS = 64 };
+/* Adds parts [KERN_CPU_PARTS][width] in order into the first and finishes the result as a gradient
+ * of one row. */
 void kern_cpu_parts_finish(const struct kern_isa *isa, float *parts, int64_t width,
                            const struct kern_grad *grad);
 /* Sets [*begin, *end) to the rows of part `index`. */

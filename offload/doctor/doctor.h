@@ -36,8 +36,8 @@ enum { DOCTOR_TEXT_BYTES = 1024 };
 void doctor_say(struct doctor *doctor, const struct doctor_line *line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* "16.0 GiB"; returns text. */
 enum { DOCTOR_SIZE_BYTES = 24 };
+/* Writes a size such as "16.0 GiB" to `text`, and returns it. */
 const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 
 /* Sets times and sizes of the measurements, so that all end within five seconds with `stores`

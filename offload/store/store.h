@@ -136,12 +136,13 @@ struct store_base {
 /* Attaches the file. Returns 1 if chunks can be read from it, 0 if they cannot, because the store
  * has several paths or is on another file system, or -errno if the file cannot be attached. */
 int store_base_begin(struct store *store, const struct store_base *base);
-/* From now on reads a chunk at `part->offset` of that file; part->bytes is the size of its
- * extent. */
 struct store_base_part {
     uint64_t offset, bytes;
     struct aio_known_sums sums;
 };
+
+/* From now on reads a chunk at `part->offset` of that file; part->bytes is the size of its
+ * extent. */
 int store_base_adopt(struct store *store, const struct store_place *place,
                      const struct store_base_part *part);
 

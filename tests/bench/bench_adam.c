@@ -45,7 +45,7 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     for (unsigned i = 0; i < setting->rounds; i++) {
         ours[i] = bench_arena_step(&arena);
         plain[0][i] = bench_arena_plain(&arena, false);
-        plain[1][i] = bench_arena_plain(&arena, true); /* flips back what the first flipped */
+        plain[1][i] = bench_arena_plain(&arena, true); /* undoes the first pass */
     }
     const double ours_s = bench_median(ours, setting->rounds);
     const double plain_s = fmin(bench_median(plain[0], setting->rounds),
