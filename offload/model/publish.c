@@ -370,16 +370,16 @@ static int find_files(const char *path, int fd, const char *folder, int into,
     }
     if (other) {
         return core_err_set(-ENOENT,
-                            "%s has files of a run that was stopped, but its %s was copied or "
-                            "changed since; move the "
-                            "files of %s to %s yourself, or move %s away",
+                            "%s has files of a run that was stopped, but the file %s there was "
+                            "copied or changed since; move the files of %s to %s yourself, or "
+                            "move %s away",
                             path, lost.name, path, folder, path);
     }
     return lost.name == NULL || out->waiting == 0
                ? 0
                : core_err_set(-ENOENT,
-                              "%s has the rest of a result; before the run was stopped, it moved "
-                              "%s to %s, where it is missing now; move %s away",
+                              "%s has the rest of a result; the run moved %s to %s before it was "
+                              "stopped, and that file is missing now; move %s away",
                               path, lost.name, folder, path);
 }
 

@@ -118,9 +118,9 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* Fills a GPU's memory, because a GPU computes faster with zeros: numbers of about 0.01 of both
- * signs, valid in bf16 and in fp32; then ids and labels of token 0, and positions, if there are
- * any, of 0. */
+/* Fills a GPU's memory, because a GPU computes faster with zeros. Writes numbers of about 0.01 of
+ * both signs, valid in bf16 and in fp32, then ids and labels of token 0, and positions, if there
+ * are any, of 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };

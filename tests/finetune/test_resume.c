@@ -307,7 +307,7 @@ static void files_of_the_user(void)
     check_string(rig_read("twice.jsonl"), log);
     free(log);
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
-    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* from the beginning */
+    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* the run begins again */
     check_contains(rig_err, "no checkpoint in ");
     expect(2, TRAIN_SMALL "--out %T/v --steps 1 --resume -q");
     check_contains(rig_err, "--steps 1, but the model in ");

@@ -31,7 +31,7 @@ static int count_file(const char *path, const struct stat *info, int kind, struc
     return 0;
 }
 
-/* Files may appear and disappear while they are counted. */
+/* Returns the bytes of a folder's files. Files may appear and disappear while they are counted. */
 static uint64_t disk_of(const char *name)
 {
     counted_bytes = 0;
