@@ -64,7 +64,8 @@ struct tide_optim_parameter {
     uint64_t group;     /* index in `groups` */
 };
 
-/* tide_optim_options_init fills them; "init:" gives a default other than 0. */
+/* The options of an optimizer. tide_optim_options_init fills them; "init:" gives a default other
+ * than 0. */
 struct tide_optim_options {
     size_t struct_bytes;
     /* In the order of the forward pass, so that parameters that share a block get their gradients

@@ -137,7 +137,7 @@ void model_build_rope(struct model_build *build, const struct model_op_row *row,
 /* Returns the arguments of attention except its pointers. */
 struct kern_attention_arguments model_build_attention(const struct model_build *build,
                                                       const struct model_op_row *row);
-/* Multiplications and additions of q k^T and p v over the pairs that are not masked. */
+/* Returns the multiplications and additions of q k^T and p v over the pairs that are not masked. */
 double model_build_attention_flops(const struct model_build *build);
 /* Sets the struct kern_grad at `field`. Does nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,

@@ -6,7 +6,7 @@
 
 #include "offload/plan/layout.h"
 
-/* ---- layout_buffers.c: with 0 bytes, no buffer is added and *out is unchanged. 0 or -ENOMEM ---- */
+/* ---- layout_buffers.c: 0 bytes add no buffer and leave *out unchanged. Returns 0, -ENOMEM ---- */
 
 struct plan_buffer_kind {
     const char *name;

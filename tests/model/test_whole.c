@@ -304,7 +304,7 @@ static void tiles(void)
         struct plain_options options = {.shape = {.type = KERN_F32}};
         fixture_open(&fixture, some[i]);
         char *one = two_steps(&fixture, options, &whole, &bytes);
-        options.shape.tile_bytes = 4096; /* below 72 x 32 x 4 */
+        options.shape.tile_bytes = 4096; /* less than the table takes, 72 x 32 x 4 */
         char *two = two_steps(&fixture, options, &tiled, &bytes);
         check_double(fabs(whole.loss - tiled.loss), <, 1e-5 * whole.loss);
         check_double(fabs(whole.grad_norm - tiled.grad_norm), <, 1e-5 * whole.grad_norm);

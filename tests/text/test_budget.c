@@ -19,7 +19,7 @@ static _Atomic int64_t live; /* bytes of all blocks except those from before mai
 static _Atomic int64_t peak;
 
 #if TEST_SLOW
-#define SEES_BLOCKS 0 /* a sanitizer has its malloc */
+#define SEES_BLOCKS 0 /* a sanitizer replaces malloc */
 #else
 #define SEES_BLOCKS 1
 #define SEEN        __attribute__((visibility("default"))) /* for libraries, too */
