@@ -79,7 +79,8 @@ static int put_begin(struct cache *cache, const struct cache_request *request, u
                                         .through = request->through,
                                         .on_device = request->on_device};
     if (request->on_device && cache->device == NULL) {
-        return core_err_set(-EINVAL, "block %s cannot be put from the device: there is none",
+        return core_err_set(-EINVAL,
+                            "block %s cannot be put from the device: the store has no device",
                             request->name);
     }
     pthread_mutex_lock(&cache->lock);

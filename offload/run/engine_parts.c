@@ -15,8 +15,8 @@
 #include "offload/run/engine_internal.h"
 #include "offload/run/parts.h"
 
-/* What the first process of a machine has, and what the ranks of the machine need: bit r: what rank
- * r wrote. */
+/* What the first process of a machine has, and what the ranks of the machine need. Bit r stands for
+ * the data that rank r wrote. */
 struct machine {
     bool leads;   /* false: another process of the machine has its files */
     bool present; /* it has a part of this checkpoint */

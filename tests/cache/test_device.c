@@ -182,7 +182,7 @@ static void refusals(void)
     check_int(get_on_device(cache, 1, &result), ==, -EINVAL);
     check_contains(core_err_message(), "cannot be copied to the device: the store has no device");
     check_int(put_from_device(cache, 1, memory, BYTES), ==, -EINVAL);
-    check_contains(core_err_message(), "cannot be put from the device: there is none");
+    check_contains(core_err_message(), "cannot be put from the device: the store has no device");
     check_int(cache_destroy(cache), ==, 0);
 }
 

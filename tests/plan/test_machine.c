@@ -92,8 +92,8 @@ static void guesses_train(void)
     }
 }
 
-/* Each section has one unit of the block's weights, or two in recomputation, from the last unit on
- * in backward. One section has none. */
+/* Sections of a block. Each has one unit of the block's weights, or two in recomputation; backward
+ * begins with the last unit. One section has no unit. */
 struct cut {
     struct model_section list[3 * 8 + 1];
     struct model_range ranges[3 * 8];

@@ -165,7 +165,8 @@ static void copies_share_links_and_memory(void)
     rates.both_bytes = 5;
     run_pair(&rates, false, &up, &down, times);
     check_double(fabs(times[0].end_seconds - 2), <, 1e-9);
-    check_double(fabs(times[1].end_seconds - 2.5), <, 1e-9); /* 10 bytes at 5, 10 at 20 */
+    check_double(fabs(times[1].end_seconds - 2.5), <,
+                 1e-9); /* 10 bytes at 5 per second, then 10 at 20 */
     run_pair(&rates, false, &up, &update, times);
     check_double(fabs(times[1].end_seconds - 10), <, 1e-9);
     rates.memory_bytes = 20;
