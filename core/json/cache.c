@@ -91,7 +91,7 @@ static bool is_of_kind(const char *name, const char *begin, size_t length)
     return *name == '\0' || (*name == '.' && strspn(name + 1, "0123456789") == strlen(name + 1));
 }
 
-/* Finds files in `folder` other than this one. */
+/* Removes files of the same kind as `name` from `folder` whose time is too old or in the future. */
 static void remove_old(const char *folder, const char *name)
 {
     DIR *dir = opendir(folder);

@@ -44,7 +44,8 @@ const char *store_block_dtype(enum block_weights weights)
     return names[weights];
 }
 
-/* Returns the formats of a block: its moments are those of all blocks. */
+/* Returns the format of a block. Moments are the same for all blocks; weights and masters may
+ * differ. */
 static struct plan_format format_of(const struct store_image *image, uint32_t block)
 {
     static const struct {

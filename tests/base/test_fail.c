@@ -157,7 +157,7 @@ static int leak_life(void)
     kept = malloc(8);
     second = malloc(8);
     if (second == NULL) {
-        return core_err_set(-ENOMEM, "no memory"); /* `kept` is lost */
+        return core_err_set(-ENOMEM, "no memory"); /* leaks `kept` on purpose */
     }
     free(second);
     free(kept);
