@@ -296,7 +296,7 @@ static void cut_pass(struct cutting *cutting, const struct model_steps *steps, e
     }
 }
 
-/* Makes room in the slots for each of these steps, and some spare room. */
+/* Makes the slots large enough for the weights of each step in `steps`, with SPARE_BYTES more. */
 static void make_room(const struct cutting *cutting, const struct model_steps *steps)
 {
     const struct lists none = {NULL, NULL, NULL};

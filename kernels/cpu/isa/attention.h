@@ -16,7 +16,7 @@ enum {
  * [gap[0], gap[1]). */
 struct seen {
     int64_t low, high;
-    int64_t gap[2]; /* equal, or both between low and high */
+    int64_t gap[2]; /* both from low to high; equal if there is no gap */
 };
 
 /* Leaves out the keys of the first answer for a query of the second one. */
