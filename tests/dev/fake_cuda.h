@@ -29,7 +29,7 @@ int fake_failed(void);
 void fake_break(int error);
 /* Returns the number of allocations, streams, events and pinned ranges that exist. */
 int fake_live(void);
-/* Calls of cudaEventRecord since the program began. */
+/* Returns the number of calls of cudaEventRecord since the program began. */
 unsigned fake_events_recorded(void);
 /* Returns the error that the next cudaGetLastError would return. */
 int fake_sticky(void);
