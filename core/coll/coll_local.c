@@ -134,7 +134,9 @@ static int next_step(struct local *local, const struct coll_work *work)
         if (missing == meeting->world) {
             return 0;
         }
-        if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire)) {
+        /* The rank may have entered the step, and then left, since its step was read. */
+        if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire) &&
+            first_missing(meeting, local->step) == missing) {
             return meeting_fail(meeting, coll_fail_left(local->number, work, missing));
         }
         int64_t waited_ns = core_clock_ran_ns() - start_ns;

@@ -177,6 +177,26 @@ static void in_flight(void)
     free(run.ranks);
 }
 
+static int meet_once(struct rank *rank)
+{
+    return submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
+}
+
+/* A rank that closes right after its last collective does not fail a rank that has not seen yet that
+ * all have arrived. */
+static void leaves_at_once(void)
+{
+    for (int turn = 0; turn < TEST_COUNT(1000, 200); turn++) {
+        struct run run = {.world = 3, .limit_ns = LONG_NS, .body = meet_once};
+        run_ranks(&run);
+        for (unsigned r = 0; r < run.world; r++) {
+            test_note("turn %d, rank %u: %s", turn, r, run.ranks[r].message);
+            check_int(run.ranks[r].rc, ==, 0);
+        }
+        free(run.ranks);
+    }
+}
+
 TEST_MAIN({"results", results}, {"uneven_borders", uneven_borders}, {"codes", codes},
           {"within", within}, {"groups", groups}, {"wrong_groups", wrong_groups},
-          {"in_flight", in_flight})
+          {"in_flight", in_flight}, {"leaves_at_once", leaves_at_once})
