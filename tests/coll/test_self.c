@@ -121,7 +121,7 @@ static void refused(void)
     for (size_t i = 0; i < 3; i++) {
         codes.sum_count = counts[i];
         check_int(run(coll, codes), ==, -EINVAL);
-        check_contains(core_err_message(), "in 2 groups of codes");
+        check_contains(core_err_message(), "in an array of 2 groups of codes");
     }
     codes.sum_count = 300;
     codes.sum_type = COLL_F64;
