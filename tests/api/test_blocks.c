@@ -477,14 +477,7 @@ static int blocks_without_uring(void *argument)
     reset();
     options.io = "uring";
     const int rc = tide_blocks_create(NULL, &options, &blocks);
-    if (rc == -ENOTSUP) {
-        check_contains(tide_last_error(), "I/O back end \"uring\" is not built in");
-    } else {
-        check_int(rc, ==, -*code);
-        check_contains(tide_last_error(), *code == ENOSYS
-                                              ? "uring was requested, but this kernel has no"
-                                              : "uring was requested, but io_uring is forbidden");
-    }
+    test_uring_is_refused(*code, rc, tide_last_error());
     round_trip();
     return 0;
 }
@@ -494,12 +487,7 @@ static int blocks_without_uring(void *argument)
  * error, which says why. */
 static void without_uring(void)
 {
-    if (TEST_RACES) {
-        test_skip("TSan ends a child that starts a thread");
-    }
-    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
-        check_int(test_child(blocks_without_uring, &code), ==, 0);
-    }
+    test_without_uring(blocks_without_uring);
 }
 
 TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},

@@ -670,8 +670,7 @@ static int engine_without_uring(void *argument)
     world_init(&world);
     world.options.io = "uring";
     const int rc = tide_engine_create(NULL, &world.options, &engine);
-    check_true(rc == -*code || rc == -ENOTSUP);
-    check_contains(tide_last_error(), "uring");
+    test_uring_is_refused(*code, rc, tide_last_error());
     steps_on_a_drive(NULL, &without);
     check_double(without.loss, >, 0);
     check_memory(&without, &in_memory, sizeof without);
@@ -682,12 +681,7 @@ static int engine_without_uring(void *argument)
  * on a drive work, with the results of a store in memory. */
 static void without_uring(void)
 {
-    if (TEST_RACES) {
-        test_skip("TSan ends a child that starts a thread");
-    }
-    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
-        check_int(test_child(engine_without_uring, &code), ==, 0);
-    }
+    test_without_uring(engine_without_uring);
 }
 
 TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},

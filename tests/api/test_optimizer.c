@@ -598,14 +598,7 @@ static int steps_without_uring(void *argument)
     options.states = TIDE_STORE;
     options.io = "uring";
     const int rc = tide_optim_create(NULL, &options, &optim);
-    if (rc == -ENOTSUP) {
-        check_contains(tide_last_error(), "I/O back end \"uring\" is not built in");
-    } else {
-        check_int(rc, ==, -*code);
-        check_contains(tide_last_error(), *code == ENOSYS
-                                              ? "uring was requested, but this kernel has no"
-                                              : "uring was requested, but io_uring is forbidden");
-    }
+    test_uring_is_refused(*code, rc, tide_last_error());
     steps_of_adamw(true, &without);
     check_memory(&without, &in_memory, sizeof without);
     check_memory(&without, &with_uring, sizeof without);
@@ -617,12 +610,7 @@ static int steps_without_uring(void *argument)
  * and of those that io_uring moved. Only who requests io_uring gets an error, which says why. */
 static void without_uring(void)
 {
-    if (TEST_RACES) {
-        test_skip("TSan ends a child that starts a thread");
-    }
-    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
-        check_int(test_child(steps_without_uring, &code), ==, 0);
-    }
+    test_without_uring(steps_without_uring);
 }
 
 static int no_sum(void *user, double *values, size_t count)

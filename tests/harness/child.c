@@ -164,3 +164,24 @@ int test_child_refuse_uring(int code, bool libaio)
                ? 0
                : -errno;
 }
+
+void test_without_uring(int (*body)(void *code))
+{
+    if (TEST_RACES) {
+        test_skip("TSan ends a child that starts a thread");
+    }
+    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
+        check_int(test_child(body, &code), ==, 0);
+    }
+}
+
+void test_uring_is_refused(int code, int rc, const char *message)
+{
+    if (rc == -ENOTSUP) {
+        check_contains(message, "I/O back end \"uring\" is not built in");
+        return;
+    }
+    check_int(rc, ==, -code);
+    check_contains(message, code == ENOSYS ? "uring was requested, but this kernel has no"
+                                           : "uring was requested, but io_uring is forbidden");
+}

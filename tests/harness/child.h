@@ -35,6 +35,13 @@ void test_orphan_end(const struct test_orphan *orphan);
  * does; optionally also libaio. Returns 0 or -errno. */
 int test_child_refuse_uring(int code, bool libaio);
 
+/* Calls `body` in a child for each way to have no io_uring: it is forbidden (EPERM), or there is
+ * neither it nor libaio (ENOSYS). The argument is a pointer to the code, with which the body calls
+ * test_child_refuse_uring. */
+void test_without_uring(int (*body)(void *code));
+/* Checks the error of a request for io_uring in such a child, or in a build without liburing. */
+void test_uring_is_refused(int code, int rc, const char *message);
+
 /* Becomes the user "nobody" without any capability. Returns 0, or -EPERM if the process does not
  * belong to root. */
 int test_child_drop_root(void);
