@@ -455,17 +455,22 @@ static void processes_close(struct coll *base)
     free_processes(procs);
 }
 
-static struct processes *alloc_processes(size_t world)
+static struct processes *alloc_processes(const struct coll *base, struct coll_peers *peers)
 {
     enum { KINDS = 3 };
     struct processes *procs = calloc(1, sizeof *procs);
     if (procs == NULL) {
         return NULL;
     }
+    const size_t world = base->world;
+    procs->base = *base;
+    procs->peers = peers;
+    procs->tag = coll_peers_tags(peers, 2);
     procs->heads_out = calloc(world, HEAD_BYTES);
     procs->heads_in = calloc(world, HEAD_BYTES);
     procs->transfers = calloc(KINDS * world, sizeof *procs->transfers);
-    if (procs->heads_out == NULL || procs->heads_in == NULL || procs->transfers == NULL) {
+    if (procs->heads_out == NULL || procs->heads_in == NULL || procs->transfers == NULL ||
+        coll_exchange_init(&procs->exchange, &procs->base, peers, procs->tag + 1) != 0) {
         free_processes(procs);
         return NULL;
     }
@@ -483,16 +488,10 @@ static int processes_open(const struct coll_options *options, struct coll *base,
         return core_err_set(-EINVAL, "rank %u of %u is not this process's rank", base->rank,
                             base->world);
     }
-    struct processes *procs = alloc_processes(base->world);
-    if (procs == NULL || coll_exchange_init(&procs->exchange, &procs->base, base->world) != 0) {
-        free_processes(procs);
+    struct processes *procs = alloc_processes(base, peers);
+    if (procs == NULL) {
         return core_err_set(-ENOMEM, "no memory for rank %u of %u", base->rank, base->world);
     }
-    procs->base = *base;
-    procs->peers = peers;
-    procs->tag = coll_peers_tags(peers, 2);
-    procs->exchange.peers = peers;
-    procs->exchange.tag = procs->tag + 1;
     pthread_mutex_init(&procs->lock, NULL);
     *out = &procs->base;
     return 0;

@@ -456,10 +456,12 @@ void coll_exchange_fini(struct coll_exchange *exchange)
     free(exchange->arrays);
 }
 
-int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, size_t world)
+int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct coll_peers *peers,
+                       int tag)
 {
+    const size_t world = coll->world;
     const size_t share = PIECES_BYTES / (COLL_EXCHANGE_TURNS * world) / 4096 * 4096;
-    *exchange = (struct coll_exchange){.coll = coll};
+    *exchange = (struct coll_exchange){.coll = coll, .peers = peers, .tag = tag};
     exchange->piece_bytes = share < PIECE_MIN ? PIECE_MIN : share > PIECE_MAX ? PIECE_MAX : share;
     exchange->arrays = calloc(world, sizeof *exchange->arrays);
     exchange->transfers = calloc(2 * COLL_EXCHANGE_TURNS * world, sizeof *exchange->transfers);

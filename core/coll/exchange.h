@@ -26,9 +26,10 @@ struct coll_exchange {
     const void **arrays; /* owned, [world]: for sums */
 };
 
-/* Allocates the memory; the caller sets `peers` and `tag`. -ENOMEM; then fini releases what was
- * allocated. */
-int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, size_t world);
+/* Allocates the memory. `tag` is that of the data. Returns 0 or -ENOMEM; also after an error,
+ * fini releases what was allocated. */
+int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct coll_peers *peers,
+                       int tag);
 /* Accepts an exchange of zeros. */
 void coll_exchange_fini(struct coll_exchange *exchange);
 
