@@ -206,12 +206,11 @@ static int take_memory(struct cuda_device *device, size_t budget_bytes)
                             name_of(device), free_bytes, total_bytes, budget_bytes);
     }
     if (free_bytes - budget_bytes < DEV_CUDA_SPARE_BYTES && budget_bytes > free_bytes / 2) {
-        core_log(
-            CORE_LOG_WARN,
-            "the budget of %s, %zu bytes, leaves %zu of its free memory; kernels, cuBLASLt and "
-            "NCCL "
-            "may need up to %d beside it: lower --device-memory if one of them finds no memory",
-            name_of(device), budget_bytes, free_bytes - budget_bytes, DEV_CUDA_SPARE_BYTES);
+        core_log(CORE_LOG_WARN,
+                 "the budget of %s, %zu bytes, leaves %zu of its free memory; kernels, cuBLASLt "
+                 "and NCCL may need up to %d beside it: lower --device-memory if one of them finds "
+                 "no memory",
+                 name_of(device), budget_bytes, free_bytes - budget_bytes, DEV_CUDA_SPARE_BYTES);
     }
     if (separate) {
         const struct dev_arena_source source = {part_alloc, part_free, device};

@@ -58,7 +58,7 @@ struct ncclComm {
 
 struct op {
     bool sends;
-    bool adds; /* what is received is added to the group's sum */
+    bool adds; /* adds the received data to the sum of the group */
     int peer;
     const void *from;
     void *to;

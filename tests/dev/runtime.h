@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Sets up the machine anew, with nothing allocated. */
+/* Sets up the machine again, with nothing allocated. */
 void runtime_reset(void);
 /* Returns the number of allocations, streams, events and pinned ranges that exist; 0 where they are
  * not counted. */
