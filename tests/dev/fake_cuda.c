@@ -61,8 +61,8 @@ static struct {
     int driver;
     int count_error;
     bool no_pins;
-    _Atomic int fail_in;
-    int fail_with;
+    _Atomic int fail_in; /* calls of all threads */
+    _Atomic int fail_with;
     _Atomic int failed;
     _Atomic int broken;
     _Atomic int live;
@@ -70,6 +70,7 @@ static struct {
 
 static _Thread_local cudaError_t sticky;
 static _Thread_local int current; /* card */
+static _Thread_local int fail_in; /* calls of this thread */
 
 void fake_reset(size_t memory_bytes)
 {
@@ -83,6 +84,7 @@ void fake_reset(size_t memory_bytes)
     atomic_store(&fake.failed, 0);
     atomic_store(&fake.broken, 0);
     atomic_store(&fake.live, 0);
+    fail_in = 0;
     sticky = cudaSuccess;
 }
 
@@ -111,7 +113,14 @@ void fake_driver(int version, int count_error)
 
 void fake_fail(int n, int error)
 {
-    fake.fail_with = error;
+    atomic_store(&fake.fail_with, error);
+    atomic_store(&fake.failed, 0);
+    fail_in = n;
+}
+
+void fake_fail_anywhere(int n, int error)
+{
+    atomic_store(&fake.fail_with, error);
     atomic_store(&fake.failed, 0);
     atomic_store(&fake.fail_in, n);
 }
@@ -156,9 +165,10 @@ static cudaError_t due(void)
     if (broken != 0) {
         return say((cudaError_t)broken);
     }
-    if (atomic_load(&fake.fail_in) > 0 && atomic_fetch_sub(&fake.fail_in, 1) == 1) {
+    if ((fail_in > 0 && --fail_in == 0) ||
+        (atomic_load(&fake.fail_in) > 0 && atomic_fetch_sub(&fake.fail_in, 1) == 1)) {
         atomic_store(&fake.failed, 1);
-        return say((cudaError_t)fake.fail_with);
+        return say((cudaError_t)atomic_load(&fake.fail_with));
     }
     return cudaSuccess;
 }

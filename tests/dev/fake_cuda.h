@@ -18,12 +18,14 @@ void fake_generation(int major);
 void fake_memory_in_use(size_t bytes);
 /* Sets the results of cudaGetDeviceCount and the version calls. */
 void fake_driver(int version, int count_error);
-/* Lets the n-th call from now on that can fail (1: the next call) fail with `error`; 0: no call
- * fails. */
+/* Lets the n-th call from now on of this thread that can fail (1: the next call) fail with `error`;
+ * 0: no call fails. */
 void fake_fail(int n, int error);
+/* The same with the calls of all threads together. */
+void fake_fail_anywhere(int n, int error);
 /* From now on host memory cannot be pinned, as under a low limit on locked memory. */
 void fake_refuse_pins(void);
-/* Returns whether the call that fake_fail counts down to has failed. */
+/* Returns whether the call that was to fail has failed. */
 int fake_failed(void);
 /* From now on all events and calls report `error`, as after a fault of the GPU. */
 void fake_break(int error);
