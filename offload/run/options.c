@@ -78,7 +78,8 @@ struct plan_format run_options_format_of(const struct run_options *options,
 double run_options_touched_bytes(const struct plan_format *format)
 {
     const double states = (double)plan_state_bytes(format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE;
-    return 2 * states + format->grad_bytes + 2 * format->weight_bytes;
+    const bool reads_weights = format->master_bytes < sizeof(float);
+    return 2 * states + format->grad_bytes + (reads_weights ? 2 : 1) * format->weight_bytes;
 }
 
 const char *run_options_file_io(const struct run_options *options)

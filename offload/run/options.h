@@ -104,7 +104,7 @@ struct plan_format run_options_format_of(const struct run_options *options,
                                          enum core_update_master master,
                                          enum core_update_type gradients);
 /* Returns the bytes of memory that the update of an element reads and writes. States and weights
- * count twice, also weights beside an fp32 master, which are only written. */
+ * count twice, but weights beside an fp32 master only once: they are written, not read. */
 double run_options_touched_bytes(const struct plan_format *format);
 /* Returns the back end for files other than the store's; NULL: probed, also if the store is in
  * memory. */

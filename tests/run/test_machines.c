@@ -163,6 +163,28 @@ static void ranks_share_a_node(void)
                  alone.memory_bytes / 4);
 }
 
+/* Returns the bytes of memory that a plan counts for the update of an element. */
+static double touched_bytes(enum kern_type type, bool gradients_fp32)
+{
+    struct run_machine machine;
+    struct run_options options = options_of(1, 1);
+    check_int(read_changed("s", "s", &machine), ==, 0);
+    options.type = type;
+    options.gradients_fp32 = gradients_fp32;
+    return machine.memory_bytes / run_machine_rates(&machine, &options).machine.update_elements;
+}
+
+/* The update reads weights that are the master or its upper half. Weights beside an fp32 master are
+ * only written. */
+static void an_update_reads_the_master_once(void)
+{
+    const double moments = 2 * (4 + 4); /* m and v, read and written */
+    check_double(touched_bytes(KERN_BF16, false), ==, moments + 2 * (2 + 2) + 2);
+    check_double(touched_bytes(KERN_FP16, false), ==, moments + 2 * 4 + 2 + 2);
+    check_double(touched_bytes(KERN_FP16, true), ==, moments + 2 * 4 + 2 + 4);
+    check_double(touched_bytes(KERN_F32, false), ==, moments + 2 * 4 + 4);
+}
+
 /* Without GPUs the ranks divide the processors, and their collectives are copies in shared
  * memory. */
 static void ranks_share_processors(void)
@@ -201,5 +223,6 @@ static void nodes_share_their_network(void)
 TEST_MAIN({"shipped_files_are_read", shipped_files_are_read},
           {"wrong_files_are_refused", wrong_files_are_refused},
           {"ranks_share_a_node", ranks_share_a_node},
+          {"an_update_reads_the_master_once", an_update_reads_the_master_once},
           {"ranks_share_processors", ranks_share_processors},
           {"nodes_share_their_network", nodes_share_their_network})
