@@ -1,9 +1,11 @@
 /* `tide finetune` and `tide plan` as users run them, with an engine that trains nothing: exit
  * codes, output, files, and failures in the middle. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/json/json.h"
@@ -131,6 +133,11 @@ static void usage(void)
         {TRAIN "--out %T/o --seq-len 65", "up to 64 tokens"},
         {TRAIN "--out %T/o --log %T/no/such.jsonl", "such.jsonl cannot be written"},
         {TRAIN "--out %T/o --trace %T/no/such.json", "such.json cannot be written"},
+        {"finetune --model %M --data %T/none.jsonl --out %T/o --log %T/socket",
+         "/socket is a socket; name a file"},
+        {"finetune --model %M --data %T/none.jsonl --out %T/o --csv %T/full",
+         "/full cannot be written: Is a directory"},
+        {"plan --model %M --save-rates %T/socket", "/socket is a socket; name a file"},
         {TRAIN "--out %T/o --log %T/d.jsonl", "d.jsonl would overwrite the file of --data "},
         {"finetune --model %M --data %T/[d].jsonl --out %T/o --log %T/d.jsonl",
          "d.jsonl would overwrite the file of --data "},
@@ -170,6 +177,7 @@ static void usage(void)
     mkdir(rig_path("full"), 0700);
     test_file("full/mine", "keep", 4);
     check_int(mkfifo(rig_path("pipe"), 0600), ==, 0);
+    check_int(mknod(rig_path("socket"), S_IFSOCK | 0600, 0), ==, 0);
     check_int(symlink("loop", rig_path("loop")), ==, 0);
     check_int(symlink("nothing", rig_path("lost")), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -204,8 +212,34 @@ static void usage(void)
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 
-/* A run does not wait for a process that reads its log, and can be repeated with another log. A FIFO
- * that is read is written like a file. */
+/* Starts a process that reads a FIFO to its end, as `cat` does, into a file. The FIFO has a reader
+ * when this returns. */
+static pid_t start_reader(const char *fifo, const char *copy)
+{
+    char text[1 << 12];
+    const int from = open(rig_path(fifo), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const int to = open(rig_path(copy), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    check_true(from >= 0 && to >= 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct pollfd end = {.fd = from, .events = POLLIN};
+        while (poll(&end, 1, -1) > 0 && (end.revents & POLLIN) != 0) {
+            const ssize_t bytes = read(from, text, sizeof text);
+            if (bytes < 0 || write(to, text, (size_t)bytes) != bytes) {
+                _exit(1);
+            }
+        }
+        _exit(0);
+    }
+    check_int(child, >, 0);
+    close(from);
+    close(to);
+    return child;
+}
+
+/* A run does not wait for a process that reads its log, and can be repeated with another log. It is
+ * refused before its data are read. A FIFO that is read is written like a file, and its reader sees
+ * one end, that of the run. */
 static void fifos(void)
 {
     char text[1 << 12];
@@ -213,6 +247,7 @@ static void fifos(void)
         TRAIN "--out %T/fifo --log %T/lines",
         TRAIN "--out %T/fifo --csv %T/lines",
         TRAIN "--out %T/fifo --resume --log %T/lines",
+        "finetune --model %M --data %T/none.jsonl --out %T/fifo --log %T/lines",
     };
     rig_rows();
     check_int(mkfifo(rig_path("lines"), 0600), ==, 0);
@@ -227,6 +262,11 @@ static void fifos(void)
     text[bytes > 0 ? bytes : 0] = '\0';
     check_contains(text, "step,");
     check_contains(text, "\n1,");
+    int status = 1;
+    const pid_t child = start_reader("lines", "copy");
+    expect(0, TRAIN "--out %T/fifo --overwrite --steps 2 --log %T/lines");
+    check_true(waitpid(child, &status, 0) == child && status == 0);
+    check_contains(rig_read("copy"), "\"step\":2");
 }
 
 /* No input is overwritten under any name, and no file of an input folder. */

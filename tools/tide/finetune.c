@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
@@ -29,6 +30,7 @@ struct job {
     struct finetune_data *data; /* owned */
     struct finetune_data *eval; /* owned */
     struct finetune_log *log;   /* owned */
+    FILE *fifos[2];             /* owned; of --log and --csv, see hold_fifos(); NULL: a file */
     struct tide_engine *engine; /* owned */
     struct finetune_run run;
     bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
@@ -134,6 +136,22 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
+/* Opens logs that are FIFOs, because one that no process reads is refused before anything is loaded.
+ * They stay open: their readers would see an end if they were closed before the log opens them. */
+static int hold_fifos(struct job *job)
+{
+    const char *const paths[] = {job->flags.log, job->settings.csv};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (paths[i] != NULL && core_file_is_fifo(paths[i])) {
+            const int rc = core_file_open_output(paths[i], true, &job->fifos[i]);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
 /* Warns if a micro-batch is never full, and if the first ranks
  * get more micro-batches of a step than they need to. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
@@ -167,6 +185,7 @@ static int open_inputs(struct job *job)
     const char *resume = job->flags.resume ? job->flags.out : NULL;
     int rc = check_outputs(job);
     if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = check_writable(job)) != 0 ||
+        (rc = hold_fifos(job)) != 0 ||
         (rc = finetune_checkpoint_now(job->talk.context, resume, &job->settings.now)) != 0) {
         return rc;
     }
@@ -385,6 +404,11 @@ static int close_job(struct job *job, int code)
     finetune_data_close(job->data);
     if (finetune_log_close(job->log) != 0 && code == CLI_DONE) {
         code = CLI_FAILED;
+    }
+    for (size_t i = 0; i < sizeof job->fifos / sizeof job->fifos[0]; i++) {
+        if (job->fifos[i] != NULL) {
+            fclose(job->fifos[i]);
+        }
     }
     finetune_settings_fini(&job->settings);
     finetune_context_fini(&job->talk);

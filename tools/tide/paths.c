@@ -352,6 +352,11 @@ int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
         return 0;
     }
     int rc = find_place(path, &place);
+    const bool there = rc == 0 && place.rest[0] == '\0';
+    if (there && (S_ISSOCK(place.info.st_mode) || S_ISBLK(place.info.st_mode))) {
+        return core_err_set(-EINVAL, "%s %s is a %s; name a file", flag, path,
+                            S_ISBLK(place.info.st_mode) ? "block device" : "socket");
+    }
     if (rc == 0) {
         rc = try_place(&place, path, shape);
     }
