@@ -184,9 +184,9 @@ double adam_norm_total(const double *sums, uint64_t count)
 
 uint64_t adam_norm_bad_tile(const double *sums, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        if (!isfinite(sums[i])) {
-            return i;
+    for (uint64_t i = count; i > 0; i--) {
+        if (!isfinite(sums[i - 1])) {
+            return i - 1;
         }
     }
     return count;

@@ -52,7 +52,7 @@ int adam_norm_sums_apart(const struct adam_norm *norm, const struct adam_norm_pi
  * is not finite exactly if an element is not finite. */
 double adam_norm_total(const double *sums, uint64_t count);
 
-/* Returns the first tile whose sum is not finite, or `count`. */
+/* Returns the last tile whose sum is not finite, or `count`. */
 uint64_t adam_norm_bad_tile(const double *sums, uint64_t count);
 
 #endif

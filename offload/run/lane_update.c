@@ -469,11 +469,14 @@ static int do_norm(struct run_update *update, const struct plan_command *command
     if (verdict.finite || update->options->may_skip) {
         return 0;
     }
-    return bad == tiles ? core_err_set(-EDOM, "a gradient of another process is not finite")
-                        : core_err_set(-EDOM,
-                                       "the gradient of %s is not finite (the first such block in "
-                                       "order; if the loss is not finite, all are)",
-                                       update->list->list[verdict.bad_block].name);
+    if (bad == tiles) {
+        return core_err_set(-EDOM, "a gradient of another process is not finite");
+    }
+    return core_err_set(-EDOM, "the gradient of %s is not finite%s",
+                        update->list->list[verdict.bad_block].name,
+                        update->total != NULL /* the tiles of other processes are not here */
+                            ? ""
+                            : " (of such blocks the last one, so the first of a backward pass)");
 }
 
 struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,

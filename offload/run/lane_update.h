@@ -65,7 +65,7 @@ struct run_verdict {
     double norm;   /* norm of the unscaled gradients, before clipping */
     double factor; /* factor that clips the norm */
     bool finite;
-    uint32_t bad_block; /* the first block with a gradient that is not finite */
+    uint32_t bad_block; /* the last block with a gradient that is not finite */
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
 /* Sets the loss scale of the gradients whose norm the next NORM computes. */

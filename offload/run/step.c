@@ -147,6 +147,23 @@ static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
+/* A loss that is not finite makes the gradients of all blocks so: the message then says that the
+ * values come from the forward pass. Returns `rc`, the error of the update. */
+static int explain_gradients(struct run_rank *rank, int rc)
+{
+    const struct core_err error = core_err_keep(rc);
+    struct kern_loss loss;
+    if (rc != -EDOM || rank->compute_queue == NULL) {
+        return rc;
+    }
+    const bool known = run_inputs_losses(&rank->inputs, rank->compute_queue,
+                                         rank->options->micro_batches, &loss) == 0;
+    return known && !isfinite(loss.sum)
+               ? core_err_set(rc, "the loss is not finite, and so no gradient is: such values "
+                                  "arose in the forward pass or are in the weights")
+               : core_err_first(&error, rc);
+}
+
 /* Runs the step's tape, number `number`, until the last command of its update is done. */
 static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uint64_t number)
 {
@@ -311,7 +328,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     }
     rc = drive_update(rank, tape, number);
     if (rc != 0) {
-        return rc;
+        return explain_gradients(rank, rc);
     }
     rc = run_inputs_losses(&rank->inputs, rank->compute_queue, rank->options->micro_batches,
                            &result.loss);

@@ -175,6 +175,9 @@ static void nonfinite_is_exact(void)
     x[3 * CORE_UPDATE_TILE + 17] = -INFINITY;
     check_int(adam_norm_sums(&work, &norm), ==, 0);
     check_uint(adam_norm_bad_tile(sums, TILES), ==, 3);
+    x[CORE_UPDATE_TILE] = NAN;
+    check_int(adam_norm_sums(&work, &norm), ==, 0);
+    check_uint(adam_norm_bad_tile(sums, TILES), ==, 3);
     check_true(!isfinite(adam_norm_total(sums, TILES)));
 }
 

@@ -172,7 +172,8 @@ static void pieces_have_their_groups_terms(void)
     bench_close(&bench);
 }
 
-/* The first and the last tile of each block name that block. */
+/* The first and the last tile of each block name that block, also if earlier blocks have bad
+ * tiles. */
 static void bad_tiles_name_their_blocks(void)
 {
     struct bench bench;
@@ -193,6 +194,9 @@ static void bad_tiles_name_their_blocks(void)
         for (int last = 0; last < 2 && count > 0; last++) {
             struct core_fence fence;
             memset(sums, 0, all * sizeof *sums);
+            for (uint64_t i = 0; i < first; i++) {
+                sums[i] = (double)INFINITY;
+            }
             sums[last ? first + count - 1 : first] = (double)NAN;
             check_int(lane.submit(lane.context, norm, &fence), ==, 0);
             check_int(core_fence_wait(fence, -1), ==, 0);
