@@ -397,12 +397,13 @@ struct kern_loss {
  * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
  * the CPU.
  *
- * With `pairs` (DPO): the tokens are those of 2 pairs rows of equal length: a row for each pair of the
- * policy, and then the same rows of the reference, with the same labels. In the row of pair i, tokens from
- * gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and the chosen one. The reward of an
- * answer is beta (log p(labels) of the policy - log p(labels) of the reference), and the loss of a pair is
- * -log sigmoid(reward of chosen - reward of rejected). A pair counts if both answers have labels. Only the
- * policy's half of dx is written; gradients are those of the policy. */
+ * With `pairs` (DPO): the tokens are those of 2 pairs rows of equal length: a row for each pair of
+ * the policy, and then the same rows of the reference, with the same labels. In the row of pair i,
+ * tokens from gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and
+ * the chosen one. The reward of an answer is beta (log p(labels) of the policy - log p(labels) of
+ * the reference), and the loss of a pair is -log sigmoid(reward of chosen - reward of rejected). A
+ * pair counts if both answers have labels. Only the policy's half of dx is written; gradients are
+ * those of the policy. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;

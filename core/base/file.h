@@ -14,12 +14,12 @@ enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads `path` ("-": standard input) up to `bytes_max` bytes. The caller frees the text, which ends
  * with a NUL. Returns 0, or -EISDIR, -E2BIG, -EACCES, -ENOENT ... with a message that names the
- * path. Pipes are read to their end. A FIFO with a name in a folder is refused with -EINVAL, because
- * its writer might never come. */
+ * path. Pipes are read to their end. A FIFO with a name in a folder is refused with -EINVAL,
+ * because its writer might never come. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Like core_file_read(), for a file that belongs to a folder (config.json of a model). Anything but a
- * regular file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for
+/* Like core_file_read(), for a file that belongs to a folder (config.json of a model). Anything but
+ * a regular file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for
  * ever. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 

@@ -40,8 +40,8 @@ struct core_hugetlb {
  * without a message, if the kernel has no such pool. */
 int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct core_hugetlb *out);
 
-/* Sets *out to the nodes from which this process may take memory; only node 0 if the kernel does not
- * report them. */
+/* Sets *out to the nodes from which this process may take memory; only node 0 if the kernel does
+ * not report them. */
 void core_mem_nodes(const char *root, struct core_cpus *out);
 
 /* Returns the node of the page at `address`; -ENOENT if it was not touched, -ENOTSUP in a build

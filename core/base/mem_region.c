@@ -54,7 +54,7 @@ static uint64_t page_bytes_of(enum core_pages pages)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- mapping -----------------------------------------------------------------------------------*/
+/* ---- mapping ---- */
 
 static void *map(uint64_t bytes, int more_flags)
 {
@@ -167,7 +167,7 @@ static int try_kind(const struct core_region_options *options, enum core_pages p
     return 0;
 }
 
-/* ---- touching ----------------------------------------------------------------------------------*/
+/* ---- touching ---- */
 
 struct touch {
     const struct core_region_options *options;
@@ -267,7 +267,7 @@ static int touch_region(const struct core_region_options *options, struct core_r
     return 0;
 }
 
-/* ---- examining the result ----------------------------------------------------------------------*/
+/* ---- examining the result ---- */
 
 /* Sums AnonHugePages over the mappings inside the region; UINT64_MAX if unknown. */
 static uint64_t transparent_bytes(const struct core_region *region)

@@ -62,7 +62,7 @@ void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
  * network). */
 int core_topo_drive_of(const char *path, char *name, size_t bytes);
 
-/* ---- placement ---------------------------------------------------------------------------------*/
+/* ---- placement ---- */
 
 struct core_topo_wish {
     uint32_t rank;  /* index among the ranks of this machine */

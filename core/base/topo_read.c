@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/mem_limits.h"
 
-/* ---- normalising -------------------------------------------------------------------------------*/
+/* ---- normalising ---- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -106,7 +106,7 @@ static void settle_devices(struct core_topo *topo)
     }
 }
 
-/* ---- checking ----------------------------------------------------------------------------------*/
+/* ---- checking ---- */
 
 static int check_nodes(const struct core_topo *topo)
 {
@@ -179,7 +179,7 @@ int core_topo_check(const struct core_topo *topo)
     return 0;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------*/
+/* ---- reading ---- */
 
 static int read_source(enum core_topo_from from, const char *text, struct core_topo *topo)
 {

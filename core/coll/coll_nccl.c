@@ -298,8 +298,8 @@ static bool parts_are_equal(const struct nccl *nccl, const struct coll_work *wor
     return true;
 }
 
-/* Returns what this rank exchanges with `rank` in a gather: its own part, at work->from, for the part
- * of `rank`. */
+/* Returns what this rank exchanges with `rank` in a gather: its own part, at work->from, for the
+ * part of `rank`. */
 static struct exchange parts_of(const struct nccl *nccl, const struct coll_work *work,
                                 unsigned rank, uint64_t index)
 {

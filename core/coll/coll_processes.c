@@ -115,7 +115,7 @@ static bool is_short(const struct coll_work *work)
     return coll_work_bytes(work, work->count) <= SHORT_BYTES && !work->meets;
 }
 
-/* Returns the elements that a rank sends to another one in its head, or to the owner of a part. */
+/* Sets the range of elements of `from` that this rank sends to rank `to` with its head. */
 static void part_for(const struct processes *procs, const struct coll_work *work, unsigned to,
                      uint64_t *begin, uint64_t *count)
 {

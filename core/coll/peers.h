@@ -1,6 +1,6 @@
 /* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of
- * this process calls the transport (transport.h: MPI, or TCP under torchrun) and never blocks in it; other threads
- * post transfers to it and wait for them. The first process checks that
+ * this process calls the transport (transport.h: MPI, or TCP under torchrun) and never blocks in
+ * it; other threads post transfers to it and wait for them. The first process checks that
  * each other process is alive, and each other process checks the first one.
  *
  * A process that does not respond within the limit, for example because it was killed or its

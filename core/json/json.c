@@ -65,7 +65,7 @@ struct needs {
     size_t string_bytes;
 };
 
-/* ---- reading -----------------------------------------------------------------------------------*/
+/* ---- reading ---- */
 
 /* Reads the text once: refuses invalid JSON, blanks what lenient text may contain, and counts. */
 static int check_text(const struct core_json *doc, bool lenient, struct needs *out)
@@ -128,7 +128,7 @@ static int allocate(struct core_json *doc, const struct needs *needs)
                : refuse_memory(doc);
 }
 
-/* ---- members -----------------------------------------------------------------------------------*/
+/* ---- members ---- */
 
 /* Returns the slot of the member `key`, or the empty slot for it. The table is never full. */
 static const struct core_json_value **slot_of(const struct core_json *doc,
@@ -144,7 +144,7 @@ static const struct core_json_value **slot_of(const struct core_json *doc,
     return &doc->members[at];
 }
 
-/* ---- building ----------------------------------------------------------------------------------*/
+/* ---- building ---- */
 
 struct build {
     struct core_json *doc;
@@ -347,7 +347,7 @@ static int build_tree(struct core_json *doc)
     }
 }
 
-/* ---- documents ---------------------------------------------------------------------------------*/
+/* ---- documents ---- */
 
 static int fill(struct core_json *doc, const char *source, bool lenient)
 {
@@ -457,7 +457,7 @@ const struct core_json_value *core_json_root(const struct core_json *doc)
     return doc->values;
 }
 
-/* ---- values ------------------------------------------------------------------------------------*/
+/* ---- values ---- */
 
 enum core_json_kind core_json_kind(const struct core_json_value *value)
 {
@@ -536,7 +536,7 @@ bool core_json_next(struct core_json_member *member)
     return fill_member(member);
 }
 
-/* ---- positions in the text ---------------------------------------------------------------------*/
+/* ---- positions in the text ---- */
 
 struct path {
     char *text;

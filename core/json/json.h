@@ -38,8 +38,8 @@ struct core_json_options {
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out);
 
-/* Like core_json_parse(), for a file ("-": standard input). A directory, a missing permission or a file above
- * the limit is an error that names the path. */
+/* Like core_json_parse(), for a file ("-": standard input). A directory, a missing permission or a
+ * file above the limit is an error that names the path. */
 int core_json_load(const char *path, const struct core_json_options *options,
                    struct core_json **out);
 

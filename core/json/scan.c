@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/utf8.h"
 
-/* ---- values of tokens --------------------------------------------------------------------------*/
+/* ---- values of tokens ---- */
 
 static unsigned hex(char c)
 {
@@ -211,7 +211,7 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
     return place;
 }
 
-/* ---- elements ----------------------------------------------------------------------------------*/
+/* ---- elements ---- */
 
 /* Each function skips one element at scan->at, or refuses it with a message. */
 
@@ -498,7 +498,7 @@ static int pass_literal(struct core_json_scan *scan, struct core_json_token *tok
     return refuse(scan, scan->at, "found %s; expected a value", shown(scan, scan->at, text));
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------*/
+/* ---- tokens ---- */
 
 /* States: what the scanner accepts next. */
 enum expects {

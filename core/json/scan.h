@@ -49,9 +49,10 @@ struct core_json_scan {
 void core_json_scan_init(struct core_json_scan *scan, const char *text, size_t bytes,
                          const char *source);
 
-/* Like core_json_scan_init(), for text that people write: `//`, `#` and `/ * * /` comments, trailing commas and a
- * byte order mark are accepted and overwritten with spaces as the scanner passes them, so that
- * afterwards the buffer is strict JSON in which every other byte has kept its offset. */
+/* Like core_json_scan_init(), for text that people write: `//`, `#` and `/ * * /` comments,
+ * trailing commas and a byte order mark are accepted and overwritten with spaces as the scanner
+ * passes them, so that afterwards the buffer is strict JSON in which every other byte has kept its
+ * offset. */
 void core_json_scan_init_lenient(struct core_json_scan *scan, char *text, size_t bytes,
                                  const char *source);
 

@@ -292,7 +292,8 @@ struct tide_plan_info {
      * 0: no base is kept. Always 0 in the plan of an engine */
     uint64_t kept_base_bytes;
     uint64_t kept_base_exists; /* 1: an earlier run has written that file, and this run reads it */
-    uint64_t reduce;           /* enum tide_reduce that is in effect, if another one has none */
+    /* enum tide_reduce: the option, or TIDE_REDUCE_EXACT if the option has no effect */
+    uint64_t reduce;
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */

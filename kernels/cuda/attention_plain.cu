@@ -218,7 +218,7 @@ __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
         }
     }
     const int64_t stop = high;
-    /* with gaps, a key is closer in positions than in tokens */
+    /* with gaps, positions are closer than tokens, so the window may reach further than this */
     const bool windowed = a.window > 0 && a.gaps == nullptr;
     return windowed && p.position + a.window < stop ? p.position + a.window : stop;
 }

@@ -33,7 +33,8 @@ int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type
 /* Call after the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
-/* Sums the loss of pairs, also after all tiles: sets the losses, and `scales` of the policy's tokens. */
+/* Sums the loss of pairs, also after all tiles: sets the losses, and `scales` of the policy's
+ * tokens. */
 int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
                              const struct kern_loss_rows *rows, float *scales);
 

@@ -50,8 +50,8 @@ struct walk {
     unsigned block, param, part;
 };
 
-/* Finds the next module of matrices that are adapted, or of all matrices of the model. Returns false
- * at the end. */
+/* Finds the next module of matrices that are adapted, or of all matrices of the model. Returns
+ * false at the end. */
 static bool next_module(struct walk *walk, struct module *out)
 {
     const enum model_adapter adapter = walk->adapted ? MODEL_ADAPTER_B : MODEL_ADAPTER_NONE;

@@ -232,9 +232,9 @@ static int read_straight(struct piece *piece)
     return 0;
 }
 
-/* Columns [first, first + count) of the piece's rows, which are `count` lines of the file in `from`.
- * They are written by blocks of rows, so that lines of `from` are used again while they are in the
- * cache. The first and the last row may be partial. */
+/* Columns [first, first + count) of the piece's rows, which are `count` lines of the file in
+ * `from`. They are written by blocks of rows, so that lines of `from` are used again while they are
+ * in the cache. The first and the last row may be partial. */
 struct strip {
     const struct piece *piece;
     const char *from; /* converted */

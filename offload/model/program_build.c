@@ -174,7 +174,8 @@ void model_build_write(struct model_build *build, struct model_step *step, size_
     touch(build, step, field, buffer, first_element)->writes = true;
 }
 
-/* Converts a place in a buffer of fp32 to elements of the run's type, in which places are counted. */
+/* Converts a place in a buffer of fp32 to elements of the run's type, in which places are
+ * counted. */
 static int64_t in_elements(const struct model_build *build, int64_t floats)
 {
     return floats * (int64_t)(sizeof(float) / kern_type_bytes(build->shape.type));

@@ -239,8 +239,8 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
                : read_weights(step, block, slot);
 }
 
-/* Like fill_whole(), if each rank has a shard: moves this rank's shard to its offset, then gathers all
- * shards. */
+/* Like fill_whole(), if each rank has a shard: moves this rank's shard to its offset, then gathers
+ * all shards. */
 static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);

@@ -177,9 +177,9 @@ struct plan_command {
     double work;    /* floating point operations */
     /* measured time of the command alone; 0: not measured, so `work` gives the time */
     double seconds;
-    const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;
-                                          * EXPAND: those weights; NULL: all. Borrowed from the shape of the
-                                          * block that computes */
+    /* FWD, BWD: the steps to do, with their weights alone; EXPAND: those weights; NULL: all.
+     * Borrowed from the shape of the block that computes */
+    const struct model_section *section;
     struct plan_operand operands[PLAN_OPERAND_MAX];
     struct plan_edge edges[PLAN_EDGE_MAX];
 };

@@ -29,8 +29,8 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 
-/* Warns that results may not be identical if `products` (run_position) names another library, driver
- * or GPU than the manifest does. */
+/* Warns that results may not be identical if `products` (run_position) names another library,
+ * driver or GPU than the manifest does. */
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
 /* The values that a resumed run takes from the newest readable checkpoint in a directory, because

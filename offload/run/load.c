@@ -133,8 +133,8 @@ static int take_slot(struct loading *load, struct run_slots *slots, struct run_s
     return rc;
 }
 
-/* Like take_slot(), for the slots of chunks: half of them are written from while the other half is read
- * into. */
+/* Like take_slot(), for the slots of chunks: half of them are written from while the other half is
+ * read into. */
 static int take_chunk_slot(struct loading *load, struct run_slot **out)
 {
     int rc = move_arrivals_of(load, run_slots_opposite(&load->chunks));

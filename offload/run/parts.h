@@ -29,7 +29,8 @@ int run_part_take(struct coll_peers *peers, const struct run_part_move *move,
 int run_part_copy(const struct run_part_move *move, struct store_checkpoint *have,
                   struct store_checkpoint_write *out, void *memory);
 
-/* What run_part_begin needs: the checkpoint that `manifest` describes, and the ranks of the part. */
+/* What run_part_begin needs: the checkpoint that `manifest` describes, and the ranks of the
+ * part. */
 struct run_part_begin {
     const struct run_engine_options *given; /* borrowed, like every pointer here */
     struct store_shelf *shelf;

@@ -15,7 +15,8 @@
 struct coll_peers;
 
 enum run_call {
-    RUN_CALL_LOAD, /* the calls up to RUN_CALL_RANKS are made on all ranks at once: run_engine_call_ranks */
+    /* the calls up to RUN_CALL_RANKS are made on all ranks at once: run_engine_call_ranks */
+    RUN_CALL_LOAD,
     RUN_CALL_STEP,
     RUN_CALL_EVALUATE,
     RUN_CALL_LOGITS,
@@ -116,8 +117,8 @@ struct run_remote_measure {
     uint64_t bytes;
     uint32_t within;
 };
-/* Measures collectives between all processes: coll_bytes and within_bytes. `with` has the largest arrays that may be
- * used, and receives the size of those that were. */
+/* Measures collectives between all processes: coll_bytes and within_bytes. `with` has the largest
+ * arrays that may be used, and receives the size of those that were. */
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out);
 

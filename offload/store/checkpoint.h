@@ -37,7 +37,9 @@ int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);
 int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_t point);
-/* ---- by several processes: the first one begins and finishes a checkpoint, the others write their own ranges ---- */
+
+/* ---- by several processes: the first one begins and finishes a checkpoint, the others write their
+ * own ranges ---- */
 
 /* Returns the present name of the checkpoint's folder, for store_checkpoint_join in the other
  * processes. */

@@ -203,8 +203,8 @@ static uint64_t path_limit(const struct store_path *path)
     return bytes / PLAN_EXTENT_BYTES * PLAN_EXTENT_BYTES;
 }
 
-/* Returns the same if there are several paths: extents are spread over them by MiB, and the end of
- * a path may be too small for one. */
+/* Returns the bytes that extents can surely use of a path that is one of several: they are spread
+ * over the paths by MiB, and the rest of a path may be too small for the next MiB. */
 static uint64_t path_room(const struct store_path *path)
 {
     const uint64_t limit = path_limit(path);

@@ -1,7 +1,8 @@
-/* mpi_application.c MODE MODEL RATES: an application that uses MPI itself and trains with libtide, as every rank of a
- * world of two. test_processes.c starts it. It prints one line per process that did all of it. Modes:
- *   own     it initialised MPI with MPI_THREAD_MULTIPLE: its own calls work before, while and after two worlds of tide
- *           train, and MPI is not finalized
+/* mpi_application.c MODE MODEL RATES: an application that uses MPI itself and trains with libtide,
+ * as every rank of a world of two. test_processes.c starts it. It prints one line per process that
+ * did all of it. Modes:
+ *   own     it initialised MPI with MPI_THREAD_MULTIPLE: its own calls work before, while and after
+ *           two worlds of tide train, and MPI is not finalized
  *   funnel  it initialised MPI for calls of one thread: tide refuses, and its own calls still work
  *   tide    it leaves MPI to tide, which finalizes it, and cannot start it a second time */
 #include <mpi.h>

@@ -14,7 +14,7 @@ const int drive_node[DRIVES] = {2, 2, 6, 6};
 const char *const drive_bus[DRIVES] = {"0000:22:00.0", "0000:23:00.0", "0000:63:00.0",
                                        "0000:64:00.0"};
 
-/* ---- the machine as files ----------------------------------------------------------------------*/
+/* ---- the machine as files ---- */
 
 void dgx_put(const char *root, const char *text, const char *format, ...)
 {
@@ -82,7 +82,7 @@ const char *dgx_files(const char *name)
     return root;
 }
 
-/* ---- the same machine as XML -------------------------------------------------------------------*/
+/* ---- the same machine as XML ---- */
 
 static void write_set(FILE *file, const char *name, uint64_t bits)
 {

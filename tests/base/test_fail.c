@@ -140,7 +140,7 @@ static void regions_end_clean(void)
     check_int(test_fail_nth(region_life), >=, 2);
 }
 
-/* ---- the harness itself ------------------------------------------------------------------------*/
+/* ---- the harness itself ---- */
 
 static void *do_nothing(void *argument)
 {

@@ -23,7 +23,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* ---- region ------------------------------------------------------------------------------------*/
+/* ---- region ---- */
 
 static void check_zero_and_writable(const struct core_region *region)
 {

@@ -67,8 +67,8 @@ long __wrap_move_pages(int process, unsigned long count, void **pages, const int
     return errno != 0 ? -1 : 0;
 }
 
-/* Checks that a region of 3 MiB that is requested on `node` is on `found`, and that the log contains
- * `line`, or is empty if `line` is NULL. */
+/* Checks that a region of 3 MiB that is requested on `node` is on `found`, and that the log
+ * contains `line`, or is empty if `line` is NULL. */
 static void check_region(int node, int found, const char *line)
 {
     struct core_region region = {0};

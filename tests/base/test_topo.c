@@ -13,7 +13,7 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-/* ---- reading -----------------------------------------------------------------------------------*/
+/* ---- reading ---- */
 
 static void check_is_dgx(const struct core_topo *topo)
 {
@@ -309,7 +309,7 @@ static void drive_of_a_path(void)
     check_contains(core_err_message(), "/no/such/path: ");
 }
 
-/* ---- placement ---------------------------------------------------------------------------------*/
+/* ---- placement ---- */
 
 static struct core_topo_place place_of(const struct core_topo *topo, uint32_t rank, uint32_t ranks,
                                        const int *beside)

@@ -2,12 +2,13 @@
  *
  *   bench_adam [--n 1e8] [--threads N] [--rounds N] [--quick] [--only NAME] [--python PATH]
  *
- * Prints medians for each format, measured in turns within one run: NAME_gparam_s (1e9 parameters per
- * second), NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved per second, by the step and by the plain pass
- * in the faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in turns with fp32
- * ones; a step of split_bf16 with the sums of squares of its gradients, in a pass before it (sums_apart_ratio) and with it
- * (sums_with_ratio), over one without; and, if the interpreter has DeepSpeed and torch, their optimizers in turns with split_bf16.
- * --only measures one format; `--only narrow`, `--only sums` and `--only peers` measure no format, only that part.
+ * Prints medians for each format, measured in turns within one run: NAME_gparam_s (1e9 parameters
+ * per second), NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved per second, by the step and by the
+ * plain pass in the faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in
+ * turns with fp32 ones; a step of split_bf16 with the sums of squares of its gradients, in a pass
+ * before it (sums_apart_ratio) and with it (sums_with_ratio), over one without; and, if the
+ * interpreter has DeepSpeed and torch, their optimizers in turns with split_bf16. --only measures
+ * one format; `--only narrow`, `--only sums` and `--only peers` measure no format, only that part.
  */
 #include <math.h>
 #include <stdio.h>

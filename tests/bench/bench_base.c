@@ -74,7 +74,7 @@ static void print_times(const char *name, double *ns, int count, double bar_us)
     print(line, quantile(ns, count, 0.99) / 1e3, "us", 0);
 }
 
-/* ---- team ------------------------------------------------------------------------------------*/
+/* ---- team ---- */
 
 struct wake {
     int64_t start_ns;
@@ -136,7 +136,7 @@ static void bench_team(const char *name, int64_t spin_ns, int64_t pause_ns, doub
     core_team_destroy(team);
 }
 
-/* ---- fence and queue -------------------------------------------------------------------------*/
+/* ---- fence and queue ---- */
 
 struct signal {
     struct core_line line;
@@ -223,7 +223,7 @@ static void bench_queue(void)
     free(round);
 }
 
-/* ---- first touch -------------------------------------------------------------------------------*/
+/* ---- first touch ---- */
 
 static uint64_t touch_bytes = UINT64_C(1) << 30;
 

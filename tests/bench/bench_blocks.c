@@ -1,5 +1,6 @@
-/* bench_blocks.c: the block store with blocks of 64 MiB, compared with fio on a file of the same directory in
- * alternating pairs; and how much of the time to read blocks the recorded order hides behind work.
+/* bench_blocks.c: the block store with blocks of 64 MiB, compared with fio on a file of the same
+ * directory in alternating pairs; and how much of the time to read blocks the recorded order hides
+ * behind work.
  *
  *     bench_blocks [DIRECTORY] [--gib N] [--pairs N] [--seconds S] [--only WORD] */
 #include <errno.h>

@@ -2,11 +2,12 @@
  *
  *     bench_case SIZE OUT [--rows N] [--length N] [--nf4 1]
  *
- * SIZE is nano, tiny, 158m, 1b, 4b, 8b, 14b or 32b, or the path of a config.json. OUT/model becomes a Hugging Face
- * folder with random weights in bf16, and OUT/data.jsonl gets rows of token ids, in which sequences of
- * tokens repeat, so that there is something to learn. With --nf4 1 the linear weights of layers are random codes, in
- * the files that transformers writes for a model that bitsandbytes quantised with double quantisation; OUT/model
- * then takes 0.52 bytes for each of them. The same arguments make the same files. */
+ * SIZE is nano, tiny, 158m, 1b, 4b, 8b, 14b or 32b, or the path of a config.json. OUT/model becomes
+ * a Hugging Face folder with random weights in bf16, and OUT/data.jsonl gets rows of token ids, in
+ * which sequences of tokens repeat, so that there is something to learn. With --nf4 1 the linear
+ * weights of layers are random codes, in the files that transformers writes for a model that
+ * bitsandbytes quantised with double quantisation; OUT/model then takes 0.52 bytes for each of
+ * them. The same arguments make the same files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

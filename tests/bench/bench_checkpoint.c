@@ -1,17 +1,19 @@
-/* bench_checkpoint.c: how fast a checkpoint is written, verified and resumed from with weights and states
- * back in the store, beside what fio gets from the same folder before and after.
+/* bench_checkpoint.c: how fast a checkpoint is written, verified and resumed from with weights and
+ * states back in the store, beside what fio gets from the same folder before and after.
  *
  *   bench_checkpoint DIR [--quick | --large] [--rounds N]
  *
- * A model of 158 million parameters, 1.9 GB; of 0.7 million; or of 1.1 billion, 13.2 GB. Three rounds.
- * DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the checkpoint, and ends
- * empty. Everything but the store is written over, so that a round's files are not new; the first
- * writing of all, which is not measured, makes them. After a store is removed, the drive gets time to rest.
+ * A model of 158 million parameters, 1.9 GB; of 0.7 million; or of 1.1 billion, 13.2 GB. Three
+ * rounds. DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the
+ * checkpoint, and ends empty. Everything but the store is written over, so that a round's files are
+ * not new; the first writing of all, which is not measured, makes them. After a store is removed,
+ * the drive gets time to rest.
  *
- * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is the
- * mean of its runs before and after: `checkpoint_write` over fio's --rw=write, `checkpoint_verify` and
- * `resume_read` over its --rw=read. Without fio there are no ratios. fio is asked for --bs=1M --iodepth=16
- * --ioengine=io_uring --direct=1, --end_fsync=1 where it writes, and for as many bytes. */
+ * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is
+ * the mean of its runs before and after: `checkpoint_write` over fio's --rw=write,
+ * `checkpoint_verify` and `resume_read` over its --rw=read. Without fio there are no ratios. fio is
+ * asked for --bs=1M --iodepth=16 --ioengine=io_uring --direct=1, --end_fsync=1 where it writes, and
+ * for as many bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* bench_engine.c: steps of a whole run through the public API.
- *   bench_engine --model DIR [--store DIR] [--steps N] [--batch N] [--length N] [--accum N] [--clip X]
- *                [--device-memory BYTES] [--host-memory BYTES] [--weights W] [--states W] [--acts A]
- *                [--precision P] [--slots N] [--chunk ELEMENTS] [--quick]
+ *   bench_engine --model DIR [--store DIR] [--steps N] [--batch N] [--length N] [--accum N]
+ *                [--clip X] [--device-memory BYTES] [--host-memory BYTES] [--weights W]
+ *                [--states W] [--acts A] [--precision P] [--slots N] [--chunk ELEMENTS] [--quick]
  * Prints one `name value unit` line per figure. Every case of docs/BENCHMARKS.md is one command. */
 #include <errno.h>
 #include <getopt.h>

@@ -1,8 +1,8 @@
 /* bench_model.c: the plain training step, with the arguments and lines of a PyTorch trainer:
  *
- *     bench_model CASE [--steps N] [--batch ROWS] [--accum N] [--lr X] [--weight-decay X] [--clip X]
- *                 [--threads N] [--recompute] [--dtype bfloat16|float32|float16] [--save DIR]
- *                 [--tile-bytes N] [--profile] [--load] [--quick]
+ *     bench_model CASE [--steps N] [--batch ROWS] [--accum N] [--lr X] [--weight-decay X]
+ *                 [--clip X] [--threads N] [--recompute] [--dtype bfloat16|float32|float16]
+ *                 [--save DIR] [--tile-bytes N] [--profile] [--load] [--quick]
  *
  * CASE is a folder with model/ (a Hugging Face folder) and data.jsonl (rows of input_ids of one
  * length, read in file order, starting over at the end). Prints one JSON object per step:

@@ -1,8 +1,9 @@
-/* bench_optimizer.c: the optimizer of an application: what a call costs, a step with its states in memory
- * beside cpu_adam alone over as many bytes, and a step with states on a drive under a backward pass whose
- * gradients come in one order or in a new one each step.
+/* bench_optimizer.c: the optimizer of an application: what a call costs, a step with its states in
+ * memory beside cpu_adam alone over as many bytes, and a step with states on a drive under a
+ * backward pass whose gradients come in one order or in a new one each step.
  *
- *     bench_optimizer [DIRECTORY] [--millions N] [--parameters N] [--rounds N] [--threads N] [--only WORD]
+ *     bench_optimizer [DIRECTORY] [--millions N] [--parameters N] [--rounds N] [--threads N]
+ *                     [--only WORD]
  *
  * The parameters have bf16 weights and gradients. Prints medians. */
 #include <stdio.h>

@@ -3,11 +3,11 @@
  *   bench_plan [NAME...]
  *
  * Prints for each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
- * (predicted), NAME_bound_s (the time of the processor or of the drive, whichever is longer; if updates
- * are deferred, that of forward plus that of backward), NAME_ratio (step over bound), NAME_device_gb
- * and NAME_host_gb. The drive reads or writes 2 GB per second, in total; two cores do 700 GFLOP/s and
- * update 0.5e9 parameters per second. A card does 150 TFLOP/s and has links of 25 GB/s; its machine's
- * cores update 2e9 parameters per second, and its drive has 6 GB/s. */
+ * (predicted), NAME_bound_s (the time of the processor or of the drive, whichever is longer; if
+ * updates are deferred, that of forward plus that of backward), NAME_ratio (step over bound),
+ * NAME_device_gb and NAME_host_gb. The drive reads or writes 2 GB per second, in total; two cores
+ * do 700 GFLOP/s and update 0.5e9 parameters per second. A card does 150 TFLOP/s and has links of
+ * 25 GB/s; its machine's cores update 2e9 parameters per second, and its drive has 6 GB/s. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

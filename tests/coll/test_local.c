@@ -182,8 +182,8 @@ static int meet_once(struct rank *rank)
     return submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
 }
 
-/* A rank that closes right after its last collective does not fail a rank that has not seen yet that
- * all have arrived. */
+/* A rank that closes right after its last collective does not fail a rank that has not seen yet
+ * that all have arrived. */
 static void leaves_at_once(void)
 {
     for (int turn = 0; turn < TEST_COUNT(1000, 200); turn++) {

@@ -112,7 +112,7 @@ static void end_world(struct start *start, int to)
     if (start->held > 0) {
         check_int(read(start->held, &byte, 1), ==, 1);
     } else {
-        /* This is shorter than the patience with a first process that does not end. */
+        /* The process must not wait as long as it waits for a first process that never ends. */
         alarm(LONG_MS / 1000 - 5);
     }
     coll_peers_close(peers, start->held > 0 ? HELD_CODE : TOLD_CODE);

@@ -2,8 +2,8 @@
  * core/coll/coll_nccl.c calls, between threads and processes of one machine whose cards are
  * emulated (tests/dev/fake_cuda.h). Data move when the streams of sender and receiver have reached
  * them; a group that a rank does not begin leaves the others waiting, as real kernels wait. Sums go
- * around a ring and are rounded at each rank, so that they differ from those in the order of ranks. Nothing
- * blocks, and calls return ncclInProgress first.
+ * around a ring and are rounded at each rank, so that they differ from those in the order of ranks.
+ * Nothing blocks, and calls return ncclInProgress first.
  *
  * FAKE_NCCL=KIND:RANK:NUMBER in the environment makes the NUMBER-th group of that rank (counted
  * from 1) go wrong: "remote" reports that another process is gone, "hang" never ends, "start" is

@@ -1,11 +1,12 @@
-/* A fake engine: has the functions of include/tide/engine.h and their figures, and trains nothing. The
- * commands are linked with it to test what the real one rarely does: fail or be interrupted at a
- * given call.
+/* A fake engine: has the functions of include/tide/engine.h and their figures, and trains nothing.
+ * The commands are linked with it to test what the real one rarely does: fail or be interrupted at
+ * a given call.
  *
  *   TIDE_PAPER_FAIL="step 3 5"   the third call of tide_engine_step returns -5
  *   TIDE_PAPER_SIGNAL="2 15"     before the second step ends, the process gets signal 15; "0 15":
  *                                while the engine is destroyed
- *   TIDE_PAPER_NOTES=FILE        a line per step: learning rate, micro-batches, rows, tokens, first ids */
+ *   TIDE_PAPER_NOTES=FILE        a line per step: learning rate, micro-batches, rows, tokens,
+ *                                first ids */
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>

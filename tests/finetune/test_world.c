@@ -40,7 +40,8 @@ static void write_rank(void)
 }
 
 /* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a
- * file `apart`, each process works in a separate folder. If there is a file `hosts`, it has the number of the host of each rank. */
+ * file `apart`, each process works in a separate folder. If there is a file `hosts`, it has the
+ * number of the host of each rank. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -176,8 +177,8 @@ static void measured(void)
     rig_end();
 }
 
-/* A launcher that leaves a process fewer processors than it has threads is a warning, because the run is slow without
- * an error. */
+/* A launcher that leaves a process fewer processors than it has threads is a warning, because the
+ * run is slow without an error. */
 static void bound(void)
 {
     cpu_set_t cpus;

@@ -59,7 +59,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uintptr_t table[TABLE_SLOTS]; /* live blocks that were allocated while armed; 0: free slot */
 static _Atomic unsigned alive; /* read without the lock, too; 0 means that the table is empty */
 
-/* ---- the countdown and the table -------------------------------------------------------------*/
+/* ---- the countdown and the table ---- */
 
 static bool fails_now(const char *what)
 {
@@ -114,7 +114,7 @@ static void *no_memory(void)
     return NULL;
 }
 
-/* ---- the wrappers ------------------------------------------------------------------------------*/
+/* ---- the wrappers ---- */
 
 void *__wrap_malloc(size_t bytes)
 {
@@ -230,7 +230,7 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     return rc;
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------*/
+/* ---- the loop ---- */
 
 static int run_once(int (*life)(void), unsigned n)
 {

@@ -4,9 +4,9 @@
  *     static void adds(void) { check_int(1 + 1, ==, 2); }
  *     TEST_MAIN({"adds", adds})
  *
- * A check that fails prints file, line and both values and ends its case; the others still run. In a child
- * process it ends the child with the status TEST_CHILD_FAILED. A case that forks must fail for that status;
- * test_child() of child.h does.
+ * A check that fails prints file, line and both values and ends its case; the others still run. In
+ * a child process it ends the child with the status TEST_CHILD_FAILED. A case that forks must fail
+ * for that status; test_child() of child.h does.
  * `program NAME...` runs only the cases whose names contain one of the words. */
 #ifndef TESTS_HARNESS_TEST_H
 #define TESTS_HARNESS_TEST_H
@@ -35,10 +35,11 @@ _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 
 /* Prints a line as a TAP comment. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* TEST_SLOW is 1 in a build with a sanitizer (or for fuzzing), in which each case takes 5 to 20 times as
- * long, and 0 in other builds. Loops of many random cases have both counts,
+/* TEST_SLOW is 1 in a build with a sanitizer (or for fuzzing), in which each case takes 5 to 20
+ * times as long, and 0 in other builds. Loops of many random cases have both counts,
  *     for (int i = 0; i < TEST_COUNT(100000, 2000); i++)
- * and a case that proves nothing more under a sanitizer begins with `if (TEST_SLOW) test_skip("...")`. */
+ * and a case that proves nothing more under a sanitizer begins with
+ * `if (TEST_SLOW) test_skip("...")`. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SLOW 1
 #elif defined(__has_feature)

@@ -4,8 +4,8 @@
  *   - the fp32 weight gradient of each micro-batch starts from zero; micro-batches are added in
  *     order, and the sum is rounded once
  *   - a tied table has one sum for each use; head and embedding are added at the end, in this order
- *   - the norm is that of the rounded gradients, in tiles of CORE_UPDATE_TILE elements that begin with
- *     each block, added in the order of blocks
+ *   - the norm is that of the rounded gradients, in tiles of CORE_UPDATE_TILE elements that begin
+ *     with each block, added in the order of blocks
  *   - each block is an array of cpu_adam with the number of the block
  * The device's memory must be visible to the host. One thread calls; the device's queue works. */
 #ifndef TESTS_REFERENCE_PLAIN_H

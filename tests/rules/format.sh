@@ -1,5 +1,6 @@
 #!/bin/sh
-# format.sh ROOT: the sources are as clang-format 14 with .clang-format leaves them.
+# format.sh ROOT: the sources are as clang-format 14 with .clang-format leaves them, and comments,
+# which it does not break, have at most 100 columns.
 root=$1
 case $(clang-format --version 2>/dev/null) in
 *"version 14."*) ;;
@@ -9,7 +10,7 @@ case $(clang-format --version 2>/dev/null) in
     ;;
 esac
 cd "$root" || exit 1
-echo "1..2"
+echo "1..4"
 failed=0
 if find core aio kernels cpu_adam offload tools include tests \
     \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 2>/dev/null |
@@ -25,5 +26,27 @@ if printf 'int  x;\n' | clang-format --dry-run --Werror --assume-filename="$root
     echo "not ok 2 - a_wrong_space_is_found"
 else
     echo "ok 2 - a_wrong_space_is_found"
+fi
+wide_comments='
+{ columns = $0; gsub(/[\200-\277]/, "", columns) } # one byte is left of each UTF-8 character
+length(columns) > 100 && ($0 ~ "^ *([*]|//)" || index($0, "/*")) {
+    print FILENAME ":" FNR ": a comment exceeds 100 columns: " $0
+    found = 1
+}
+END { exit found }'
+# tests/api/recorded is never edited.
+if find core aio kernels cpu_adam offload tools include tests -path tests/api/recorded -prune -o \
+    \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+    LC_ALL=C xargs -0 awk "$wide_comments" >&2; then
+    echo "ok 3 - comments_have_at_most_100_columns"
+else
+    failed=1
+    echo "not ok 3 - comments_have_at_most_100_columns"
+fi
+if printf 'int x; /* %0100d */\n' 0 | LC_ALL=C awk "$wide_comments" >/dev/null; then
+    failed=1
+    echo "not ok 4 - a_wide_comment_is_found"
+else
+    echo "ok 4 - a_wide_comment_is_found"
 fi
 exit $failed

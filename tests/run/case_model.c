@@ -49,7 +49,7 @@ static const struct {
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
      " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": false}"},
-    {"llama tied, whole", /* the same for every build: seeds of test_faults hit certain operations */
+    {"llama tied, whole", /* the same in every build, for the seeds of test_faults */
      "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
      " \"intermediate_size\": 320, \"num_hidden_layers\": 2,"
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"

@@ -499,8 +499,8 @@ static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters
     return hash;
 }
 
-/* Checkpoints of versions that did not pack parameters have another hash only if packing moves one of
- * them. */
+/* Checkpoints of versions that did not pack parameters have another hash only if packing moves one
+ * of them. */
 static void older_checkpoints_fit_unless_a_parameter_moves(void)
 {
     static const struct {

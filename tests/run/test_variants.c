@@ -309,8 +309,8 @@ static uint64_t least(const struct case_model *made, struct run_options *options
     return high;
 }
 
-/* Budgets grow in steps to ample ones, from the smallest DEVICE and the smallest HOST with it. Every
- * plan keeps its budgets and gives the plain trainer's bits. */
+/* Budgets grow in steps to ample ones, from the smallest DEVICE and the smallest HOST with it.
+ * Every plan keeps its budgets and gives the plain trainer's bits. */
 static void budgets(void)
 {
     static const char *const families[] = {"llama", "llama tied", "gpt2"};

@@ -47,8 +47,8 @@ int bench_target_open(const struct bench_target_options *options, struct bench_t
 /* A zeroed target is allowed. */
 void bench_target_close(struct bench_target *target);
 
-/* ---- reading and writing the scratch file outside of measured points: a drive over it, with memory and
- * queues; only the caller's thread uses them ---- */
+/* ---- reading and writing the scratch file outside of measured points: a drive over it, with
+ * memory and queues; only the caller's thread uses them ---- */
 
 enum { BENCH_TARGET_QUEUES = 2 };
 /* The time limit of a transfer. */

@@ -72,8 +72,8 @@ static int read_members(const struct report_line *line, const char *group,
     return rc;
 }
 
-/* Like read_members(), for a member of the object `group` in `parent`; in messages "plan.step" is its
- * member "step". */
+/* Like read_members(), for a member of the object `group` in `parent`; in messages "plan.step" is
+ * its member "step". */
 static int take_in(const struct report_line *line, const char *group,
                    const struct core_json_value *parent, const struct target *targets, size_t count)
 {

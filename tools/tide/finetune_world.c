@@ -32,7 +32,8 @@ static void write_line(void *user, uint32_t level, const char *line)
     fputc('\n', stderr);
 }
 
-/* Runs the ranks of this process for the first process. Only one process of a host logs warnings. */
+/* Runs the ranks of this process for the first process. Only one process of a host logs
+ * warnings. */
 static int follow(const struct cli_command *command, struct tide_world *world)
 {
     struct tide_world_info info = describe(world);

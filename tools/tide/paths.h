@@ -22,8 +22,8 @@ struct cli_path {
 };
 
 /* Refuses an output that is also another output or an input, or a CLI_PATH_KEPT folder or a file of
- * it: -EINVAL with both flags and the path. Existing files are compared by device and inode, files to
- * be created by folder and name. Devices and pipes are not checked. */
+ * it: -EINVAL with both flags and the path. Existing files are compared by device and inode, files
+ * to be created by folder and name. Devices and pipes are not checked. */
 int cli_paths_check(const struct cli_path *paths, size_t count);
 
 enum cli_path_shape {

@@ -150,7 +150,7 @@ struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
 
-/* Computes them for query from[0] + i of the tile. w->p has the query's scores, w->ds its dp. */
+/* Computes both for query from[0] + i of the tile. w->p has the query's scores, w->ds its dp. */
 VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
                                  int64_t keys)
 {

@@ -18,9 +18,10 @@ struct text_position {
 
 /* Borrowed from the feed until the next call. The arrays are [batch_rows][length].
  *
- * With options.pairs, row 2 i is the chosen answer of pair i, and row 2 i + 1 the rejected one; `rows` is
- * even. Both begin with the same tokens of the prompt, whose labels are -100. Both have at least one target.
- * Rows of padding have no targets: all their labels are -100. A batch of each rank has whole pairs. */
+ * With options.pairs, row 2 i is the chosen answer of pair i, and row 2 i + 1 the rejected one;
+ * `rows` is even. Both begin with the same tokens of the prompt, whose labels are -100. Both have
+ * at least one target. Rows of padding have no targets: all their labels are -100. A batch of each
+ * rank has whole pairs. */
 struct text_batch {
     int64_t rows;   /* rows with data; the others, up to batch_rows, are padding */
     int64_t length; /* tokens of each row, with padding */

@@ -1,4 +1,5 @@
-/* feed.h: training data: micro-batches made of files of rows, prepared ahead by a thread of its own.
+/* feed.h: training data: micro-batches made of files of rows, prepared ahead by a thread of its
+ * own.
  *
  *     struct text_feed *feed = NULL;
  *     struct text_batch batch;
@@ -9,9 +10,9 @@
  *     }
  *     text_feed_close(feed);
  *
- * The keys of a row tell its kind; rows with `input_ids` (and `labels`) need no tokenizer and no model.
- * The content of a batch depends on the options and the files alone, never on timing or threads.
- * Called by one thread. */
+ * The keys of a row tell its kind; rows with `input_ids` (and `labels`) need no tokenizer and no
+ * model. The content of a batch depends on the options and the files alone, never on timing or
+ * threads. Called by one thread. */
 #ifndef TOOLS_TEXT_DATA_FEED_H
 #define TOOLS_TEXT_DATA_FEED_H
 

@@ -1,9 +1,9 @@
-/* group.h: reads rows of the files in groups and has several threads turn them into tokens. Rows, and errors
- * in them, come out in the order of the files. Private to reader.c.
+/* group.h: reads rows of the files in groups and has several threads turn them into tokens. Rows,
+ * and errors in them, come out in the order of the files. Private to reader.c.
  *
- * A group has at most TEXT_GROUP_ROWS rows of about TEXT_GROUP_BYTES together, or one longer row; with one
- * thread, it is one row. The thread of the caller is one of the threads; the others sleep between
- * groups. */
+ * A group has at most TEXT_GROUP_ROWS rows of about TEXT_GROUP_BYTES together, or one longer row;
+ * with one thread, it is one row. The thread of the caller is one of the threads; the others sleep
+ * between groups. */
 #ifndef TOOLS_TEXT_DATA_GROUP_H
 #define TOOLS_TEXT_DATA_GROUP_H
 

@@ -1,11 +1,12 @@
-/* records.h: the rows of several files as JSON texts, one after another: lines of JSONL, or elements of one
- * JSON array. Only one row is in memory; at most 16 files are open, plus those that cannot be reopened. One
- * thread.
+/* records.h: the rows of several files as JSON texts, one after another: lines of JSONL, or
+ * elements of one JSON array. Only one row is in memory; at most 16 files are open, plus those that
+ * cannot be reopened. One thread.
  *
- * In order: file after file. Shuffled: the files are divided into blocks of TEXT_BLOCK_BYTES, which are
- * visited in a seeded order, TEXT_WINDOW_BLOCKS at a time; the rows that begin in the blocks of such a window
- * are mixed (if all files together are smaller, all rows are). The order depends only on (seed, epoch) and
- * the files. A place in it is three numbers, and reading can continue there without what came before. */
+ * In order: file after file. Shuffled: the files are divided into blocks of TEXT_BLOCK_BYTES, which
+ * are visited in a seeded order, TEXT_WINDOW_BLOCKS at a time; the rows that begin in the blocks of
+ * such a window are mixed (if all files together are smaller, all rows are). The order depends only
+ * on (seed, epoch) and the files. A place in it is three numbers, and reading can continue there
+ * without what came before. */
 #ifndef TOOLS_TEXT_DATA_RECORDS_H
 #define TOOLS_TEXT_DATA_RECORDS_H
 

@@ -3,9 +3,9 @@
  * strftime_now). A template is immutable: any number of threads may render it, each with a run of
  * its own.
  *
- * Everything unsupported is an error with name and line: include, import, from, extends, block, autoescape,
- * the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and wordwrap, methods
- * that change a list or a dict, and integers beyond 64 bits.
+ * Everything unsupported is an error with name and line: include, import, from, extends, block,
+ * autoescape, the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and
+ * wordwrap, methods that change a list or a dict, and integers beyond 64 bits.
  * Generators (map, select, ...) and views (items, keys) are lists here. */
 #ifndef TOOLS_TEXT_JINJA_JINJA_H
 #define TOOLS_TEXT_JINJA_JINJA_H

@@ -261,9 +261,8 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* Returns the length of the line end at `at`:
- * , \r
- *  and others that Python accepts. */
+/* Returns the length of the line end at `at`: \n, \r\n, or another one that
+ * Python accepts. 0: there is none. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);

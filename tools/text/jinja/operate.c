@@ -196,8 +196,8 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 /* ---- attributes, items and slices ---- */
 
-/* Returns whether this is a method of Python that a sandbox refuses because it changes its value, or
- * one that is missing here. Otherwise both would look like a missing key. */
+/* Returns whether this is a method of Python that a sandbox refuses because it changes its value,
+ * or one that is missing here. Otherwise both would look like a missing key. */
 static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
