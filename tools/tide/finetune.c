@@ -136,8 +136,9 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Opens logs that are FIFOs, because one that no process reads is refused before anything is loaded.
- * They stay open: their readers would see an end if they were closed before the log opens them. */
+/* Opens logs that are FIFOs, because one that no process reads is refused before anything is
+ * loaded. They stay open: their readers would see an end if they were closed before the log opens
+ * them. */
 static int hold_fifos(struct job *job)
 {
     const char *const paths[] = {job->flags.log, job->settings.csv};
