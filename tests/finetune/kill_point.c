@@ -1,0 +1,83 @@
+/* kill_point.c: `tide` that kills itself in a save. With TIDE_TEST_KILL=N in its environment the
+ * process ends with SIGKILL at the N-th of the calls below after it began the folder of a
+ * checkpoint, at the latest just before it gives the folder its name; with N = 0, just after. Any
+ * thread. */
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static atomic_int calls_left; /* 0: no checkpoint is begun, or no kill is wanted at a call */
+static atomic_bool begun;
+
+static int wanted_call(void)
+{
+    const char *text = getenv("TIDE_TEST_KILL");
+    return text != NULL ? atoi(text) : -1;
+}
+
+static void die(void)
+{
+    kill(getpid(), SIGKILL);
+    pause();
+}
+
+static void pass_point(void)
+{
+    if (atomic_load(&calls_left) > 0 && atomic_fetch_sub(&calls_left, 1) == 1) {
+        die();
+    }
+}
+
+/* Returns whether the path is that of a checkpoint that is being written. */
+static bool is_partial(const char *path)
+{
+    static const char end[] = ".partial";
+    const char *name = strrchr(path, '/');
+    const size_t length = strlen(path);
+    return name != NULL && strncmp(name, "/checkpoint-", strlen("/checkpoint-")) == 0 &&
+           length >= strlen(end) && strcmp(path + length - strlen(end), end) == 0;
+}
+
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    const int rc = __real_mkdir(path, mode);
+    if (is_partial(path) && wanted_call() >= 0 && !atomic_exchange(&begun, true)) {
+        atomic_store(&calls_left, wanted_call());
+    }
+    return rc;
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    const bool ends = is_partial(from) && atomic_load(&begun);
+    if (ends && wanted_call() > 0) {
+        die();
+    }
+    const int rc = __real_rename(from, to);
+    if (ends) {
+        die();
+    }
+    return rc;
+}
+
+#define WRAP(name, parameters, arguments)                                                          \
+    int __real_##name parameters;                                                                  \
+    int __wrap_##name parameters;                                                                  \
+    int __wrap_##name parameters                                                                   \
+    {                                                                                              \
+        pass_point();                                                                              \
+        return __real_##name arguments;                                                            \
+    }
+WRAP(fsync, (int fd), (fd))
+WRAP(fdatasync, (int fd), (fd))
+WRAP(unlinkat, (int folder, const char *name, int flags), (folder, name, flags))
+WRAP(openat, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode))
+WRAP(openat64, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode))
