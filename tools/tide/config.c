@@ -150,7 +150,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
          "micro-batches per step, for \"auto\"", 1, most, NULL, "1"},
         {"steps", CLI_INTEGER, &given.total_steps, "N", "steps of the run, for \"auto\"", 1, most,
          NULL, NULL},
-        {"warmup", CLI_INTEGER, &given.warmup_steps, "N", "steps of the warm-up, for \"auto\"", 0,
+        {"warmup", CLI_INTEGER, &given.warmup_steps, "N", "steps of the warmup, for \"auto\"", 0,
          most, NULL, "0"},
         {"lr", CLI_REAL, &given.lr, "X", "learning rate, for \"auto\"", 0, most, NULL, "5e-5"},
         {"precision", CLI_CHOICE, &given.precision, "fp32|fp16|bf16",

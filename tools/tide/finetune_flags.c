@@ -53,9 +53,9 @@ const struct finetune_flag finetune_flags_table[] = {
     {"on-bad-row", CLI_CHOICE, AT(on_bad_row), "stop|skip", 0, 0, "stop", NULL, "what to do with a row that cannot be used", NO_KEY, false},
     {"train-on", CLI_CHOICE, AT(train_on), "completion|all", 0, 0, "completion", NULL, "which tokens are trained on", NO_KEY, false},
     {"loss", CLI_CHOICE, AT(loss), "tokens|dpo", 0, 0, "tokens", NULL, "dpo: rows are pairs of answers, chosen and rejected", NO_KEY, false},
-    {"beta", CLI_REAL, AT(dpo_beta), "X", 1e-9, 1e6, "0.1", NULL, "with --loss dpo: factor of the differences of log probabilities", NO_KEY, false},
+    {"beta", CLI_REAL, AT(dpo_beta), "X", 1e-9, 1e6, "0.1", NULL, "with --loss dpo: factor by which differences of log probabilities are multiplied", NO_KEY, false},
     {"chat-format", CLI_TEXT, AT(chat_format), "NAME", 0, 0, NULL, "model's", "chat template: chatml, llama3, llama2, mistral, alpaca, vicuna", NO_KEY, false},
-    {"lr", CLI_REAL, AT(lr), "X", 0, 1e9, "5e-5", NULL, "learning rate", {SCHEDULE("optimizer.params.lr", lr), SCHEDULE("scheduler.params.warmup_max_lr", lr)}, false},
+    {"lr", CLI_REAL, AT(lr), "X", 0, 1e9, "5e-5", NULL, "peak learning rate", {SCHEDULE("optimizer.params.lr", lr), SCHEDULE("scheduler.params.warmup_max_lr", lr)}, false},
     {"schedule", CLI_CHOICE, AT(schedule), "constant|linear|cosine|wsd", 0, 0, "constant", NULL, "schedule of the learning rate", {SCHEDULE("scheduler.type", kind)}, false},
     {"warmup", CLI_INTEGER, AT(warmup), "N", 0, most, "0", NULL, "steps in which the learning rate rises from 0", {SCHEDULE("scheduler.params.warmup_num_steps", warmup)}, false},
     {"optimizer", CLI_CHOICE, AT(optimizer), "adamw|adam|lion|adagrad|sgd", 0, 0, "adamw", NULL, "update rule", {ENGINE("optimizer.type", optimizer)}, false},
@@ -69,7 +69,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"freeze", CLI_TEXTS, AT(freeze), "PATTERN", 0, 0, NULL, "none", "tensors that are not trained; repeatable", NO_KEY, false},
     {"lora", CLI_INTEGER, AT(lora), "R", 1, 1 << 16, NULL, "none", "train adapters of rank R (LoRA); the model is frozen", NO_KEY, false},
     {"lora-alpha", CLI_REAL, AT(lora_alpha), "X", 1e-9, 1e9, NULL, "twice R", "adapters are scaled by X / R", NO_KEY, false},
-    {"lora-dropout", CLI_REAL, AT(lora_dropout), "X", 0, 0.999, "0", NULL, "rate at which inputs of adapters are dropped", NO_KEY, false},
+    {"lora-dropout", CLI_REAL, AT(lora_dropout), "X", 0, 0.999, "0", NULL, "probability with which an input of an adapter is dropped", NO_KEY, false},
     {"lora-dora", CLI_FLAG, AT(lora_dora), NULL, 0, 0, NULL, "no", "train the norms of adapted rows, too (DoRA)", NO_KEY, false},
     {"lora-rslora", CLI_FLAG, AT(lora_rslora), NULL, 0, 0, NULL, "no", "scale adapters by X / sqrt(R) instead", NO_KEY, false},
     {"lora-targets", CLI_TEXT, AT(lora_targets), "NAMES|all-linear", 0, 0, "all-linear", NULL, "linear layers that get adapters, separated by commas: q_proj,v_proj", NO_KEY, false},
@@ -77,32 +77,32 @@ const struct finetune_flag finetune_flags_table[] = {
     {"adapter", CLI_TEXT, AT(adapter), "DIR", 0, 0, NULL, "none", "continue with the adapters of a PEFT folder; it sets rank, alpha and targets", NO_KEY, false},
     {"base", CLI_CHOICE, AT(base), "bf16|int8|nf4", 0, 0, NULL, "--precision", "keep frozen layers in fewer bits", NO_KEY, false},
     {"no-keep-base", CLI_FLAG, AT(no_keep_base), NULL, 0, 0, NULL, "no", "neither write nor read a kept int8 or nf4 base in --store", NO_KEY, true},
-    {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N,..]", 0, 0, NULL, "cpu", "device that computes; a card for each rank", NO_KEY, false},
+    {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N,..]", 0, 0, NULL, "cpu", "device that computes; with several ranks, a card for each", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"numa", CLI_CHOICE, AT(numa), "auto|off", 0, 0, "auto", NULL, "place threads and memory on NUMA nodes", NO_KEY, false},
-    {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 64, "1", NULL, "data-parallel ranks: threads, or a launcher's processes", NO_KEY, false},
+    {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 64, "1", NULL, "data-parallel ranks: threads of this process, or processes of mpirun, srun or torchrun", NO_KEY, false},
     {"rendezvous", CLI_TEXT, AT(rendezvous), "HOST:PORT", 0, 0, NULL, "MASTER_ADDR, MASTER_PORT + 1", "where torchrun's processes meet", NO_KEY, true},
     {"zero", CLI_INTEGER, AT(zero), "0|1|2|3", 0, 3, "0", NULL, "ranks hold shards of: states (1), gradients (2), weights (3)", {ENGINE("zero_optimization.stage", zero_stage)}, false},
     {"gather", CLI_CHOICE, AT(gather), "exact|int8", 0, 0, "exact", NULL, "with --zero 3: how ranks send each other weights; int8 halves the bytes and rounds", {ENGINE("zero_optimization.zero_quantized_weights", gather)}, false},
     {"gather-within", CLI_INTEGER, AT(gather_within), "N", 1, 64, NULL, "all ranks", "with --zero 3: groups of N ranks keep a copy of the weights, from which backward gathers", {ENGINE("zero_optimization.zero_hpz_partition_size", gather_within)}, false},
-    {"reduce", CLI_CHOICE, AT(reduce), "exact|int4|fast", 0, 0, "exact", NULL, "how ranks send each other gradients; int4 (--zero 1 to 3) sends a quarter and rounds, fast adds inside nodes first or by NCCL", {ENGINE("zero_optimization.zero_quantized_gradients", reduce)}, false},
+    {"reduce", CLI_CHOICE, AT(reduce), "exact|int4|fast", 0, 0, "exact", NULL, "how ranks send each other gradients; int4 (--zero 1 to 3) sends a quarter of the bytes and rounds, fast adds inside nodes first, on GPUs with NCCL", {ENGINE("zero_optimization.zero_quantized_gradients", reduce)}, false},
     {"place", CLI_TEXT, AT(place), "weights=device|host|store,states=...,grads=...,acts=keep|...", 0, 0, NULL, "auto", "request a tier for each kind of data", {ENGINE("zero_optimization.offload_param.device", weights), ENGINE("zero_optimization.offload_optimizer.device", states), ENGINE("activation_checkpointing.cpu_checkpointing", acts)}, false},
     {"device-memory", CLI_SIZE, AT(device_memory), "SIZE", 0, 0, NULL, "free", "limit of GPU memory (on the CPU device: of its arena)", NO_KEY, false},
     {"host-memory", CLI_SIZE, AT(host_memory), "SIZE", 0, 0, NULL, "free", "limit of host memory", NO_KEY, false},
-    {"data-memory", CLI_SIZE, AT(data_memory), "SIZE", 0, 0, NULL, "free", "memory limit of one row while it is tokenized", NO_KEY, false},
+    {"data-memory", CLI_SIZE, AT(data_memory), "SIZE", 0, 0, NULL, "half of free", "memory limit of one row while it is tokenized; at most 1GiB by default", NO_KEY, false},
     {"store", CLI_TEXTS, AT(store), "DIR[:SIZE]", 0, 0, NULL, "none", "folder on a drive, and its limit; repeatable", {ENGINE("zero_optimization.offload_param.nvme_path", store_count), ENGINE("zero_optimization.offload_optimizer.nvme_path", store_count)}, false},
     {"tile-bytes", CLI_SIZE, AT(tile_bytes), "SIZE", 0, 0, NULL, "no limit", "larger weights are multiplied in tiles; changes rounding", NO_KEY, false},
     {"io", CLI_TEXT, AT(io), "uring|libaio|threads|mem", 0, 0, NULL, "probed", "how drives are accessed", NO_KEY, false},
     {"make-store", CLI_FLAG, AT(make_store), NULL, 0, 0, NULL, "no", "create missing store folders, and remove them at the end", NO_KEY, false},
     {"rates", CLI_TEXT, AT(rates), "FILE", 0, 0, NULL, "cached", "read the rates of a machine from a file", NO_KEY, false},
     {"measure", CLI_FLAG, AT(measure), NULL, 0, 0, NULL, "no", "measure the rates again", NO_KEY, false},
-    {"trace", CLI_TEXT, AT(trace), "FILE", 0, 0, NULL, "none", "write a timeline for chrome://tracing", NO_KEY, false},
+    {"trace", CLI_TEXT, AT(trace), "FILE", 0, 0, NULL, "none", "write a timeline of some steps, for Perfetto", NO_KEY, false},
     {"eval-data", CLI_FILES, AT(eval_data), "FILE", 0, 0, NULL, "none", "rows to evaluate on", NO_KEY, true},
     {"eval-every", CLI_INTEGER, AT(eval_every), "N", 1, most, NULL, "at the end", "steps between evaluations", NO_KEY, true},
     {"save-every", CLI_INTEGER, AT(save_every), "N", 1, most, NULL, "never", "steps between checkpoints", NO_KEY, true},
     {"keep", CLI_INTEGER, AT(keep), "N", 1, most, "2", NULL, "number of newest checkpoints to keep", NO_KEY, true},
     {"resume", CLI_FLAG, AT(resume), NULL, 0, 0, NULL, "no", "continue from the newest checkpoint in --out", NO_KEY, true},
-    {"checkpoint-local", CLI_FLAG, AT(checkpoint_local), NULL, 0, 0, NULL, "no", "each machine keeps its part of a checkpoint", NO_KEY, true},
+    {"checkpoint-local", CLI_FLAG, AT(checkpoint_local), NULL, 0, 0, NULL, "no", "each machine keeps its part of a checkpoint on a drive of its own", NO_KEY, true},
     {"overwrite", CLI_FLAG, AT(overwrite), NULL, 0, 0, NULL, "no", "replace the model in --out", NO_KEY, true},
     {"log", CLI_TEXT, AT(log), "FILE.jsonl", 0, 0, NULL, "none", "one JSON object per step", NO_KEY, true},
     {"csv", CLI_TEXT, AT(csv), "FILE", 0, 0, NULL, "none", "one line per step", NO_KEY, true},
@@ -260,7 +260,8 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"load-in-8bit", QUANTIZATION},
     {"quantization-bit", QUANTIZATION},
     {"quantization", QUANTIZATION},
-    {"local-rank", "tide starts its ranks itself: --ranks N"},
+    {"local-rank",
+     "--ranks N starts ranks as threads; processes take theirs from mpirun, srun or torchrun"},
     {NULL, NULL},
 };
 
@@ -367,7 +368,9 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
     for (size_t i = 0; i < count + ROWS; i++) {
         const struct finetune_flag *row = i < count ? NULL : &finetune_flags_table[i - count];
         const struct cli_option option = row == NULL ? more[i] : option_of(row, NULL);
-        const char *shown = row != NULL ? option.shown : option.kind == CLI_FLAG ? "no" : "none";
+        const char *shown = row != NULL || option.shown != NULL ? option.shown
+                            : option.kind == CLI_FLAG           ? "no"
+                                                                : "none";
         if (shown == NULL || (row != NULL && row->trains && !trains) ||
             (row != NULL && !verbose && is_detail(row))) {
             continue;

@@ -342,7 +342,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary = "show what is in a model, checkpoint, store or safetensors file, and verify it",
+    .summary = "show and check what is in a model, checkpoint, store or safetensors file",
     .arguments = "PATH",
     .arguments_min = 1,
     .arguments_max = 1,

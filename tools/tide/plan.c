@@ -230,13 +230,11 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
                         NULL},
         [MACHINE] = {"machine", CLI_TEXT, &to->flags.machine, "NAME|FILE",
                      "plan for dgx-2, dgx-h100, ... or a file (and --nodes N)", 0, 0, NULL, NULL},
-        [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine [1]", 1, 4096, NULL,
-                   NULL},
+        [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine", 1, 4096, NULL, "1"},
         [RANKS_PER_NODE] = {"ranks-per-node", CLI_INTEGER, &to->ranks_per_node, "N",
-                            "ranks on a node of --machine [one per GPU]", 1, 4096, NULL, NULL},
+                            "ranks on a node of --machine", 1, 4096, NULL, "one per GPU"},
         [STRAGGLER] = {"straggler", CLI_REAL, &to->straggler, "X",
-                       "the slowest rank takes X times as long as the others [1]", 1, 1000, NULL,
-                       NULL},
+                       "the slowest rank takes X times as long as the others", 1, 1000, NULL, "1"},
     };
     memcpy(out, options, sizeof options);
 }

@@ -605,7 +605,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .out = &t.row_bytes,
          .value = "SIZE",
          .help = "memory limit of one row while it is tokenized",
-         .shown = "half of free memory"},
+         .shown = "half of free, at most 1GiB"},
         finetune_flags_option(&flags, "shuffle"),
         finetune_flags_option(&flags, "seed"),
     };
