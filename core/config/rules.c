@@ -267,7 +267,7 @@ static void apply_scheduler(struct core_cfg_detail *detail)
         if (!total->is_none &&
             total->integer < value_of(detail, "scheduler.params.warmup_num_steps")->integer) {
             warn(detail, "scheduler.params.total_num_steps",
-                 "the run ends before the warm-up (warmup_num_steps) does");
+                 "the run ends before the warmup (warmup_num_steps) does");
         }
     }
     const struct core_cfg_value *warmup = value_of(detail, "scheduler.params.warmup_num_steps");

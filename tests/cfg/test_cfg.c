@@ -329,7 +329,7 @@ static void types(void)
                REFUSED, "scheduler.params.cos_min_ratio", 1, "WarmupCosineLR");
     rig_expect("{" BATCH ", \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": "
                "{\"total_num_steps\": 10}}}",
-               WARNING, "scheduler.params.total_num_steps", 1, "before the warm-up");
+               WARNING, "scheduler.params.total_num_steps", 1, "before the warmup");
     rig_expect("{" BATCH ", \"scheduler\": {\"params\": {}}}", WARNING, "scheduler", 1, "no type");
     cfg = rig_accept("{" BATCH ", \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
                      "{\"total_num_steps\": 1e4}}}");

@@ -84,7 +84,7 @@ static size_t check_line(char *line)
     return count;
 }
 
-/* The fixture has every kind of schedule, with warm-ups of 0, 1, all and more than all steps, steps
+/* The fixture has every kind of schedule, with warmups of 0, 1, all and more than all steps, steps
  * after the end of the run, stairs, and cycles with unequal halves. */
 static void oracle(void)
 {
@@ -103,7 +103,7 @@ static void oracle(void)
     check_double(schedule_beta2, ==, 0.99);
 }
 
-/* Without warm-up, the first update has the full rate; with warm-up, it has rate zero. */
+/* Without warmup, the first update has the full rate; with warmup, it has rate zero. */
 static void first_update(void)
 {
     struct schedule schedule = {.kind = SCHEDULE_CONSTANT, .lr = 3e-4, .total = 10};

@@ -640,8 +640,8 @@ static void refusals(void)
     }
 }
 
-/* A warm-up may be longer than the run, as in transformers. "auto" in a file takes the value of the
- * flag. DeepSpeed's warm-up has at least two steps, both at the lowest rate, and a warning says so.
+/* A warmup may be longer than the run, as in transformers. "auto" in a file takes the value of the
+ * flag. DeepSpeed's warmup has at least two steps, both at the lowest rate, and a warning says so.
  * The number of steps is limited. */
 static void warmups(void)
 {

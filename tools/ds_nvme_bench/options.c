@@ -333,7 +333,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
          "size of the scratch file (default: what 6 s can write, 8 GiB at most)", 0, 0, NULL, NULL},
         {"runtime", CLI_REAL, &raw.runtime, "S",
          "seconds: sweep 44 in all; point 3, --full 5 per setting; soak 60", 0.01, 1e6, NULL, NULL},
-        {"ramp_time", CLI_REAL, &raw.ramp, "S", "warm-up before measuring (0.2)", 0, 1e4, NULL,
+        {"ramp_time", CLI_REAL, &raw.ramp, "S", "warmup before measuring (0.2)", 0, 1e4, NULL,
          NULL},
         {"loops", CLI_INTEGER, &raw.loops, "N",
          "visits to each setting (3); passes of verify (2), swap (5)", 1, 60, NULL, NULL},

@@ -34,7 +34,7 @@ static double half_wave(double progress)
     return fmax(0.0, 0.5 * (1.0 + cos(pi * 0.5 * 2.0 * progress)));
 }
 
-/* Returns the factor of `lr` after the warm-up of a schedule of transformers. */
+/* Returns the factor of `lr` after the warmup of a schedule of transformers. */
 static double part_after_warmup(const struct schedule *schedule, int64_t update)
 {
     const int64_t rest = at_least(1, schedule->total - schedule->warmup);
@@ -124,7 +124,7 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     return schedule->max_beta * (1 + schedule->beta_decay_rate * interval);
 }
 
-/* The three schedules of DeepSpeed with a warm-up set the rate after an update, by its index, so
+/* The three schedules of DeepSpeed with a warmup set the rate after an update, by its index, so
  * the first two updates have the lowest rate. */
 static double warmup_part(const struct schedule *schedule, int64_t last, int64_t steps)
 {

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 enum schedule_kind {
-    SCHEDULE_CONSTANT, /* constant after the warm-up; the next three begin with a warm-up, too */
+    SCHEDULE_CONSTANT, /* constant after the warmup; the next three begin with a warmup, too */
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
-    SCHEDULE_WSD, /* warm-up, constant, then a decay over the last steps: transformers' cosine */
+    SCHEDULE_WSD, /* warmup, constant, then a decay over the last steps: transformers' cosine */
     SCHEDULE_LR_RANGE_TEST,
     SCHEDULE_ONE_CYCLE,
     SCHEDULE_WARMUP,
@@ -32,7 +32,7 @@ struct schedule {
     double min_lr;
     double warmup_min_ratio;
     double cos_min_ratio;
-    bool log_warmup; /* the warm-up is ln(step + 1) / ln(steps); otherwise it is a line */
+    bool log_warmup; /* the warmup is ln(step + 1) / ln(steps); otherwise it is a line */
 
     /* LR_RANGE_TEST. */
     int64_t range_steps;
