@@ -12,24 +12,6 @@ constexpr int QUERIES = 128;
 constexpr int KEYS = 64;
 constexpr int THREADS = 256;
 
-/* Does what kern_scores_mask() does, for a row with a gap. */
-template <int N>
-__device__ void mask_gap(float (&scores)[N][4], int32_t first_row, int32_t first_key,
-                         int32_t window, kern_gap gap)
-{
-    const int lane = threadIdx.x % KERN_LANES;
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int32_t row = first_row + lane / 4 + i / 2 * 8;
-            const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
-            const bool seen = kern_sees_key(row, key, window, gap);
-            scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
-        }
-    }
-}
-
 template <typename T, int D>
 __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &tile, int64_t row,
                             int64_t head, uint16_t *shared)
@@ -81,7 +63,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
             const bool cut = key + KEYS - 1 > first_row ||
                              first_row + KERN_WARP_ROWS - 1 - key >= window;
             if (a.gaps != nullptr) {
-                mask_gap(scores, first_row, key, window, gap);
+                kern_scores_mask(scores, first_row, key, window, gap);
             } else if (cut) {
                 kern_scores_mask(scores, first_row, key, window);
             }

@@ -31,10 +31,10 @@ template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)
 }
 
 /* Masks scores: query `row` sees keys up to its own position and, with a window, only those less
- * than `window` older. */
-template <int N>
+ * than `window` older; with the row's kern_gap, those that kern_sees_key() allows. */
+template <int N, typename... G>
 __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row, int32_t first_key,
-                                        int32_t window)
+                                        int32_t window, G... gap)
 {
     const int lane = threadIdx.x % KERN_LANES;
 #pragma unroll
@@ -43,7 +43,10 @@ __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row
         for (int i = 0; i < 4; i++) {
             const int32_t row = first_row + lane / 4 + i / 2 * 8;
             const int32_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
-            const bool seen = key <= row && row - key < window;
+            bool seen = key <= row && row - key < window;
+            if constexpr (sizeof...(gap) > 0) {
+                seen = kern_sees_key(row, key, window, gap...);
+            }
             scores[n][i] = seen ? scores[n][i] : -__uint_as_float(0x7f800000u);
         }
     }
