@@ -1,4 +1,4 @@
-# count.awk: reads meson-logs/testlog.json (one object per line and program) and counts TAP cases. Prints the
+# count.awk: reads meson-logs/testlog.json (a line with one object for each program) and counts TAP cases. Prints the
 # output of failed programs. Appends a line "passed failed skipped programs" to the file `counts`, and for
 # each skipped case a line with its reason, a tab and its program to the file `skips`.
 

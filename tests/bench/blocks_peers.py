@@ -204,7 +204,7 @@ def compare(a):
         order = list(sides) if i % 2 == 0 else list(sides)[::-1]
         for what in "put", "get":
             for name in order:
-                os.sync()  # what others have left dirty is not this side's
+                os.sync()  # pages that other sides left dirty are not written in this side's time
                 figures.setdefault((what, name), []).append(measure(sides[name], what, count * BLOCK))
     for (what, name), list_ in figures.items():
         print("%s_%s_bytes_per_s %.0f B/s" % (what, name, statistics.median(f[0] for f in list_)))

@@ -8,9 +8,9 @@ All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide 
 the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
 process; figures are medians. With --apart, which --parameters 1100 implies, each side has a process of its own, and only one exists at a time, so that
 the memory of both (16 and 21 GB of 1.1B) does not add up: each side runs its rounds in each of two turns.
- `hooks`: processor time of a hook over the C call in it, and the backward pass of 300 linear layers with hooks over one
-without, as time and as processor time of its thread, which excludes the library's threads. Beside them their floor: the same with hooks that do
-nothing, and the processor time to free one of the gradients without tide. All of these passes free their gradients, with tide.AdamW in the hooks.
+`--only hooks` prints the processor time of a hook over that of the C call in it, and the backward pass of 300 linear layers with hooks over one
+without, as time and as processor time of its thread, which excludes the library's threads. Beside them it prints their lower bound: the same with hooks that
+do nothing, and the processor time to free one of the gradients without tide. All of these passes free their gradients, with tide.AdamW in the hooks.
 Prints `name value unit` lines."""
 import argparse
 import collections

@@ -1,4 +1,4 @@
-"""turns.py: runs the sides of a comparison alternately, so that both meet the same machine; and the arguments of scripts that do so."""
+"""turns.py: runs the sides of a comparison alternately, so that both run under the same conditions, and parses the arguments of such scripts."""
 import argparse
 import os
 import shutil

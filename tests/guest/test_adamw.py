@@ -602,7 +602,7 @@ def states_of_torch(_):
 
 
 def masters_of_states(_):
-    """full_state_dict() of bf16 weights has their masters: another optimizer goes on with the same bits."""
+    """full_state_dict() of bf16 weights has their masters: another optimizer that loads it trains to the same bits."""
     a = network(16, 64, 4, dtype=torch.bfloat16)
     optimizer = create(a.parameters(), lr=1e-2)
     train(a, optimizer, 20)
@@ -616,7 +616,7 @@ def masters_of_states(_):
 
 
 def later_groups(folder):
-    """A group that is added between steps trains as one that was there and had no gradients; the others go on with
+    """A group that is added between steps trains like one that existed before and had no gradients; the others keep
     their bits. A group that does not fit is refused and leaves the optimizer as it was."""
     for settings in ({}, {"store": [(folder, "256MiB")], "states": "store"}, {"clip": 1e6}):
         a = network(16, 64, 4, dtype=torch.bfloat16)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_shares.py: two processes of torch.distributed share the states of tide.AdamW under DistributedDataParallel, with
-the bits of one process that averages their gradients; also if the tensors are on a device, which is played."""
+the bits of one process that averages their gradients; also if the tensors are on a device, which is simulated."""
 
 import os
 import pathlib
@@ -41,7 +41,7 @@ def train_alone(model, optimizer, first, end):
 
 
 class Played:
-    """Plays a GPU with the memory of the CPU: the library's stream and torch's calls are recorded. Gradients that are
+    """Simulates a GPU in the memory of the CPU: the library's stream and torch's calls are recorded. Gradients that are
     copied there are kept, because here the library borrows them."""
 
     STREAM = 77
@@ -83,7 +83,7 @@ class Played:
 
 
 def on_a_device(rank, folder):
-    """The first steps again, with tensors on a device, which is played, and the checkpoint of one process."""
+    """The first steps again, with tensors on a simulated device, and the checkpoint of one process."""
     played = Played(tide.optimizer)
     model = network()
     ddp = torch.nn.parallel.DistributedDataParallel(model)

@@ -5,7 +5,7 @@ Each case is a folder with config.json and model.safetensors as save_pretrained 
     plain/                the same model with dequantised weights in bf16, as transformers saves models that are not quantised
     expect.safetensors    ids [length], logits [vocab] after the last of them in fp32; of gpt2 those of the dequantised weights,
                           because bitsandbytes rounds the inputs of int8 layers, too
-No row's length is a multiple of 16 and not of 64: of such rows the AVX-512 kernel of this bitsandbytes takes wrong scales.
+No row length is a multiple of 16 that is not one of 64: with such rows the AVX-512 kernel of this bitsandbytes uses wrong scales.
 The case ending in "_128" has blocks of 128, as ROCm makes them. Needs torch, transformers, accelerate and bitsandbytes."""
 import json, os, shutil, sys, tempfile
 import torch
@@ -43,7 +43,7 @@ def load(folder, **more):
 
 
 def dequantised(folder, out, source, turned):
-    """Writes plain/ as a model that was never quantised is saved: weights in `turned`, of Conv1D, by columns."""
+    """Writes plain/ as transformers saves a model that was never quantised. Weights in `turned` (of Conv1D) are transposed."""
     model = load(folder).dequantize(dtype=torch.bfloat16)
     state, names = model.state_dict(), load_file(source + "/model.safetensors")
     weights = {name: (state[name].T if name in turned else state[name]).to(torch.bfloat16).contiguous() for name in names}

@@ -28,7 +28,7 @@ def pair(i):
 
 class Trainer(DPOTrainer):
     def _prepare_dataset(self, dataset, *_):
-        return dataset  # has ids
+        return dataset  # its rows are ids already
 
 words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")),
                                 pad_token="a", eos_token="b")

@@ -77,7 +77,7 @@ def adapted(base, options, dtype):
     for path, module in model.named_modules():
         if options.get("lora_dropout") and hasattr(module, "lora_dropout"):
             layer = int(path.split(".layers.")[1].split(".")[0])
-            module.training = True  # DoRA looks at it: out of training it takes the product of the inputs as they are
+            module.training = True  # outside of training, PEFT's DoRA does not drop its inputs
             module.lora_dropout["default"] = Dropout(options["lora_dropout"], layer, ROLES[path.split(".")[-1]])
     return model
 

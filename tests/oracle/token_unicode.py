@@ -81,7 +81,7 @@ def main():
 
 
 def write(kinds, runs):
-    print("/* token_unicode_table.c: what a character is, for all of Unicode, as tokenizers %s sees it."
+    print("/* unicode_table.c: what a character is, for all of Unicode, as tokenizers %s sees it."
           % tokenizers.__version__)
     print(" * Written by tests/oracle/token_unicode.py; not to be edited. Constants only. */")
     print('#include "tools/text/tokenizer/unicode.h"\n')

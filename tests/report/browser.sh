@@ -1,6 +1,6 @@
 #!/bin/sh
 # browser.sh TIDE: loads a page in a real browser. The page writes nothing to the console, requests nothing but
-# itself, is no wider than its window, and shows values at the arrow keys.
+# itself, is no wider than its window, and shows values when arrow keys are pressed.
 paper=$1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
     echo "1..0 # SKIP chromium is not installed"
@@ -48,15 +48,15 @@ for width in 500 1280; do
     grep -q '<title>wide 0; said 89 step 1; asked 0</title>' "$work/dom" || wrong=1
     grep -q 'CONSOLE' "$work/err" && errors=1
 done
-tell 1 $wrong pages_fit_answer_and_ask_nothing_of_a_network
+tell 1 $wrong pages_fit_react_to_keys_and_request_nothing
 tell 2 $errors nothing_is_on_the_console
 # A page with an error and a request is detected.
 sed 's|<script>const|<img src="http://127.0.0.1:9/none.png"><script>console.error("planted");</script><script>const|' \
     "$work/checked.html" >"$work/x" && mv "$work/x" "$work/checked.html"
 show 500
 if grep -q 'CONSOLE.*planted' "$work/err" && grep -q 'asked 1</title>' "$work/dom"; then
-    tell 3 0 what_is_planted_is_found
+    tell 3 0 planted_faults_are_found
 else
-    tell 3 1 what_is_planted_is_found
+    tell 3 1 planted_faults_are_found
 fi
 exit $failed

@@ -27,9 +27,9 @@ printf '#!/bin/sh\n' | tee "$folder/not" >"$folder/is"
 printf 'text\n#!/bin/sh\n' >"$folder/text"
 chmod +x "$folder/is"
 if [[ $(cannot_run "$folder") == "$folder/not" ]]; then
-    echo "ok 2 - a_script_that_cannot_is_found"
+    echo "ok 2 - a_script_that_is_not_executable_is_found"
 else
     failed=1
-    echo "not ok 2 - a_script_that_cannot_is_found"
+    echo "not ok 2 - a_script_that_is_not_executable_is_found"
 fi
 exit $failed

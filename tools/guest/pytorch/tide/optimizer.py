@@ -77,7 +77,7 @@ class AdamW(torch.optim.Optimizer):
         self._pending = collections.deque()  # (index, gradient) that are not submitted yet
         self._pending_bytes = 0
         self._held = collections.deque()  # (token, gradient, index) that the library borrows
-        self._closed = 0                  # the first ones of these, of steps that are closed
+        self._closed = 0                  # how many of these belong to closed steps; they come first
         self._borrowed = {}  # index: (gradient, address, version, token), until the program may write to it
         self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
@@ -90,7 +90,7 @@ class AdamW(torch.optim.Optimizer):
         self._clips = clip > 0
         self._steps = 0
         self._checkpoints = checkpoints
-        self._unsaved = False   # states that no checkpoint has
+        self._unsaved = False   # whether some states are in no checkpoint
         self._reference = None  # to the checkpoint that has the states
         self._modules = _Attached(self)
         settings = dict(
@@ -229,7 +229,7 @@ class AdamW(torch.optim.Optimizer):
         return kept
 
     def _restart(self, file, kept):
-        """Begins again with the current parameters and the states that were written."""
+        """Creates the library's optimizer again, for the current parameters, with the states that were written."""
         self._handle = None
         self._finalizer()
         self._borrowed.clear()
@@ -345,7 +345,7 @@ class AdamW(torch.optim.Optimizer):
             reached = token
             index = held.popleft()[2]
             self._closed = max(self._closed - 1, 0)
-            # The parameter may have been submitted again since: that borrow goes on.
+            # If the parameter has been submitted again, that borrow continues.
             if index in self._borrowed and self._borrowed[index][3] == token:
                 self._end_borrow(index)
 
