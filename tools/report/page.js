@@ -1,10 +1,10 @@
-// page.js: draws the page from the run's data, which run.c writes as JSON beside this script, and shows
-// values at the pointer in all charts at once; arrow keys do the same. No network, no storage.
+// page.js: draws the page from the run's data, which run.c writes into the page as JSON, and shows the
+// values at the pointer in all charts at once; arrow keys move the pointer. No network, no storage.
 'use strict';
 const run = JSON.parse(document.getElementById('run').textContent);
 const { plan, figures, buckets, width, first, last } = run;
 
-// ---- numbers as people read them; a number that the log does not have is null ----
+// ---- numbers as text; a number that the log does not have is null ----
 
 const known = value => value !== null && value !== undefined && Number.isFinite(value);
 const escaped = text => text.replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]).replace(/[\x00-\x1f]/g, ' ');
@@ -58,14 +58,14 @@ const linear = (low, high, wanted) => {
   return axis;
 };
 const logarithmic = (low, high) => {
-  low = Math.max(low, high * 1e-12); // an axis of more decades shows nothing
+  low = Math.max(low, high * 1e-12); // with more decades, the values could not be told apart
   const from = Math.floor(Math.log10(low) + 1e-9);
   const to = Math.max(Math.ceil(Math.log10(high) - 1e-9), from + 1);
   const axis = { low: 10 ** from, high: 10 ** to, logarithmic: true, ticks: [] };
   for (let power = from; power <= to; power += Math.floor((to - from) / 6) + 1) axis.ticks.push(10 ** power);
   return axis;
 };
-// 0 at the low end, 1 at the high one; kept within.
+// The position of a value on an axis: 0 at the low end, 1 at the high one; values outside are moved to the ends.
 const place = (axis, value) => {
   const part = !axis.logarithmic ? (value - axis.low) / (axis.high - axis.low)
     : value > 0 ? Math.log(value / axis.low) / Math.log(axis.high / axis.low) : 0;
@@ -84,14 +84,14 @@ const meanOf = name => whole(name).count > 0 ? whole(name).sum / whole(name).cou
 const highOf = name => whole(name).count > 0 ? whole(name).high : null;
 const placeOf = step => (Math.floor((step - first) / width) + 0.5) / buckets;
 
-// ---- shapes, in 0..1000 both ways ----
+// ---- shapes; both coordinates are in 0..1000 ----
 
 const middle = at => (1000 * (at + 0.5) / buckets).toFixed(1);
 const y = (axis, value) => 1000 - 1000 * place(axis, value);
 const path = (name, d) => `<path class="${name}" d="${d}"/>`;
 const each = draw => Array.from({ length: buckets }, (_, at) => draw(at)).join('');
 
-// Runs of buckets that have values.
+// Groups of adjacent buckets that have values.
 const runs = name => {
   const list = [];
   for (let at = 0; at < buckets; at++) {
@@ -106,22 +106,23 @@ const band = (series, axis) => width === 1 ? '' : path(`band ${series.colour}`, 
   list.reverse().map(at => `L${middle(at)} ${y(axis, lowest(series.name, at)).toFixed(1)}`).join('') + 'Z').join(''));
 const line = (series, axis) => path(`line ${series.colour}`, runs(series.name).map(list =>
   list.map((at, i) => `${i ? 'L' : 'M'}${middle(at)} ${y(axis, mean(series.name, at)).toFixed(1)}`).join('')).join(''));
-// A dot is a line of no length with round ends: all values of a series of dots; of a line, those that stand alone.
+// A dot is a line of almost no length with round ends. A series of dots has one for each value; other series have one for
+// each value without a neighbour.
 const dots = (series, axis) => path(`dots ${series.colour}`, each(at =>
   has(series.name, at) && (series.dots || !(has(series.name, at - 1) || has(series.name, at + 1)))
     ? `M${middle(at)} ${y(axis, mean(series.name, at)).toFixed(1)}h.01` : ''));
-// A mark at the bottom where a value was no number.
+// A mark at the bottom for each value that was not a number.
 const odd = series => whole(series.name).odd === 0 ? ''
   : path('odd', each(at => figures[series.name].odd[at] > 0 ? `M${middle(at)} 1000V940` : ''));
 const lines = (chart, axis) => chart.series.map(series =>
   (series.dots ? '' : band(series, axis) + line(series, axis)) + dots(series, axis) + odd(series)).join('');
 
-// Columns on top of each other; those of `sums` are about 60.
+// Stacked columns; charts with `sums` have about 60.
 const stack = (chart, axis) => {
   const wide = chart.sums ? Math.floor((buckets + 59) / 60) : 1;
   const tops = new Array(buckets).fill(0);
   const left = at => 1000 * at / buckets;
-  const air = buckets <= 80 ? 80 / (buckets + 7) : 0; // few columns have some between them
+  const air = buckets <= 80 ? 80 / (buckets + 7) : 0; // the gap between columns, if there are few
   return chart.series.map(({ name, colour }) => {
     let d = '';
     if (!(highOf(name) > 0)) return '';
@@ -143,7 +144,7 @@ const stack = (chart, axis) => {
 
 // ---- a chart ----
 
-// Of all values; null where there is none. 95 of 100 buckets are below `usual`.
+// The limits of all values; null if there are none. 95 of 100 buckets are not above `usual`.
 const spanOf = chart => {
   const span = { low: null, high: null, usual: null, least: null };
   const down = (a, b) => a === null ? b : Math.min(a, b);
@@ -164,7 +165,7 @@ const spanOf = chart => {
   }
   tops.sort((a, b) => a - b);
   const nth = Math.floor(tops.length * 95 / 100);
-  // Of few, the highest one may be the odd one.
+  // If there are few, the highest one counts as an outlier.
   if (tops.length > 0) span.usual = tops[tops.length > 1 && tops.length < 20 ? tops.length - 2 : Math.min(nth, tops.length - 1)];
   return span;
 };
@@ -195,7 +196,7 @@ const picture = (chart, axis) => '<svg viewBox="0 0 1000 1000" preserveAspectRat
   run.events.filter(event => event.kind === 'resumed' && event.step >= first && event.step <= last)
     .map(event => path('resumed', `M${(1000 * placeOf(event.step)).toFixed(1)} 0V1000`)).join('') +
   `${known(chart.limit) ? across('limit', axis, chart.limit) : ''}</svg>`;
-// Nothing where the run has no value of any series.
+// Draws nothing if the run has no value of any series.
 const drawChart = chart => {
   const span = spanOf(chart);
   if (span.high === null) return '';
@@ -205,7 +206,7 @@ const drawChart = chart => {
     `<div class="plot">${picture(chart, axis)}${axes(chart, axis)}<div class="cursor" hidden></div></div><p>${chart.about}${cut}</p></figure>\n`;
 };
 
-// ---- which charts there are ----
+// ---- the charts ----
 
 const series = (name, title, colour, isDots) => ({ name, title, colour, dots: isDots });
 const causes = [
@@ -305,7 +306,7 @@ const drawTiers = () => {
 };
 const drawEvents = () => {
   let rows = '';
-  for (let i = 0, to; i < run.events.length; i = to) { // saves that follow each other are one row
+  for (let i = 0, to; i < run.events.length; i = to) { // consecutive saves share a row
     const event = run.events[i];
     for (to = i + 1; event.kind === 'save' && to < run.events.length && run.events[to].kind === 'save';) to++;
     const end = run.events[to - 1];
