@@ -1,6 +1,6 @@
 /* Kills `tide finetune` with SIGKILL many times, in turn at a seeded random moment and at a seeded
- * random point of a save (kill_point.c). Each time the run is resumed with another placement. It ends
- * with the same model as an undisturbed run. */
+ * random point of a save (kill_point.c). Each time the run is resumed with another placement. It
+ * ends with the same model as an undisturbed run. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 /* Steps of a run that is killed repeatedly: more than it ever takes. */
 enum { KILLED_STEPS_MAX = 999 };
 
-/* Points of a save at which a run is killed: a save has about 30, and a larger number means the last
- * one. */
+/* Points of a save at which a run is killed: a save has about 40, and a larger number means the
+ * last one. */
 enum { POINTS = 36 };
 
 static unsigned draw(uint64_t *state, unsigned below)
@@ -50,8 +50,8 @@ static void kill_at_random(const char *line, int *newest, uint64_t *state)
     }
 }
 
-/* Kills a run in its first save: at a point before the checkpoint has its name, or (0) just after it
- * was renamed. */
+/* Kills a run in its first save: at a point before the checkpoint has its name, or (0) just after
+ * it was renamed. */
 static void kill_in_save(const char *line, int *newest, uint64_t *state)
 {
     char setting[32];
