@@ -2,22 +2,13 @@
 # hosts.sh TIDE: `mpirun tide finetune` on machines that are network namespaces with host names of their own,
 # joined by a bridge with delay, loss and a limited rate. The same bytes as with threads; and, in the long form, a
 # pulled cable ends the processes on both sides. Everything is in a namespace of processes, which ends with this script.
+. "$(dirname "$0")/machines.sh"
 mpirun=mpirun.openmpi
-skip() {
-    echo "1..0 # SKIP $1"
-    exit 0
-}
 
 if [[ $1 != inside ]]; then
     [[ -e $(dirname "$1")/../core/coll/tide_mpi_openmpi.so ]] || skip "no Open MPI"
-    for program in $mpirun unshare nsenter ip tc; do
-        command -v $program >/dev/null || skip "$program is not installed"
-    done
-    unshare -m -n -u -p --fork --mount-proc --kill-child true 2>/dev/null || skip "no right to make namespaces"
-    work=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
-    trap 'rm -rf "$work"' EXIT
-    unshare -m -n -u -p --fork --mount-proc --kill-child "$0" inside "$(realpath "$1")" "$work"
-    exit
+    need $mpirun unshare nsenter ip tc
+    enter_namespaces "$(realpath "$1")"
 fi
 
 tide=$2 work=$3
@@ -88,17 +79,7 @@ world() { # machines, arguments; `more`: further ranks on the first machine
 "$(dirname "$tide")/tide_make_case" case -q --hidden 256 --layers 1 --heads 4 --kv-heads 2 --inner 320 --vocab 512 \
     --seq-len 8 --rows 6 || exit 1
 train=(finetune --model "$work/case/model" --data "$work/case/rows.jsonl" --batch 1 --accum 1 --lr 1e-2 --threads 4)
-failed=0
-tell() { # number, name, code
-    if [[ $3 == 0 ]]; then
-        echo "ok $1 - $2"
-    else
-        failed=1
-        tail -n 5 err.* out.txt 2>/dev/null | sed 's/^/# /'
-        echo "not ok $1 - $2"
-    fi
-}
-
+explain="err.* out.txt"
 echo "1..4"
 
 # ---- same bytes, also after a checkpoint ----

@@ -2,21 +2,12 @@
 # slurm.sh TIDE DOCS: runs the job script of DOCS/cluster.md on a Slurm of one machine, which this script starts in a
 # namespace of its own and which ends with it. The job is stopped as Slurm does before a time limit, is submitted again, and
 # ends with the bytes of two threads. Skipped without Slurm's programs (Debian: slurm-wlm, munge) or the right to start them.
-skip() {
-    echo "1..0 # SKIP $1"
-    exit 0
-}
+. "$(dirname "$0")/machines.sh"
 
 if [[ $1 != inside ]]; then
     [[ -e $(dirname "$1")/../core/coll/tide_mpi_openmpi.so ]] || skip "no Open MPI"
-    for program in munged slurmctld slurmd sbatch srun scontrol scancel unshare ip; do
-        PATH=$PATH:/usr/sbin command -v $program >/dev/null || skip "$program is not installed"
-    done
-    unshare -m -n -u -p --fork --mount-proc --kill-child true 2>/dev/null || skip "no right to make namespaces"
-    work=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
-    trap 'rm -rf "$work"' EXIT
-    unshare -m -n -u -p --fork --mount-proc --kill-child "$0" inside "$(realpath "$1")" "$(realpath "$2")" "$work"
-    exit
+    need munged slurmctld slurmd sbatch srun scontrol scancel unshare ip
+    enter_namespaces "$(realpath "$1")" "$(realpath "$2")"
 fi
 
 tide=$2 docs=$3 work=$4
@@ -99,17 +90,7 @@ wait_for_job() {
     until job_has_ended; do sleep 0.1; done
 }
 
-failed=0
-tell() { # number, name, code
-    if [[ $3 == 0 ]]; then
-        echo "ok $1 - $2"
-    else
-        failed=1
-        tail -n 8 job.out slurmd.log 2>/dev/null | sed 's/^/# /'
-        echo "not ok $1 - $2"
-    fi
-}
-
+explain="job.out slurmd.log"
 echo "1..2"
 
 stopped() {
