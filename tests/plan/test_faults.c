@@ -1,4 +1,6 @@
 /* Proves that planning ends with a message and frees everything if any allocation fails. */
+#include <errno.h>
+
 #include "core/base/err.h"
 #include "offload/plan/flow.h"
 #include "offload/plan/trace.h"
@@ -84,6 +86,62 @@ static void a_search_ends(void)
     check_int(failed, >=, 500);
 }
 
+/* Returns 0 if planning ends as it should: with a plan, or with a refusal that names budgets. */
+static int refusal_life(void)
+{
+    struct plan *plan = NULL;
+    const int rc = plan_create(&world.input, &plan);
+    plan_destroy(plan);
+    return rc == -EFBIG ? 0 : rc;
+}
+
+/* A store too small for the states: what it cannot hold is kept in memory, and if there is no room
+ * either, sufficient budgets are searched for. */
+static void a_small_store_ends(void)
+{
+    tight_world();
+    world.input.wishes.state_slots = 2;
+    world.input.wishes.weight_slots = 2;
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED;
+    world.input.budgets.host_bytes = 16 * world_parameters(&world);
+    world.input.budgets.store_bytes = 4 * world_parameters(&world);
+    const unsigned fitting = test_fail_every(choice_life, 17);
+    world.input.budgets.host_bytes = world_parameters(&world);
+    world.input.budgets.advice_spare_bytes = 1 << 20;
+    check_int(choice_life(), ==, -EFBIG);
+    const unsigned refused = test_fail_every(refusal_life, 61);
+    test_note("%u and %u requests", fitting, refused);
+    check_int(fitting, >=, 100);
+    check_int(refused, >=, 100);
+}
+
+/* With more memory than the fastest plan needs, plans that take less of it are tried. */
+static void a_thrifty_choice_ends(void)
+{
+    tight_world();
+    world.input.budgets.host_bytes = UINT64_C(1) << 40;
+    world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+    world.input.wishes.weight_slots = 4;
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED;
+    world.input.wishes.thrift = 0.5;
+    const unsigned failed = test_fail_every(choice_life, 211);
+    test_note("%u requests", failed);
+    check_int(failed, >=, 100);
+}
+
+static int trace_life(void)
+{
+    struct plan_trace *trace = NULL;
+    const int rc = plan_trace_create(0, 2, 8, &trace);
+    plan_trace_destroy(trace);
+    return rc;
+}
+
+static void a_timeline_ends(void)
+{
+    check_int(test_fail_nth(trace_life), ==, 4);
+}
+
 static int flow_life(void)
 {
     struct plan *plan = NULL;
@@ -105,6 +163,7 @@ static void flows_end(void)
     check_int(test_fail_nth(flow_life), >=, 20);
 }
 
-TEST_MAIN({"a_search_ends", a_search_ends}, {"flows_end", flows_end},
-          {"every_request_fails_once", every_request_fails_once},
+TEST_MAIN({"a_search_ends", a_search_ends}, {"a_small_store_ends", a_small_store_ends},
+          {"a_thrifty_choice_ends", a_thrifty_choice_ends}, {"a_timeline_ends", a_timeline_ends},
+          {"flows_end", flows_end}, {"every_request_fails_once", every_request_fails_once},
           {"ranks_plan_or_fail", ranks_plan_or_fail})

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
@@ -194,6 +195,95 @@ static void bad_input_is_refused(void)
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_message(), "gradients cannot wait");
     plan_destroy(NULL);
+}
+
+static void refused(const struct world *world, const char *message)
+{
+    struct plan *plan = NULL;
+    check_int(plan_create(&world->input, &plan), ==, -EINVAL);
+    check_contains(core_err_message(), message);
+}
+
+/* Data blocks, blocks in fewer bits, groups of ranks and slots that contradict each other. */
+static void contradictions_are_refused(void)
+{
+    struct world world;
+    world_init(&world, true, 1);
+    world.shapes[BLOCKS - 1].borrows[0] = BLOCKS;
+    refused(&world, "borrows 458752 elements of block 8; expected an earlier block");
+    world_init(&world, false, 1);
+    world_add_data(&world, 3, UNIT);
+    world.shapes[BLOCKS].borrow_count = 1;
+    refused(&world, "(data) does not compute, but borrows blocks");
+    world_init(&world, false, 1);
+    world.shapes[2].stored_elements = UNIT;
+    refused(&world, "block 2 (layer.1) is stored in fewer bits, so it must be frozen");
+    world.shapes[2].trained = false;
+    world.shapes[2].rows_bytes = 64;
+    refused(&world, "block 2 (layer.1) is stored in fewer bits, so it must be frozen");
+    world_init(&world, false, 1);
+    world.input.world = 2;
+    world.input.stage = 4;
+    refused(&world, "rank 0 of 2 at stage 4 is invalid");
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.world = 4;
+    world.input.stage = 3;
+    world.input.within = 3;
+    refused(&world, "groups of 3 ranks are not possible with 4 ranks");
+    world.input.within = 1;
+    refused(&world, "groups of 1 ranks are not possible with 4 ranks");
+    world_init(&world, false, 1);
+    world.input.wishes.state_slots = PLAN_STATE_SLOT_MAX + 1;
+    refused(&world, "state slots are out of range");
+    world_init(&world, false, 1);
+    world.input.wishes.weight_slots = PLAN_SLOT_MAX + 1;
+    refused(&world, "weight slots and 0 state slots are out of range");
+    world_init(&world, false, 1);
+    world.input.wishes.thrift = -0.5;
+    refused(&world, "thrift -0.5 is out of range 0..1");
+    world.input.wishes.thrift = 1.5;
+    refused(&world, "thrift 1.5 is out of range 0..1");
+    world_init(&world, false, 1);
+    world.input.wishes.states = PLAN_WHERE_DEVICE;
+    world.input.rates.card_update_elements = 1e10;
+    refused(&world, "card_sums_elements_per_second");
+}
+
+/* An application computes by itself, so a plan for it takes no request that is about computing. */
+static void an_application_is_refused_what_it_decides(void)
+{
+    struct world good;
+    world_lend(&good, 0);
+    struct world world = good;
+    world.input.blocks = world.shapes;
+    plan_destroy(world_plan(&world));
+    world.input.compute_count = 0;
+    refused(&world, "a plan needs a block; 1 blocks were given, 0 of them computing");
+    world.input = good.input;
+    world.input.budgets.device_is_host = false;
+    refused(&world, "needs one rank on the CPU device");
+    world.input = good.input;
+    world.input.world = 2;
+    refused(&world, "needs one rank on the CPU device");
+    world.input = good.input;
+    world.input.wishes.micro_batches = 2;
+    refused(&world, "one micro-batch per step");
+    world.input = good.input;
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED;
+    refused(&world, "none for timing");
+    world.input = good.input;
+    world.input.wishes.acts = PLAN_ACTS_KEEP;
+    refused(&world, "takes no request for activations or order");
+    world.input = good.input;
+    world.input.wishes.order = PLAN_ORDER_LAYER;
+    refused(&world, "takes no request for activations or order");
+    world.input = good.input;
+    world.input.wishes.weights = PLAN_WHERE_HOST;
+    refused(&world, "places no weights, and gradients only in HOST");
+    world.input = good.input;
+    world.input.wishes.grads = PLAN_WHERE_STORE;
+    refused(&world, "places no weights, and gradients only in HOST");
 }
 
 /* Without a store everything is in memory, and nothing is read or written. */
@@ -534,8 +624,11 @@ TEST_MAIN({"names_are_told_apart", names_are_told_apart},
           {"buffers_do_not_overlap", buffers_do_not_overlap},
           {"traffic_is_what_the_design_counts", traffic_is_what_the_design_counts},
           {"time_falls_with_memory", time_falls_with_memory}, {"small_stores", small_stores},
-          {"bad_input_is_refused", bad_input_is_refused}, {"states_lie_packed", states_lie_packed},
-          {"shards_cover_a_block", shards_cover_a_block}, {"joint_limit_holds", joint_limit_holds},
+          {"bad_input_is_refused", bad_input_is_refused},
+          {"contradictions_are_refused", contradictions_are_refused},
+          {"an_application_is_refused_what_it_decides", an_application_is_refused_what_it_decides},
+          {"states_lie_packed", states_lie_packed}, {"shards_cover_a_block", shards_cover_a_block},
+          {"joint_limit_holds", joint_limit_holds},
           {"hash_tells_plans_apart", hash_tells_plans_apart},
           {"sums_are_made_where_needed", sums_are_made_where_needed},
           {"frozen_blocks_rest", frozen_blocks_rest},
