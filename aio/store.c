@@ -68,10 +68,9 @@ static int check_options(const struct aio_store_options *options, uint64_t align
         if (path->bytes == 0 || path->bytes % align != 0 || path->weight < 0 ||
             (path->disk != NULL && path->disk->bytes < path->bytes)) {
             return core_err_set(-EINVAL,
-                                "%s: invalid size %" PRIu64 " (must be a multiple of %" PRIu64
-                                ", and"
-                                " the weight not negative)",
-                                name, path->bytes, align);
+                                "%s: invalid size %" PRIu64 " (a multiple of %" PRIu64
+                                " that the disk holds) or weight %g (0 or more)",
+                                name, path->bytes, align, path->weight);
         }
         for (unsigned j = 0; j < i && path->directory != NULL; j++) {
             if (options->paths[j].directory != NULL &&

@@ -408,7 +408,8 @@ struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
     int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
-    /* Card, tile = 0: scratch for the loss, if tiles take less; changes bits. */
+    /* With tile = 0 on a card: bytes of scratch that the loss may take if tiles need less. They
+     * decide how it is computed, and so its bits. */
     uint64_t logits_bytes;
     const void *x;
     int64_t x_stride;

@@ -250,7 +250,8 @@ static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
     return result;
 }
 
-/* Exchanges the bytes that `of` names with every other rank. */
+/* Exchanges the bytes that `of` returns for a rank and `index` with that rank; does so with every
+ * other rank that takes part, in one group. */
 static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t index,
                     struct exchange (*of)(const struct nccl *nccl, const struct coll_work *work,
                                           unsigned rank, uint64_t index))
@@ -275,7 +276,7 @@ static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t in
                                  : settle(nccl, "ncclGroupEnd", ended);
 }
 
-/* Returns the bytes of rank r's part, and where it begins. */
+/* Returns the size of rank r's part in bytes, and sets *at to the byte at which it begins. */
 static uint64_t part_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                            uint64_t *at)
 {
@@ -337,7 +338,7 @@ static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *
     return elements - elements % PIECE_ALIGN_ELEMENTS;
 }
 
-/* Returns the index-th piece of rank r's part. */
+/* Like part_bytes(), for the index-th piece of rank r's part. */
 static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                             uint64_t index, uint64_t *at)
 {

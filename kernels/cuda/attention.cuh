@@ -12,7 +12,7 @@
 constexpr int KERN_LANES = 32;
 constexpr float KERN_LOG2_E = 1.4426950408889634f;
 
-/* Elements between rows in shared memory. */
+/* Elements from one row in shared memory to the next. */
 template <int D> struct kern_row {
     static constexpr int stride = D + 8;
 };

@@ -20,11 +20,11 @@ struct kern_cuda_product {
     enum kern_type type; /* type of a, b and bias */
     int64_t m, n, k;
     const void *a;
-    int64_t a_stride; /* between rows as stored */
-    bool a_turned;    /* stored [k][m] */
+    int64_t a_stride; /* elements from one stored row of a to the next */
+    bool a_turned;    /* a is stored [k][m] */
     const void *b;
     int64_t b_stride;
-    bool b_turned;    /* stored [n][k] */
+    bool b_turned;    /* b is stored [n][k] */
     const void *bias; /* [n]; NULL: none */
     void *out;
     enum kern_type out_type; /* `type`, or KERN_F32 */

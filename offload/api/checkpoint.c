@@ -176,7 +176,7 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
 
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
-/* Refuses checkpoints of other runs; with `replace` it counts or removes them. */
+/* Refuses, counts or removes the checkpoints of other runs; adds their number to *found. */
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
                     size_t *found)
 {

@@ -121,7 +121,7 @@ void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
     transfers->lost = transfers->lost || result->code == -ETIMEDOUT;
     if (queue == NULL) { /* all of them fail with the first failure */
         if (transfers->failure.code == -EAGAIN) {
-            transfers->failure.code = -EIO; /* no one waits for this */
+            transfers->failure.code = -EIO; /* callers take -EAGAIN for a full ring */
         }
         return;
     }

@@ -58,13 +58,14 @@ int model_kept_read_tensor(struct model_kept *kept, const char *name, void *to);
 /* Removes the file, because data that was read from it elsewhere did not match its checksums. */
 void model_kept_drop(struct model_kept *kept);
 
-/* The place of a block in the file, for a store that reads the file itself. */
+/* The place of a block in the file, for a store that reads the file itself. The checksum sums[i] of
+ * unit i is core_hash(unit, its bytes, core_hash_seed(0, owner, i, 1)). */
 struct model_kept_place {
     uint64_t offset;      /* a multiple of 4096 */
     uint64_t bytes;       /* rounded up to a multiple of 4096 */
     uint64_t unit_bytes;  /* bytes that share a checksum: a MiB or a page */
-    uint64_t owner;       /* owner of checksums: that of unit i is core_hash(unit, */
-    const uint64_t *sums; /* core_hash_seed(0, owner, i, 1)) */
+    uint64_t owner;       /* owner of the checksums */
+    const uint64_t *sums; /* borrowed, one for each unit */
 };
 struct model_kept_place model_kept_place(const struct model_kept *kept, unsigned block);
 const char *model_kept_path(const struct model_kept *kept);

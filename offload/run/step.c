@@ -147,8 +147,8 @@ static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
-/* A loss that is not finite makes the gradients of all blocks so: the message then says that the
- * values come from the forward pass. Returns `rc`, the error of the update. */
+/* If the loss is not finite, the gradients of all blocks are not finite either: the message then
+ * says that the values come from the forward pass. Returns `rc`, the error of the update. */
 static int explain_gradients(struct run_rank *rank, int rc)
 {
     const struct core_err error = core_err_keep(rc);

@@ -185,7 +185,8 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     return rc == 0 ? aio_queue_open(&flow->drive, 1, &queue, &flow->queue) : rc;
 }
 
-/* Returns the bytes of a piece: at least a cut, but not more than the largest file needs. */
+/* Returns the size of a piece: STORE_FLOW_PIECE_BYTES, or less if all files together are smaller
+ * than the pieces; but each piece has room for the largest cut of a block. */
 static uint64_t piece_bytes(const struct store_image *image)
 {
     uint64_t all = 0;

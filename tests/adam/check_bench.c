@@ -1,4 +1,4 @@
-/* check_bench.c: times the variants on arrays that fit the L2 cache. */
+/* check_bench.c: times the variants on arrays that fit into the L2 cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

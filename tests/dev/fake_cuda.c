@@ -488,7 +488,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t error = due();
     core_fence_wait(fence_of(event), -1);
     pthread_mutex_lock(&event->lock);
-    /* The event has always been reached: the stream may be destroyed from now on. */
+    /* A reached event stays reached without its fence, whose stream may be destroyed now. */
     event->fence = (struct core_fence){0};
     pthread_mutex_unlock(&event->lock);
     return error;

@@ -17,8 +17,8 @@ int test_child(int (*run)(void *argument), void *argument);
  * drops the counters. */
 _Noreturn void test_child_end(int code);
 
-/* A process with a child that outlives it. Everything that must end with the process may not be
- * kept by the child. */
+/* A process with a child that outlives it. The child must not keep anything that has to end with
+ * the process. */
 struct test_orphan {
     int process; /* id of the process */
     int release; /* the child ends when this is closed */

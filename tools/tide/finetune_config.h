@@ -18,7 +18,7 @@ struct finetune_config {
     /* engine.stores; --store adds to them, too */
     struct tide_store_path store_paths[TIDE_STORES_MAX];
     char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES]; /* their directories */
-    bool has_total;                                    /* it says how long the schedule is */
+    bool has_total;                                    /* the file says how long the schedule is */
     bool drop_last;
     int64_t print_every;
     const char *csv;   /* file for the CSV table; NULL: none, or a flag names it */
