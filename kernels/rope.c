@@ -118,7 +118,8 @@ static int check(const struct kern_rope_config *c)
                             c->factor);
     }
     if ((c->kind == KERN_ROPE_DYNAMIC || c->kind == KERN_ROPE_YARN) && original_positions(c) < 1) {
-        return core_err_set(-EINVAL, "max_position_embeddings is %lld",
+        return core_err_set(-EINVAL,
+                            "max_position_embeddings is %lld; this RoPE scaling needs at least 1",
                             (long long)c->max_positions);
     }
     if (c->kind == KERN_ROPE_DYNAMIC && c->rotary == 2) {

@@ -85,9 +85,9 @@ static int time_update(struct updating *updating, double *seconds)
     return rc;
 }
 
-/* Returns the bytes per second of copies that would stop the update, computed from its loss of
- * speed beside copies. On the CPU device copies are work of the processor, which is counted
- * elsewhere. */
+/* Computes the bytes per second of copies that would stop the update, out->memory_bytes, from the
+ * speed that it loses beside copies. On the CPU device copies are work of the processor, which is
+ * counted elsewhere. */
 static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
                        struct updating *updating, double alone, struct plan_rates *out)
 {
@@ -125,7 +125,8 @@ static void tell_cache(const struct run_shapes *shapes, const struct run_options
         core_log(CORE_LOG_WARN,
                  "the rate of the update is measured with %" PRIu64
                  " MiB, which fit into the processors' caches of %" PRIu64
-                 " MiB: the plan may be too fast; a larger --host-memory measures with more",
+                 " MiB: the plan may show steps as shorter than they are; a larger --host-memory "
+                 "measures with more",
                  bytes >> 20, cache >> 20);
     }
 }
