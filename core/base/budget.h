@@ -21,7 +21,7 @@ void core_budget_init(struct core_budget *budget, const char *name, uint64_t lim
 /* Charges `bytes` for `what`. Returns -ENOMEM if they do not fit: the message has the budget's
  * name, its limit, the used and the requested bytes, and nothing is charged. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Returns bytes that were charged to the budget; asserts that they were. */
+/* Gives bytes that were charged back to the budget; asserts that they were charged. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_peak(const struct core_budget *budget);

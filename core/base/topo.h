@@ -53,7 +53,7 @@ int core_topo_bus_write(const char *from, char *bus, size_t bytes);
  * there is none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
                                                      const char *name);
-/* Returns one processor for each core of `cpus`. */
+/* Sets *out to one processor of each core of `cpus`. */
 void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 

@@ -61,8 +61,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* Returns part `mine` of `users` equal parts of a node's cores, with all their processors. If there
- * are more users than cores, users share cores in turn. */
+/* Sets *out to part `mine` of `users` equal parts of a node's cores, with all their processors. If
+ * there are more users than cores, users share cores in turn. */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {

@@ -48,7 +48,7 @@ struct coll_options {
      * arrays of a command are in the memory of the cards on all ranks, or in host memory on all
      * ranks; the latter go over `meeting` or `peers` */
     struct dev_device *device;
-    unsigned sum_op; /* nccl: the device's op with core_sum_args (base/update_args.h) */
+    unsigned sum_op; /* nccl: the device's op that takes core_sum_args (base/update_args.h) */
     /* nccl: device memory for the pieces of other ranks that are summed at a time */
     size_t scratch_bytes;
     int64_t limit_ns; /* limit of a wait for other ranks, which ends the run; 0: 10 min */

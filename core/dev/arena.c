@@ -77,7 +77,7 @@ void dev_arena_fini(struct dev_arena *arena)
     pthread_mutex_destroy(&arena->lock);
 }
 
-/* Returns the bounds of the gap before part `index` (or after the last part). */
+/* Sets [*begin, *end) to the gap before part `index`, or after the last part. */
 static void gap_at(const struct dev_arena *arena, size_t index, size_t *begin, size_t *end)
 {
     const struct dev_arena_part *parts = arena->parts;

@@ -2,6 +2,7 @@
  * it. Compiled as C and C++ (nvcc). An op is one function per kind of device:
  *
  *     int kern_cpu_rope(const struct dev_launch *where, const struct kern_rope_arguments *a);
+ *
  * DEV_OP_LAUNCH(kern_cpu_rope, kern_rope_arguments), in the file of the table, defines the function
  * kern_cpu_rope_launch, which has the type that a row of the table needs. On the CPU an op runs on
  * the queue's thread and has done its work when it returns. On CUDA it runs on the submitting

@@ -84,8 +84,8 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* Returns the shortest time of ROUNDS for both copies from a common start (`down` NULL: only `up`),
- * after one round that is not counted. The result is in seconds, or -errno. */
+/* Sets *out to the shortest time of ROUNDS, in seconds, for both copies from a common start (`down`
+ * NULL: only `up`), after one round that is not counted. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

@@ -68,8 +68,8 @@ static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
     return left > use->limit_bytes ? (left - use->limit_bytes) / use->unlimited : 0;
 }
 
-/* Returns the bytes that a path may use. A given limit is not reduced to the space that is free
- * now, because files of an earlier run may be removed first. */
+/* Sets *out to the bytes that a path may use. A given limit is not reduced to the space that is
+ * free now, because files of an earlier run may be removed first. */
 static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
                       uint32_t index, uint64_t *out)
 {

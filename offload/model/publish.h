@@ -28,8 +28,9 @@ int model_folder_is_empty(const char *path);
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
-/* Returns whether the files in `path` can be moved into `folder`, if that exists. Returns -EISDIR
- * if it has a folder with a file's name, -EACCES ... if it is not writable. Changes nothing. */
+/* Returns 0 if the files in `path` can be moved into `folder` or `folder` does not exist, -EISDIR
+ * if `folder` has a folder with a file's name, -EACCES ... if it is not writable. Changes
+ * nothing. */
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists

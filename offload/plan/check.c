@@ -134,7 +134,7 @@ static int check_card(const struct plan_input *input)
                                        "DEVICE, too; they cannot be placed elsewhere");
 }
 
-/* Returns whether the requested placements are compatible. */
+/* Refuses requested placements that contradict each other. */
 static int check_places(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

@@ -176,8 +176,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Returns whether a candidate fits into these budgets in MiB (0: the input's own) after the spare
- * bytes are subtracted. */
+/* Sets *out to whether a candidate fits into these budgets in MiB (0: the input's own) after the
+ * spare bytes are subtracted. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;

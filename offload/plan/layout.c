@@ -32,7 +32,8 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
                                     &block->weights_copy);
 }
 
-/* Returns the bytes of extents for chunks; the last chunk may be short. */
+/* Adds the buffers in which a block's weights are kept: also in HOST if they are in DEVICE memory
+ * that the update cannot access. */
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice, uint32_t b)
 {

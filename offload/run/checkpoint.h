@@ -23,9 +23,9 @@ struct run_position {
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out);
 
-/* Returns whether a run with these options and blocks can resume from a checkpoint. -EINVAL means
- * that formats or blocks differ; its message names the difference. A difference that only changes
- * bits is a warning. */
+/* Returns 0 if a run with these options and blocks can resume from a checkpoint, or -EINVAL if
+ * formats or blocks differ; the message names the difference. A difference that only changes bits
+ * is a warning. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 

@@ -405,7 +405,7 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-/* Returns the working weights of a block that a rank of any process keeps, in order. */
+/* Passes the working weights of a block that a rank of any process keeps to `take`, in order. */
 static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                         run_take_weights *take, void *context)
 {

@@ -102,7 +102,7 @@ int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
 
-/* Returns the memory of all processes of the run, now and at its peak so far. */
+/* Gets the memory of all processes of the run, now and at its peak so far. */
 void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
 
 /* ---- in the other processes ---- */

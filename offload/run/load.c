@@ -118,7 +118,7 @@ static int move_arrivals_of(struct loading *load, const struct run_slot *slot)
     return rc;
 }
 
-/* Returns the slot whose turn it is, once it is free. */
+/* Waits until the slot whose turn it is is free, and sets *out to it. */
 static int take_slot(struct loading *load, struct run_slots *slots, struct run_slot **out)
 {
     struct run_slot *slot = run_slots_next(slots);

@@ -1,5 +1,5 @@
 /* machine.c: gives each rank an equal part of a node's drives, memory, processors and links. Rates
- * that memory limits are derived from the memory's rate. */
+ * that are limited by memory are derived from the memory's rate. */
 #include "offload/run/machine.h"
 
 #include <math.h>

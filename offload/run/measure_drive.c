@@ -14,9 +14,9 @@
 
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
-/* A drive slower than `slow` may be busy, for example with removing files, and is measured again.
- * If it is as slow in both measurements, the measured rate is used. A rate below `stalled` is never
- * used as the drive's rate. */
+/* A drive slower than `slow_bytes_per_s` may be busy, for example with removing files, and is
+ * measured again. If it is as slow in both measurements, the measured rate is used. A rate below
+ * `stalled_bytes_per_s` is never used as the drive's rate. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;

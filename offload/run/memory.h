@@ -29,7 +29,7 @@ struct run_memory {
     uint32_t count;
 };
 
-/* Options of run_memory_create. All pointers are borrowed, `place` and `team` only during the
+/* Options of run_memory_init. All pointers are borrowed, `place` and `team` only during the
  * call. */
 struct run_memory_options {
     const struct plan *plan;

@@ -111,7 +111,8 @@ struct run_optimizer_result {
     bool skipped;
 };
 
-/* Returns the norm of the last closed step and its consequences. Waits for the norm. */
+/* Waits for the norm of the last closed step. Sets *out to it and to what it means for the
+ * update. */
 int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out);
 
 /* Call it between steps after the application wrote a parameter's weights: the master follows them,

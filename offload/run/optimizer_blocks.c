@@ -21,7 +21,8 @@ enum {
     TYPES = CORE_UPDATE_FP16 + 1 /* types of weights and of gradients */
 };
 
-/* Returns whether parameters may share a block: their types must be the same. */
+/* Returns the class of a parameter. Parameters of one class may share a block, because their types
+ * are the same. */
 static unsigned class_of(const struct run_optimizer_parameter *parameter)
 {
     return (unsigned)parameter->weights_type * TYPES + (unsigned)parameter->gradients_type;

@@ -102,7 +102,7 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
 
 /* Fills `terms`: the group of each parameter, with the parameter's step count. */
 void run_optimizer_fill_terms(struct run_optimizer *optimizer);
-/* Returns a block to the application, `updated` or not: the application may then use the weights
+/* Gives a block back to the application, `updated` or not: the application may then use the weights
  * and reuse the gradients. */
 void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bool updated);
 /* Takes a step, from its first gradient on. Runs on the worker's thread. */

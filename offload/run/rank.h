@@ -124,7 +124,7 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
 /* Takes a step with the micro-batches that were fed. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
-/* Returns whether a batch can be evaluated; -EINVAL says why not. */
+/* Returns 0 if a batch can be evaluated, or -EINVAL with a message that says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 /* Computes the loss of one micro-batch. NULL: this rank only helps the others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
@@ -184,7 +184,8 @@ struct run_moved {
     struct store_moved paths[STORE_PATHS_MAX];
 };
 
-/* Returns the bytes that the drives of the rank's store have moved since the last call, by path. */
+/* Sets *out to the bytes that the drives of the rank's store have moved since the last call, by
+ * path. */
 void run_rank_moved_take(struct run_rank *rank, struct run_moved *out);
 
 #endif

@@ -419,7 +419,7 @@ int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct
     return rc;
 }
 
-/* Returns the bytes of `count` elements of each stream. */
+/* Sets bytes[s] to the size of `count` elements of stream s. */
 static void stream_bytes(const struct plan_format *format, uint64_t count,
                          uint64_t bytes[STORE_STREAM_COUNT])
 {

@@ -77,9 +77,9 @@ static int refuse_file(const char *folder, const char *name)
                         folder, name);
 }
 
-/* Returns whether the folder belongs to another program: it has a configuration or a manifest, or
- * one of the files in `path`, which are copies of the model's files. Called before anything large
- * is written. */
+/* Refuses a folder of another program: one that has a configuration, a manifest, or one of the
+ * files in `path`, which are copies of the model's files, and that is not marked as ours. Called
+ * before anything large is written. */
 static int check_replaced(const char *folder, const char *path)
 {
     static const char *const names[] = {"config.json", MODEL_MANIFEST_NAME};

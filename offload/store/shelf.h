@@ -23,8 +23,8 @@ const char *store_shelf_directory(const struct store_shelf *shelf);
 /* Writes DIRECTORY/checkpoint-N to text, and returns it. */
 const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes);
 
-/* Returns the steps of the existing checkpoints, ascending; the caller frees them. A missing folder
- * has none. A folder checkpoint-N without a checkpoint's files does not count. */
+/* Lists the steps of the existing checkpoints, ascending; the caller frees the list. A missing
+ * folder has none. A folder checkpoint-N without a checkpoint's files does not count. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
 /* Removes the files that the checkpoint's manifest lists, and the folder if it is empty then; what

@@ -85,7 +85,7 @@ static struct tide_engine *resume(struct tide_resumed *resumed)
     return engine;
 }
 
-/* Returns the message with which the engine is refused. */
+/* Returns the error with which the engine is refused. */
 static int refuse(const struct tide_engine_options *options)
 {
     struct tide_engine *engine = NULL;

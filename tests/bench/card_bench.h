@@ -21,7 +21,7 @@ struct card_shape {
     int32_t tokens; /* at most TOKENS_MAX */
     int32_t hidden, inner, vocab, heads, kv_heads, dim;
     int32_t qkv;             /* width of queries, keys and values together */
-    int32_t attention_heads; /* heads in the lines of attention; one of 8 is a head of keys */
+    int32_t attention_heads; /* query heads of the lines of attention; 8 share a key head */
     int32_t divisor;         /* divisor of the sizes that are printed */
     uint64_t updated;        /* weights */
     size_t array_bytes, scratch_bytes, copy_bytes;

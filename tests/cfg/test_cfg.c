@@ -258,7 +258,7 @@ static void precision(void)
     rig_expect("{" BATCH ", \"amp\": {\"enabled\": true}}", REFUSED, "amp", 1, "ZeRO");
 }
 
-/* Tests offload: a path if the target is the store; a ratio only in stage 3. */
+/* Offload to the store needs a path, and a ratio needs stage 3. */
 static void offload(void)
 {
     static const char text[] = "{" BATCH ", \"zero_optimization\": {\"stage\": 3, "

@@ -128,7 +128,7 @@ static void deep_models_have_short_tapes(void)
     rig_end();
 }
 
-/* Returns the seconds that --what-if says for a part; -1: it does not name the part. */
+/* Returns the seconds that --what-if prints for a part; -1: it does not name the part. */
 static double what_if(const char *part)
 {
     struct core_json *doc = NULL;

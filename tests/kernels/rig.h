@@ -60,11 +60,11 @@ void rig_reference(enum kern_op op, const void *arguments);
 /* Fetches the device side of an array; valid until the next case. */
 const void *rig_fetch(const void *array);
 
-/* The tolerance of one comparison: |got - want| <= relative |want| + absolute max |want|.
- * `relative` counts roundings of the stored type, `absolute` roundings of fp32. */
+/* The tolerance of one comparison: |got - want| <= roundings u |want| + noise 2^-24 max |want|, u
+ * being half a unit in the last place of the stored type. */
 struct rig_bound {
     double roundings; /* number of roundings of the type */
-    double noise;     /* number of roundings of fp32, 2^-24 each */
+    double noise;     /* number of roundings of fp32 */
 };
 /* Compares the two sides of an array. */
 void rig_compare(const char *what, const void *array, struct rig_bound bound);

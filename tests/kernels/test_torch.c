@@ -8,7 +8,7 @@
 
 static FILE *file;
 
-/* Returns the next array of the file, stored on both sides of an array of the rig. */
+/* Returns the next array of the file as an array of the rig, which has it on both sides. */
 static float *next(int64_t count)
 {
     int64_t stored = 0;

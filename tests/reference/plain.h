@@ -66,9 +66,9 @@ int plain_step(struct plain *plain, const struct model_batch *batches, double lr
 /* Runs the first half of a step: gradients and loss without the update. */
 int plain_backward(struct plain *plain, const struct model_batch *batches,
                    struct plain_result *out);
-/* Returns the loss of one micro-batch without computing gradients. */
+/* Computes the loss of one micro-batch without gradients. */
 int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct kern_loss *out);
-/* Returns logits [tokens][vocab] in the type of the shape. */
+/* Writes logits [tokens][vocab] in the type of the shape. */
 int plain_logits(struct plain *plain, const struct model_batch *batch, void *out);
 
 /* Returns flat arrays of a block, borrowed: working weights and, after a backward pass, gradients,

@@ -44,8 +44,9 @@ static struct moved run(const struct case_model *made, const struct run_options 
     return moved;
 }
 
-/* A steady step moves no more than `bound` bytes per parameter. Steps report the bytes that the
- * drive counts, except that the drive moves the last part of a chunk in whole pages. */
+/* A steady step reads at most `reads` and writes `writes` bytes per parameter. Steps
+ * report the bytes that the drive counts, except that the drive moves the last part of a chunk in
+ * whole pages. */
 static void check_bytes(const struct case_model *made, const struct run_options *options,
                         double reads, double writes, const char *what)
 {

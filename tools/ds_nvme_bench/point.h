@@ -51,7 +51,7 @@ struct bench_point {
     uint64_t retries;
     uint64_t errors;
     double bytes;       /* measured, ramp included */
-    double cpu_seconds; /* time of the process during that */
+    double cpu_seconds; /* processor time of the process while these bytes moved */
     char setup[96];     /* how the back end was set up */
     bool unregistered;  /* registering the buffers was requested and failed with a warning */
 };

@@ -57,11 +57,11 @@ int bench_report_config(const struct bench_report *report, FILE *out);
 int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *));
 
-/* Returns whether bench_report_save() will be able to write `path`, as far as is known without
- * touching it. */
+/* Returns 0 if bench_report_save() can probably write `path`, which is not touched, or -errno with
+ * a message. */
 int bench_report_writable(const char *path);
 
-/* Returns whether `path` may become an aio block: -EEXIST for a file that holds anything else, such
+/* Returns 0 if `path` may become an aio block, or -EEXIST for a file that holds anything else, such
  * as the user's ds_config.json. */
 int bench_report_replaceable(const char *path);
 
@@ -71,7 +71,8 @@ int bench_report_replaceable(const char *path);
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 
-/* Returns whether `path` is a report that can be compared with. */
+/* Returns 0 if `path` is a report with which another one can be compared, or -errno with a
+ * message. */
 int bench_report_comparable(const char *path);
 
 /* Writes what limits the speed, in one or two sentences. */

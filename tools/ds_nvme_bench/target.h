@@ -57,7 +57,7 @@ enum { BENCH_TARGET_QUEUES = 2 };
 struct bench_target_io_options {
     const struct bench_target *target; /* borrowed for the call */
     uint64_t file_bytes;               /* 0: the target's */
-    uint32_t block_bytes;              /* 0: the drive's own choice; `depth` too */
+    uint32_t block_bytes;              /* 0: chosen by the drive, like `depth` */
     uint32_t depth;
     uint64_t memory_bytes;
     enum core_pages pages;

@@ -27,9 +27,9 @@ struct finetune_config {
     char board_path[FINETUNE_PATH_BYTES];
 };
 
-/* Reads flags->config with the values of flags in it, and sets what it says in `engine` and
- * `schedule`, which hold defaults before. Warns of keys without effect. The caller calls
- * finetune_config_fini() even after a failure. */
+/* Reads flags->config, in which flags replace "auto", and copies the settings of the file to
+ * `engine` and `schedule`, which must have the defaults before. Warns of keys without effect. The
+ * caller calls finetune_config_fini() even after a failure. */
 int finetune_config_load(struct finetune_config *out, const struct finetune_flags *flags,
                          const struct tide_inspection *model, struct tide_engine_options *engine,
                          struct schedule *schedule);

@@ -19,8 +19,8 @@ struct cli_out {
  * beside that folder first. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
-/* Returns whether --out can be used; called before anything long begins. Returns -EEXIST, -ENOTDIR
- * or another error. */
+/* Returns 0 if --out can be used, or -EEXIST, -ENOTDIR or another error. Called before anything
+ * long begins. */
 int cli_out_check(const struct cli_out *out);
 
 /* Steps of the model in a folder according to its note (see model_folder_note), if none of its

@@ -33,9 +33,9 @@ enum cli_path_shape {
     CLI_PATH_FOLDER,    /* a folder; missing parents will be created, too */
 };
 
-/* Returns whether `path` could be written; creates nothing. 0, or -errno with the flag and the
- * path. Sockets and block devices are refused. Whether a process reads a FIFO is seen only when it
- * is opened. NULL is allowed. */
+/* Returns 0 if `path` could be written, or -errno with the flag and the path; creates nothing.
+ * Sockets and block devices are refused. Whether a process reads a FIFO is seen only when it is
+ * opened. NULL is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
 /* Returns whether two paths are one file or folder, which may not exist yet. */

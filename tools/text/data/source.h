@@ -27,9 +27,9 @@ int text_source_seek(struct text_source *source, uint64_t offset);
 
 /* Returns whether any byte can be reached directly: plain data in a file. */
 bool text_source_random(const struct text_source *source);
-/* Returns whether it can be read again from its beginning: a file. */
+/* Returns whether the source can be read again from its beginning: a file. */
 bool text_source_seeks(const struct text_source *source);
-/* Returns whether it can be closed and opened again: a file with a path. */
+/* Returns whether the source can be closed and opened again: a file with a path. */
 bool text_source_reopens(const struct text_source *source);
 /* Returns the size of the file on disk (0: unknown), and how many of these bytes were read. */
 uint64_t text_source_bytes(const struct text_source *source);
