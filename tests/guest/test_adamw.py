@@ -339,7 +339,7 @@ def borrowed_gradients(_):
         p = torch.nn.Parameter(torch.ones(1000))
         optimizer = create([("weights", p)], clip=1.0, **settings)
         (p * p).sum().backward()
-        return optimizer, optimizer._held[0][1], p
+        return optimizer, optimizer._borrowed[0][0], p
 
     optimizer, gradient, _ = begin()
     gradient.add_(1)
@@ -354,7 +354,7 @@ def borrowed_gradients(_):
     gradient.untyped_storage().resize_(0)
     optimizer.synchronize()
     optimizer, gradient, _ = begin()
-    token = optimizer._held[0][0]
+    token = optimizer._borrowed[0][3]
     optimizer._borrowed[0] = (gradient, gradient.data_ptr() + 64, gradient._version, token)  # as if it had been moved
     refused(RuntimeError, "the gradient of weights was written to or freed", optimizer.step)
     model = network(16, 8)
@@ -370,27 +370,46 @@ def borrowed_gradients(_):
 
 
 def borrowed_again(_):
-    """A gradient stays borrowed if the library reports the end of the last step's borrow of the same parameter only after
-    it was submitted."""
+    """If the program did not wait for the last step's update of a parameter, the next submit ends the old borrow, with
+    its check, and begins the new one."""
     model = network(16, 4)
     optimizer = create(model.parameters(), clip=1.0)
     optimizer.attach(model)
     train(model, optimizer, 1)
-    count = len(optimizer._held)
-    loss = model(torch.ones(1, 16)).square().sum()
+    assert optimizer._closed == len(optimizer._borrowed) == 2
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
     lib = tide.library.lib
     poll = lib.tide_optim_poll
     lib.tide_optim_poll = lambda *_: 0
+    message = f"the gradient of {optimizer._names[1]} was written to"
+    optimizer._borrowed[1][0].add_(1)
     try:
-        loss.backward()
+        refused(RuntimeError, message, optimizer.step)
+        optimizer.step()  # the gradient that was not submitted is still there
     finally:
         lib.tide_optim_poll = poll
-    assert len(optimizer._held) > count
-    _, gradient, index = optimizer._held[-1]
-    optimizer.step()
-    assert optimizer._held[0][1] is gradient
-    gradient.add_(1)
-    refused(RuntimeError, f"the gradient of {optimizer._names[index]} was written to", lambda: model(torch.ones(1, 16)))
+    assert optimizer.last()["step"] == 2 and optimizer._closed == len(optimizer._borrowed) == 2
+    optimizer._borrowed[1][0].add_(1)
+    refused(RuntimeError, message, lambda: model(torch.ones(1, 16)))
+
+
+def dropped_in_forward(_):
+    """With attach() the gradients of a module's parameters are freed when its forward has waited for their update, not
+    only in the next backward."""
+    for clip in (0.0, 1.0):
+        model = network(16, 8, 4)
+        optimizer = create(model.parameters(), clip=clip)
+        optimizer.attach(model)
+        train(model, optimizer, 1)
+        assert len(optimizer._borrowed) == 4 or not clip
+        gradients = [weakref.ref(gradient) for gradient, *_ in optimizer._borrowed.values()]
+        seen = []  # after the hook that waits
+        model[2].register_forward_pre_hook(lambda *_: seen.append(sorted(optimizer._borrowed)))
+        with torch.no_grad():
+            model(torch.ones(1, 16))
+        assert seen == [[]] and optimizer._closed == 0, seen
+        assert not any(gradient() is not None for gradient in gradients)
 
 
 def attached(_):
@@ -451,7 +470,7 @@ def small_gradients(folder):
         for _ in range(3):
             loss(ours).backward()
             no_gradient(ours)
-            assert len(optimizer._held) + len(optimizer._pending) <= count
+            assert len(optimizer._borrowed) + len(optimizer._pending) <= count
             refused(tide.Error, "", lambda: optimizer.save(folder / f"{clip}-{count}"))
             loss(theirs).backward()
             if clip:
@@ -473,7 +492,7 @@ def small_gradients(folder):
         assert optimizer._pending
         refused(RuntimeError, "second gradient", lambda: loss(ours).backward())
         optimizer.close()
-        assert not optimizer._pending and not optimizer._held
+        assert not optimizer._pending and not optimizer._borrowed
 
 
 def refusals(_):
@@ -688,6 +707,6 @@ def _use_in_child(optimizer, pipe):
 
 sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
                      clipping, accumulation, weights_that_the_program_writes, averaged_weights, tied_weights,
-                     borrowed_gradients, borrowed_again, attached, stale_weights,
+                     borrowed_gradients, borrowed_again, dropped_in_forward, attached, stale_weights,
                      small_gradients, refusals, not_finite, state_dict, states_of_torch, masters_of_states,
                      later_groups, checkpoints, data_loader_workers]))

@@ -32,13 +32,13 @@ _BATCH_BYTES = 4 << 20
 _living = weakref.WeakSet()
 
 
-def _destroy(handle, hooks, weights, held, _shares):
-    """Destroys the optimizer. `weights`, `held` and `_shares` are referenced until then."""
+def _destroy(handle, hooks, weights, borrowed, _shares):
+    """Destroys the optimizer. `weights`, `borrowed` and `_shares` are referenced until then."""
     for hook in hooks:
         hook.remove()
     lib.tide_optim_destroy(handle)
     weights.clear()
-    held.clear()
+    borrowed.clear()
 
 
 def _group(values):
@@ -76,9 +76,9 @@ class AdamW(torch.optim.Optimizer):
         self._token_at = byref(self._token)
         self._pending = collections.deque()  # (index, gradient) that are not submitted yet
         self._pending_bytes = 0
-        self._held = collections.deque()  # (token, gradient, index) that the library borrows
+        # index: (gradient, address, version, token) of a gradient that the library uses, in the order of submits
+        self._borrowed = collections.OrderedDict()
         self._closed = 0                  # how many of these belong to closed steps; they come first
-        self._borrowed = {}  # index: (gradient, address, version, token), until the program may write to it
         self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
@@ -114,7 +114,7 @@ class AdamW(torch.optim.Optimizer):
         self._sent = [_values(group) for group in self.param_groups]
         handle = self._create(library.OptimOptions(**options), stores)
         hooks = []
-        self._finalizer = weakref.finalize(self, _destroy, handle, hooks, self._weights, self._held,
+        self._finalizer = weakref.finalize(self, _destroy, handle, hooks, self._weights, self._borrowed,
                                            self._shares)
         self._handle = handle
         if self._shares is not None:
@@ -232,7 +232,6 @@ class AdamW(torch.optim.Optimizer):
         """Creates the library's optimizer again, for the current parameters, with the states that were written."""
         self._handle = None
         self._finalizer()
-        self._borrowed.clear()
         self._begin_library(*self._settings)
         file.seek(0)
         for p, count in kept:
@@ -305,7 +304,7 @@ class AdamW(torch.optim.Optimizer):
             if first or size >= _BATCH_BYTES or len(pending) >= _BATCH or self._device is not None:
                 try:
                     self._submit_pending()
-                except library.Error:
+                except (library.Error, RuntimeError):
                     if pending:
                         pending.pop()  # p.grad still has it
                     raise
@@ -315,45 +314,46 @@ class AdamW(torch.optim.Optimizer):
 
     def _submit_pending(self):
         """Called with the lock."""
-        held, pending, token = self._held, self._pending, self._token
+        pending, token = self._pending, self._token
         # Gradients of this step are needed until it is closed, unless updates run inside backward.
-        if held and (self._closed or self._inside):
-            self._drop_reached()
+        if self._borrowed and (self._closed or self._inside):
+            self._end_reached()
         self._use_stream()
         if self._inside:
             self._note_updates([index for index, _ in pending])
         handle, numbers, submit = self._handle, self._numbers, lib.tide_optim_submit
         self._pending_bytes = 0
         while pending:
-            index, grad = pending.popleft()
+            index, grad = pending[0]
+            if index in self._borrowed:  # of an earlier step; the submit would wait for its update, too
+                check(lib.tide_optim_wait_parameter(handle, index))
+                self._end_borrow(index)
+            pending.popleft()
             address = grad.data_ptr()
             check(submit(handle, numbers[index], address, _LAST, self._token_at))
             if self._device is None:
-                held.append((token.value, grad, index))
                 self._borrowed[index] = grad, address, grad._version, token.value
             else:  # it is copied on the stream
                 grad.record_stream(torch.cuda.current_stream(self._device))
 
-    def _drop_reached(self):
-        """Drops gradients whose updates are done. Parameters that share a block have the same token."""
-        held, handle, poll = self._held, self._handle, lib.tide_optim_poll
+    def _end_reached(self):
+        """Ends borrows whose updates are done. Parameters that share a block have the same token."""
+        borrowed, handle, poll = self._borrowed, self._handle, lib.tide_optim_poll
         reached = 0
-        while held:
-            token = held[0][0]
+        while borrowed:
+            index = next(iter(borrowed))
+            token = borrowed[index][3]
             if token != reached and check(poll(handle, token)) != 1:
                 break
             reached = token
-            index = held.popleft()[2]
-            self._closed = max(self._closed - 1, 0)
-            # If the parameter has been submitted again, that borrow continues.
-            if index in self._borrowed and self._borrowed[index][3] == token:
-                self._end_borrow(index)
+            self._end_borrow(index)
 
     def _end_borrow(self, index):
-        """Raises an error if the program wrote to a gradient while the library borrowed it, or moved or freed its
-        memory."""
+        """Drops a gradient. Raises an error if the program wrote to it while the library borrowed it, or moved or freed
+        its memory."""
         borrowed = self._borrowed.pop(index, None)
         if borrowed is not None:
+            self._closed = max(self._closed - 1, 0)
             grad, address, version, _ = borrowed
             if grad._version != version or grad.data_ptr() != address:
                 raise RuntimeError(f"the gradient of {self._names[index]} was written to or freed while the library "
@@ -418,7 +418,7 @@ class AdamW(torch.optim.Optimizer):
         with self._lock:
             self._submit_pending()
             check(lib.tide_optim_step(self._handle, self._token_at))
-            self._open, self._closed = False, len(self._held)
+            self._open, self._closed = False, len(self._borrowed)
         self._steps += 1
         self._unsaved = True
         taken, self._taken = self._taken, [False] * len(self._params)
@@ -448,8 +448,6 @@ class AdamW(torch.optim.Optimizer):
         check(lib.tide_optim_wait_parameter(self._handle, library.OPTIM_ALL))
         self._waiting = [False] * len(self._params)
         if not self._open:
-            self._held.clear()
-            self._closed = 0
             while self._borrowed:
                 self._end_borrow(next(iter(self._borrowed)))
 
@@ -496,7 +494,6 @@ class AdamW(torch.optim.Optimizer):
         """Waits for updates and frees the memory and the files. Also done when the object is deleted."""
         self._handle = None
         self._pending.clear()
-        self._borrowed.clear()
         self._modules.remove()
         self._finalizer()
 
