@@ -1,6 +1,5 @@
 /* test_save.c: an engine saves the whole model. The saved model loads again with equal weights, and
  * existing files are not changed unless the application requests it. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,18 +114,6 @@ static void what_is_there_stays(void)
     tide_engine_destroy(engine);
 }
 
-static unsigned entries(const char *path)
-{
-    unsigned count = 0;
-    DIR *directory = opendir(path);
-    check_true(directory != NULL);
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
 static const char *partial_of(const char *name)
 {
     static char path[700];
@@ -143,9 +130,9 @@ static void trying(void)
     char below[700];
     begin();
     struct tide_engine *engine = world_engine(&world.options);
-    const unsigned before = entries(test_directory());
+    const size_t before = test_entries(test_directory());
     check_int(tide_engine_save_reserve(engine, folder, 0), ==, 0);
-    check_uint(entries(test_directory()), ==, before + 1);
+    check_uint(test_entries(test_directory()), ==, before + 1);
     struct tide_engine *other = world_engine(&world.options);
     check_int(tide_engine_save_reserve(other, folder, 0), ==, -EBUSY);
     check_contains(tide_last_error(), "another run");
@@ -166,10 +153,10 @@ static void trying(void)
     check_int(tide_engine_save_reserve(engine, below, 0), ==, -ENOTDIR);
     check_int(tide_engine_save_reserve(engine, NULL, 0), ==, -EINVAL);
     check_int(tide_engine_save(engine, "", 0), ==, -EINVAL);
-    check_uint(entries(test_directory()), ==, before + 1);
+    check_uint(test_entries(test_directory()), ==, before + 1);
     (void)world_steps(&world, engine, 1);
     tide_engine_destroy(engine);
-    check_uint(entries(test_directory()), ==, before);
+    check_uint(test_entries(test_directory()), ==, before);
 }
 
 /* A context keeps a folder for an engine that does not exist yet; another context is refused. */
@@ -181,7 +168,7 @@ static void claimed_before(void)
     struct tide_engine *engine = NULL;
     char below[700];
     begin();
-    const unsigned before = entries(test_directory());
+    const size_t before = test_entries(test_directory());
     snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
     check_int(tide_context_create(&silent, &context), ==, 0);
     check_int(tide_context_create(&silent, &other), ==, 0);
@@ -215,7 +202,7 @@ static void claimed_before(void)
     check_int(tide_folder_claim(context, folder), ==, 0);
     tide_context_destroy(context);
     check_true(!world_exists(partial_of(folder)));
-    check_uint(entries(test_directory()), ==, before);
+    check_uint(test_entries(test_directory()), ==, before);
 }
 
 static int stop_saving(void *user, const struct tide_progress *progress)
@@ -233,11 +220,11 @@ static void stopped_saving(void)
     struct tide_context *context = NULL;
     struct tide_engine *engine = NULL;
     begin();
-    const unsigned before = entries(test_directory());
+    const size_t before = test_entries(test_directory());
     check_int(tide_context_create(&options, &context), ==, 0);
     check_int(tide_engine_create(context, &world.options, &engine), ==, 0);
     check_int(tide_engine_save(engine, folder, 0), ==, -ECANCELED);
-    check_uint(entries(test_directory()), ==, before);
+    check_uint(test_entries(test_directory()), ==, before);
     armed = false;
     check_int(tide_engine_save(engine, folder, 0), ==, 0);
     tide_engine_destroy(engine);

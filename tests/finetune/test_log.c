@@ -294,18 +294,6 @@ static void order_of_files(void)
     }
 }
 
-static unsigned entries(const char *path)
-{
-    unsigned count = 0;
-    DIR *folder = opendir(path);
-    check_true(folder != NULL);
-    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        count += entry->d_name[0] != '.';
-    }
-    closedir(folder);
-    return count;
-}
-
 /* A refused run leaves no event file; files of others stay. */
 static void refused(void)
 {
@@ -316,15 +304,15 @@ static void refused(void)
     check_int(event_file_open(folder, &file), ==, 0);
     check_int(event_file_close(file), ==, 0);
     check_int(event_file_open(folder, &file), ==, 0);
-    check_uint(entries(folder), ==, 2);
+    check_uint(test_entries(folder), ==, 2);
     event_file_discard(file);
     event_file_discard(NULL);
-    check_uint(entries(folder), ==, 1);
+    check_uint(test_entries(folder), ==, 1);
     check_int(finetune_log_open(&(struct finetune_log_options){.board_folder = folder}, &log), ==,
               0);
-    check_uint(entries(folder), ==, 2);
+    check_uint(test_entries(folder), ==, 2);
     check_int(finetune_log_close(log), ==, 0);
-    check_uint(entries(folder), ==, 1);
+    check_uint(test_entries(folder), ==, 1);
 }
 
 /* Errors name folders that cannot be used. */

@@ -1,6 +1,7 @@
 /* test.c: runs the cases of one program. A failed check leaves its case with a jump. */
 #include "tests/harness/test.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -171,6 +172,18 @@ const char *test_file(const char *name, const void *text, size_t bytes)
         test_fail(__FILE__, __LINE__, "%s cannot be written", path);
     }
     return path;
+}
+
+size_t test_entries(const char *path)
+{
+    size_t count = 0;
+    DIR *folder = opendir(path);
+    check_true(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(folder);
+    return count;
 }
 
 const char *test_root(void)

@@ -81,6 +81,8 @@ const char *test_path(const char *name);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program
  * ends. */
 const char *test_file(const char *name, const void *text, size_t bytes);
+/* Returns the number of entries of a folder, hidden ones included. */
+size_t test_entries(const char *path);
 /* Returns the folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */
 const char *test_root(void);
 

@@ -1,6 +1,5 @@
 /* test_life.c: whatever request to the system fails during a run, the run ends with a message and
  * frees everything. A thousand steps take no more memory than fifty. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,27 +112,15 @@ static void plans(void)
 
 struct census {
     uint64_t rss_bytes;
-    unsigned files;
-    unsigned threads;
+    size_t files;
+    size_t threads;
 };
-
-static unsigned entries(const char *path)
-{
-    unsigned count = 0;
-    DIR *directory = opendir(path);
-    check_true(directory != NULL);
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
 
 static struct census take_census(void)
 {
     return (struct census){.rss_bytes = run_runtime_used_bytes(),
-                           .files = entries("/proc/self/fd"),
-                           .threads = entries("/proc/self/task")};
+                           .files = test_entries("/proc/self/fd"),
+                           .threads = test_entries("/proc/self/task")};
 }
 
 /* A thousand steps with occasional evaluations use no more memory, files, threads or bytes of the
@@ -166,7 +153,7 @@ static void a_thousand_steps(void)
     }
     const struct census last = take_census();
     check_int(stat(path, &files[1]), ==, 0);
-    test_note("RSS %.1f MB after %d steps, %.1f MB after %d; %u files, %u threads",
+    test_note("RSS %.1f MB after %d steps, %.1f MB after %d; %zu files, %zu threads",
               (double)settled.rss_bytes / 1e6, SETTLED, (double)last.rss_bytes / 1e6, STEPS,
               last.files, last.threads);
     check_uint(last.files, ==, settled.files);

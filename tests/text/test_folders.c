@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/text/model_folder.h"
 #include "tools/text/data/chat.h"
@@ -148,16 +148,6 @@ static void refuses(void)
     }
 }
 
-static char talk[4000];
-
-static void keep_talk(void *user, enum core_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    const size_t at = strlen(talk);
-    snprintf(talk + at, sizeof talk - at, "%s\n", line);
-}
-
 /* Contradictions that are not errors are reported: ids of added_tokens_decoder, and the tokens
  * around a text if transformers 4 and 5 use different ones. */
 static void warns(void)
@@ -183,27 +173,24 @@ static void warns(void)
         {"gpt2", "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<|endoftext|>\"}}}",
          "added_tokens_decoder gives \"<|endoftext|>\" the id 5; in tokenizer.json it has 7"},
     };
-    const struct core_log log = {.level = CORE_LOG_WARN, .write = keep_talk};
-    const struct core_log *before = core_log_bound();
-    core_log_bind(&log);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct text_tokenizer *tokenizer = NULL;
         const char *folder = model_folder_make("odd", cases[i].family);
         put("odd", "tokenizer_config.json", cases[i].config);
-        talk[0] = '\0';
+        test_listen(CORE_LOG_WARN);
         int code = text_tokenizer_load(folder, &tokenizer);
         if (code == -ENOTSUP) {
             continue;
         }
         check_int(code, ==, 0);
         if (cases[i].says == NULL) {
-            check_string(talk, "");
+            check_string(test_heard(), "");
         } else {
-            check_contains(talk, cases[i].says);
+            check_contains(test_heard(), cases[i].says);
         }
         text_tokenizer_destroy(tokenizer);
     }
-    core_log_bind(before);
+    test_listen_end();
 }
 
 /* A token that is only in tokenizer_config.json may have an id beyond the embeddings; only rows

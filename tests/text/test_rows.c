@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/text/model_folder.h"
 #include "tools/text/data/chat.h"
@@ -329,16 +329,6 @@ static void folders(void)
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
 }
 
-static char talk[4000];
-
-static void keep_talk(void *user, enum core_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    const size_t at = strlen(talk);
-    snprintf(talk + at, sizeof talk - at, "%s\n", line);
-}
-
 /* If a template renders a beginning differently from the whole, the trained parts follow from what
  * both have in common, and a warning is printed. A feed makes batches of text. */
 static void ambiguous(void)
@@ -352,18 +342,17 @@ static void ambiguous(void)
         "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "
         "\"assistant\", \"content\": \"A1\"}, {\"role\": \"user\", "
         "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"A2\"}]}";
-    const struct core_log log = {.level = CORE_LOG_WARN, .write = keep_talk};
     const char *folder = model_folder("ambiguous", "qwen2", config);
     struct text_encoder *encoder = NULL;
     char got[1000] = "";
     if (folder == NULL) {
         test_skip("this build lacks what the tokenizer needs");
     }
-    core_log_bind(&log);
+    test_listen(CORE_LOG_WARN);
     check_int(text_encoder_create(folder, NULL, 0, 1, &encoder), ==, 0);
     show(encoder, json, TEXT_TRAIN_COMPLETION, got, sizeof got);
-    core_log_bind(NULL);
-    check_contains(talk, "{% generation %} in the template would mark it");
+    test_listen_end();
+    check_contains(test_heard(), "{% generation %} in the template would mark it");
     check_contains(got, "A2<|im_end|>]");
     text_encoder_destroy(encoder);
     const char *files[] = {test_file("chat.jsonl", json, strlen(json))};
