@@ -11,13 +11,14 @@
 #include "core/base/file.h"
 #include "core/json/json.h"
 #include "tests/harness/test.h"
+#include "tests/harness/wrap.h"
 
 /* The number of further calls that fail with `fault`. */
 static int faults_left;
 static int fault;
 static int calls;
 
-static bool is_refused(void)
+static bool due(void)
 {
     calls++;
     if (faults_left > 0) {
@@ -28,19 +29,12 @@ static bool is_refused(void)
     return false;
 }
 
-#define WRAP(type, name, parameters, arguments)                                                    \
-    type __real_##name parameters;                                                                 \
-    type __wrap_##name parameters;                                                                 \
-    type __wrap_##name parameters                                                                  \
-    {                                                                                              \
-        return is_refused() ? -1 : __real_##name arguments;                                        \
-    }
-WRAP(ssize_t, read, (int fd, void *to, size_t bytes), (fd, to, bytes))
-WRAP(ssize_t, write, (int fd, const void *from, size_t bytes), (fd, from, bytes))
-WRAP(ssize_t, pread, (int fd, void *to, size_t bytes, off_t at), (fd, to, bytes, at))
-WRAP(ssize_t, pread64, (int fd, void *to, size_t bytes, off64_t at), (fd, to, bytes, at))
-WRAP(int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
-WRAP(int, fallocate64, (int fd, int mode, off64_t at, off64_t bytes), (fd, mode, at, bytes))
+WRAP(ssize_t, read, -1, (int fd, void *to, size_t bytes), (fd, to, bytes))
+WRAP(ssize_t, write, -1, (int fd, const void *from, size_t bytes), (fd, from, bytes))
+WRAP(ssize_t, pread, -1, (int fd, void *to, size_t bytes, off_t at), (fd, to, bytes, at))
+WRAP(ssize_t, pread64, -1, (int fd, void *to, size_t bytes, off64_t at), (fd, to, bytes, at))
+WRAP(int, fallocate, -1, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
+WRAP(int, fallocate64, -1, (int fd, int mode, off64_t at, off64_t bytes), (fd, mode, at, bytes))
 
 static void refuse(int code, int times)
 {

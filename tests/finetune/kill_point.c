@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/harness/wrap.h"
+
 static atomic_int calls_left; /* 0: no checkpoint is begun, or no kill is wanted at a call */
 static atomic_bool begun;
 
@@ -25,11 +27,13 @@ static void die(void)
     pause();
 }
 
-static void pass_point(void)
+/* No call fails. */
+static bool due(void)
 {
     if (atomic_load(&calls_left) > 0 && atomic_fetch_sub(&calls_left, 1) == 1) {
         die();
     }
+    return false;
 }
 
 /* Returns whether the path is that of a checkpoint that is being written. */
@@ -68,16 +72,8 @@ int __wrap_rename(const char *from, const char *to)
     return rc;
 }
 
-#define WRAP(name, parameters, arguments)                                                          \
-    int __real_##name parameters;                                                                  \
-    int __wrap_##name parameters;                                                                  \
-    int __wrap_##name parameters                                                                   \
-    {                                                                                              \
-        pass_point();                                                                              \
-        return __real_##name arguments;                                                            \
-    }
-WRAP(fsync, (int fd), (fd))
-WRAP(fdatasync, (int fd), (fd))
-WRAP(unlinkat, (int folder, const char *name, int flags), (folder, name, flags))
-WRAP(openat, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode))
-WRAP(openat64, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode))
+WRAP(int, fsync, -1, (int fd), (fd))
+WRAP(int, fdatasync, -1, (int fd), (fd))
+WRAP(int, unlinkat, -1, (int folder, const char *name, int flags), (folder, name, flags))
+WRAP_OPENAT(openat)
+WRAP_OPENAT(openat64)

@@ -20,6 +20,7 @@
 #include "offload/model/save_folder.h"
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
+#include "tests/harness/wrap.h"
 #include "tests/model/fixture.h"
 
 /* ---- the n-th request fails, or the process is killed there ---- */
@@ -42,13 +43,6 @@ static bool due(void)
     return true;
 }
 
-#define WRAP(type, name, failed, arguments, call)                                                  \
-    type __real_##name arguments;                                                                  \
-    type __wrap_##name arguments;                                                                  \
-    type __wrap_##name arguments                                                                   \
-    {                                                                                              \
-        return due() ? (failed) : __real_##name call;                                              \
-    }
 WRAP(int, rename, -1, (const char *from, const char *to), (from, to))
 WRAP(int, renameat, -1, (int a, const char *from, int b, const char *to), (a, from, b, to))
 WRAP(int, unlinkat, -1, (int folder, const char *name, int flags), (folder, name, flags))
@@ -56,20 +50,6 @@ WRAP(int, rmdir, -1, (const char *path), (path))
 WRAP(int, fsync, -1, (int fd), (fd))
 WRAP(void *, opendir, NULL, (const char *path), (path))
 WRAP(ssize_t, write, -1, (int fd, const void *from, size_t bytes), (fd, from, bytes))
-#define WRAP_OPEN(name)                                                                            \
-    int __real_##name(const char *path, int flags, mode_t mode);                                   \
-    int __wrap_##name(const char *path, int flags, mode_t mode);                                   \
-    int __wrap_##name(const char *path, int flags, mode_t mode)                                    \
-    {                                                                                              \
-        return due() ? -1 : __real_##name(path, flags, mode);                                      \
-    }
-#define WRAP_OPENAT(name)                                                                          \
-    int __real_##name(int folder, const char *path, int flags, mode_t mode);                       \
-    int __wrap_##name(int folder, const char *path, int flags, mode_t mode);                       \
-    int __wrap_##name(int folder, const char *path, int flags, mode_t mode)                        \
-    {                                                                                              \
-        return due() ? -1 : __real_##name(folder, path, flags, mode);                              \
-    }
 WRAP_OPEN(open)
 WRAP_OPEN(open64)
 WRAP_OPENAT(openat)

@@ -19,6 +19,7 @@
 #include "tests/aio/fault.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
+#include "tests/harness/wrap.h"
 #include "tests/store/case.h"
 
 /* These cases do not depend on a drive, so they run in memory if possible. */
@@ -53,27 +54,6 @@ static bool due(void)
     return true;
 }
 
-#define WRAP(type, name, failed, arguments, call)                                                  \
-    type __real_##name arguments;                                                                  \
-    type __wrap_##name arguments;                                                                  \
-    type __wrap_##name arguments                                                                   \
-    {                                                                                              \
-        return due() ? (failed) : __real_##name call;                                              \
-    }
-#define WRAP_OPEN(name)                                                                            \
-    int __real_##name(const char *path, int flags, mode_t mode);                                   \
-    int __wrap_##name(const char *path, int flags, mode_t mode);                                   \
-    int __wrap_##name(const char *path, int flags, mode_t mode)                                    \
-    {                                                                                              \
-        return due() ? -1 : __real_##name(path, flags, mode);                                      \
-    }
-#define WRAP_OPENAT(name)                                                                          \
-    int __real_##name(int folder, const char *path, int flags, mode_t mode);                       \
-    int __wrap_##name(int folder, const char *path, int flags, mode_t mode);                       \
-    int __wrap_##name(int folder, const char *path, int flags, mode_t mode)                        \
-    {                                                                                              \
-        return due() ? -1 : __real_##name(folder, path, flags, mode);                              \
-    }
 WRAP_OPEN(open)
 WRAP_OPEN(open64)
 WRAP_OPENAT(openat)

@@ -1,0 +1,24 @@
+/* wrap.h: functions that replace calls of the system in programs linked with -Wl,--wrap=NAME. The
+ * file that uses them defines bool due(void) before: where it returns true, having set errno, they
+ * return `failed` instead of making the call. */
+#ifndef TESTS_HARNESS_WRAP_H
+#define TESTS_HARNESS_WRAP_H
+
+#include <sys/types.h>
+
+#define WRAP(type, name, failed, parameters, arguments)                                            \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters                                                                  \
+    {                                                                                              \
+        return due() ? (failed) : __real_##name arguments;                                         \
+    }
+
+/* The mode is passed on even if the caller gives none; the system reads it only with O_CREAT. */
+#define WRAP_OPEN(name)                                                                            \
+    WRAP(int, name, -1, (const char *path, int flags, mode_t mode), (path, flags, mode))
+#define WRAP_OPENAT(name)                                                                          \
+    WRAP(int, name, -1, (int folder, const char *path, int flags, mode_t mode),                    \
+         (folder, path, flags, mode))
+
+#endif
