@@ -260,8 +260,7 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"load-in-8bit", QUANTIZATION},
     {"quantization-bit", QUANTIZATION},
     {"quantization", QUANTIZATION},
-    {"local-rank",
-     "--ranks N starts ranks as threads; processes take theirs from mpirun, srun or torchrun"},
+    {"local-rank", "ranks come from mpirun, srun or torchrun; --ranks N starts ranks as threads"},
     {NULL, NULL},
 };
 

@@ -501,7 +501,8 @@ static int run_tokenize(struct tokenize *t)
 static int check_options(struct tokenize *t)
 {
     if (t->data.count == 0) {
-        return cli_fail(t->command, CLI_WRONG, "--data FILE, the rows to read, is missing");
+        return cli_fail(t->command, CLI_WRONG,
+                        "--data FILE, the rows to read, is missing; see tide tokenize --help");
     }
     if (t->options.pack && t->options.seq_len == 0) {
         return cli_fail(t->command, CLI_WRONG, "--pack needs --seq-len, the length of its rows");
@@ -623,6 +624,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "show how rows are tokenized and masked; statistics; rows of ids",
+    .usage = "[--model DIR] --data FILE [OPTIONS]",
     .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2",
     .run = run,
 };
