@@ -8,9 +8,10 @@ All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide 
 the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
 process; figures are medians. With --apart, which --parameters 1100 implies, each side has a process of its own, and only one exists at a time, so that
 the memory of both (16 and 21 GB of 1.1B) does not add up: each side runs its rounds in each of two turns.
-`--only hooks` prints the processor time of a hook over that of the C call in it, and the backward pass of 300 linear layers with hooks over one
-without, as time and as processor time of its thread, which excludes the library's threads. Beside them it prints their lower bound: the same with hooks that
-do nothing, and the processor time to free one of the gradients without tide. All of these passes free their gradients, with tide.AdamW in the hooks.
+`--only hooks`: three equal models of 300 linear layers run their backward passes in turns: without hooks, with hooks that do nothing, and with
+those of tide.AdamW. Figures are medians of the ratios to the pass without hooks in the same turn: of time, of processor time of the thread
+that runs backward, and of processor time of the whole process, with torch's and the library's threads. Further passes meter the hook and the
+C call in it. `free` is the processor time to free a gradient without tide.
 Prints `name value unit` lines."""
 import argparse
 import collections
@@ -122,46 +123,50 @@ def freeing(edge, rounds):
     return statistics.median(figures[1:])
 
 
+def backward(model, x):
+    """Seconds, and seconds of processor time of this thread and of the process, of a backward pass and of freeing what
+    gradients are left."""
+    clocks = time.perf_counter, time.thread_time, time.process_time
+    loss = model(x).float().pow(2).mean()
+    begins = [clock() for clock in clocks]
+    loss.backward()
+    model.zero_grad()
+    return [clock() - begin for clock, begin in zip(clocks, begins)]
+
+
 def hooks(edge, rounds):
     import tide
-    model = Residual(edge)
     x = torch.randn(edge // 2, edge).bfloat16()
-
-    def backward():
-        """Time, and processor time of this thread, of a backward pass and of freeing what gradients are left."""
-        loss = model(x).float().pow(2).mean()
-        begins = time.perf_counter(), time.thread_time()
-        loss.backward()
-        model.zero_grad()
-        return time.perf_counter() - begins[0], time.thread_time() - begins[1]
-
-    def median(passes):
-        return [statistics.median(column) for column in zip(*passes[1:])]
-
-    def over(name, pass_):
-        print(f"hooks_{edge}_{name}_over_bare {pass_[0] / bare[0]:.3f} x\n"
-              f"hooks_{edge}_{name}_processor_over_bare {pass_[1] / bare[1]:.3f} x", flush=True)
-
-    bare = median([backward() for _ in range(rounds + 1)])
-    nothing = [p.register_post_accumulate_grad_hook(lambda p: None) for p in model.parameters()]
-    over("empty", median([backward() for _ in range(rounds + 1)]))
-    for handle in nothing:
-        handle.remove()
+    models = {name: Residual(edge) for name in ("bare", "empty", "backward")}
+    for p in models["empty"].parameters():
+        p.register_post_accumulate_grad_hook(lambda p: None)
+    optimizer = tide.AdamW(models["backward"].parameters(), lr=1e-5, clip=1.0)
+    rows = []
+    for _ in range(rounds + 1):
+        rows.append({name: backward(model, x) for name, model in models.items()})
+        optimizer.step()  # waits for all updates, so that none runs beside the next pass
+    for name in ("empty", "backward"):
+        for at, clock in enumerate(("", "_processor", "_process")):
+            ratio = statistics.median(row[name][at] / row["bare"][at] for row in rows[1:])
+            print(f"hooks_{edge}_{name}{clock}_over_bare {ratio:.3f} x", flush=True)
+    meter_hooks(edge, rounds, models["backward"], x, optimizer)
+    optimizer.close()
     print(f"hook_{edge}_free {freeing(edge, rounds):.1f} us", flush=True)
+
+
+def meter_hooks(edge, rounds, model, x, optimizer):
+    """In passes of its own, because meters take time."""
+    import tide
     module = tide.optimizer
     module.lib = Metered(module.lib, "tide_optim_submit")
     hook = Meter(module.AdamW._after_backward)
     module.AdamW._after_backward = lambda optimizer, index: hook(optimizer, index)
-    optimizer = tide.AdamW(model.parameters(), lr=1e-5, clip=1.0)
-    passes = []
-    for _ in range(rounds + 1):
-        passes.append(backward())
+    for _ in range(rounds):
+        backward(model, x)
         optimizer.step()
     submit = module.lib.meter
     print(f"hook_{edge}_over_submit {1e6 * (hook.seconds - submit.seconds) / hook.calls:.1f} us\n"
           f"hook_{edge}_submit {1e6 * submit.seconds / submit.calls:.1f} us", flush=True)
-    over("backward", median(passes))
-    optimizer.close()
     module.lib, module.AdamW._after_backward = module.lib.library, hook.function
 
 
