@@ -7,7 +7,7 @@
 All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide keeps bf16 weights with a split master. For the others
 the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
 process; figures are medians. With --apart, which --parameters 1100 implies, each side has a process of its own, and only one exists at a time, so that
-the memory of both (16 and 21 GB of 1.1B) does not add up: each side runs its rounds in each of two turns.
+the memory of both does not add up: each side runs its rounds in each of two turns.
 `--only hooks`: three equal models of 300 linear layers run their backward passes in turns: without hooks, with hooks that do nothing, and with
 those of tide.AdamW. Figures are medians of the ratios to the pass without hooks in the same turn: of time, of processor time of the thread
 that runs backward, and of processor time of the whole process, with torch's and the library's threads. Further passes meter the hook and the
@@ -32,6 +32,20 @@ def shapes(millions):
     return [(vocabulary, hidden)] + layer * layers + [(hidden,), (vocabulary, hidden)]
 
 
+RING = 1 << 28  # elements: much more than the processor's caches hold
+
+
+def ring_views(all_shapes, ring):
+    """Gradients that share memory, so that those of 1.1B take little of it, and that are still read from memory."""
+    views, at = [], 0
+    for shape in all_shapes:
+        count = torch.Size(shape).numel()
+        at = 0 if at + count > ring.numel() else at
+        views.append(ring[at:at + count].view(shape))
+        at += count
+    return views
+
+
 class Tide:
     def __init__(self, all_shapes, gradients):
         import tide
@@ -52,8 +66,8 @@ class Peer:
     def __init__(self, all_shapes, gradients, make):
         self.p = [torch.nn.Parameter(torch.randn(s) * 0.02) for s in all_shapes]
         self.w = [p.detach().bfloat16() for p in self.p]
-        for p in self.p:
-            p.grad = torch.zeros_like(p)
+        for p, grad in zip(self.p, ring_views(all_shapes, torch.zeros(RING))):
+            p.grad = grad
         self.gradients = gradients
         self.optimizer = make(self.p)
 
@@ -171,15 +185,7 @@ def meter_hooks(edge, rounds, model, x, optimizer):
 
 
 def make_gradients(all_shapes):
-    """Views of a ring that is much larger than the processor's caches, so that gradients take little memory and are read from memory."""
-    ring = torch.empty(1 << 28, dtype=torch.bfloat16).normal_(0, 1e-3)
-    gradients, at = [], 0
-    for shape in all_shapes:
-        count = torch.Size(shape).numel()
-        at = 0 if at + count > ring.numel() else at
-        gradients.append(ring[at:at + count].view(shape))
-        at += count
-    return gradients
+    return ring_views(all_shapes, torch.empty(RING, dtype=torch.bfloat16).normal_(0, 1e-3))
 
 
 def run_side(a):
