@@ -1,4 +1,5 @@
-/* fence.c: lines and fences over atomics and a bell. */
+/* fence.c: lines and fences over atomics and a bell. A thread that waits on a line with a bell of its
+ * own notes the value that it waits for, so that the values before it do not wake it. */
 #include "core/base/fence.h"
 
 #include <assert.h>
@@ -15,6 +16,7 @@ void core_line_init(struct core_line *line, const char *name, struct core_bell *
     atomic_init(&line->reached, 0);
     atomic_init(&line->error, 0);
     atomic_init(&line->failing, false);
+    atomic_init(&line->wanted, UINT64_MAX);
     core_bell_init(&line->own);
     line->bell = bell != NULL ? bell : &line->own;
     snprintf(line->name, sizeof line->name, "%s", name);
@@ -25,7 +27,30 @@ void core_line_issue(struct core_line *line, uint64_t value)
 {
     assert(value >= atomic_load_explicit(&line->issued, memory_order_relaxed));
     atomic_store_explicit(&line->issued, value, memory_order_release);
-    core_bell_ring(line->bell);
+}
+
+/* Lowers the least value that a thread waits for. */
+static void want(struct core_line *line, uint64_t value)
+{
+    uint64_t wanted = atomic_load_explicit(&line->wanted, memory_order_seq_cst);
+    while (value < wanted &&
+           !atomic_compare_exchange_weak_explicit(&line->wanted, &wanted, value,
+                                                  memory_order_seq_cst, memory_order_seq_cst)) {
+    }
+}
+
+/* Returns whether a thread waits for a value that is reached now. All threads that wait then wake
+ * up, and those that wait for more say so again. */
+static bool is_wanted(struct core_line *line, uint64_t value)
+{
+    uint64_t wanted = atomic_load_explicit(&line->wanted, memory_order_seq_cst);
+    while (wanted <= value) {
+        if (atomic_compare_exchange_weak_explicit(&line->wanted, &wanted, UINT64_MAX,
+                                                  memory_order_seq_cst, memory_order_seq_cst)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void core_line_reach(struct core_line *line, uint64_t value)
@@ -34,8 +59,10 @@ void core_line_reach(struct core_line *line, uint64_t value)
     if (atomic_load_explicit(&line->issued, memory_order_relaxed) < value) {
         atomic_store_explicit(&line->issued, value, memory_order_release);
     }
-    atomic_store_explicit(&line->reached, value, memory_order_release);
-    core_bell_ring(line->bell);
+    atomic_store_explicit(&line->reached, value, memory_order_seq_cst);
+    if (line->bell != &line->own || is_wanted(line, value)) {
+        core_bell_ring(line->bell);
+    }
 }
 
 void core_line_fail(struct core_line *line, int code, const char *message)
@@ -52,7 +79,7 @@ void core_line_fail(struct core_line *line, int code, const char *message)
 int core_fence_poll(struct core_fence fence)
 {
     if (fence.line == NULL ||
-        atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
+        atomic_load_explicit(&fence.line->reached, memory_order_seq_cst) >= fence.value) {
         return 1;
     }
     int error = atomic_load_explicit(&fence.line->error, memory_order_acquire);
@@ -91,6 +118,10 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
     for (;;) {
         uint32_t seen = core_bell_look(fence.line->bell);
         int state = core_fence_poll(fence);
+        if (state == 0) {
+            want(fence.line, fence.value);
+            state = core_fence_poll(fence);
+        }
         if (state != 0) {
             return state > 0 ? 0 : state;
         }

@@ -22,6 +22,10 @@ struct core_line {
     /* set by the first thread that fails the line; only this thread writes the code and the
      * message */
     _Atomic bool failing;
+    /* The least value that a thread waits for in core_fence_wait(). Only this value rings `own`, so
+     * that values before it wake no thread. Sequentially consistent, as are the accesses to
+     * `reached` beside it: the queue sees the value, or the thread sees that it is reached. */
+    _Atomic uint64_t wanted;
     struct core_bell own;   /* used if no shared bell was given */
     struct core_bell *bell; /* borrowed from the caller of init, or &own */
     char name[CORE_LINE_NAME_BYTES];

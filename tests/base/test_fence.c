@@ -31,6 +31,39 @@ static void line_counts(void)
     check_int(core_fence_wait((struct core_fence){0}, 0), ==, 0);
 }
 
+/* Only a value that a thread waits for rings the line's own bell, once. A shared bell is rung by every
+ * value that is reached, because its threads wait for several lines. */
+static void only_an_awaited_value_rings(void)
+{
+    struct core_line line;
+    core_line_init(&line, "line", NULL);
+    const uint32_t before = core_bell_look(&line.own);
+    core_line_issue(&line, 2);
+    core_line_reach(&line, 1);
+    core_line_reach(&line, 2);
+    check_int(core_fence_wait((struct core_fence){&line, 2}, 0), ==, 0);
+    core_line_reach(&line, 3);
+    check_uint(core_bell_look(&line.own), ==, before);
+    check_int(core_fence_wait((struct core_fence){&line, 9}, 1000), ==, -ETIMEDOUT);
+    check_int(core_fence_wait((struct core_fence){&line, 5}, 1000), ==, -ETIMEDOUT);
+    core_line_reach(&line, 4);
+    check_uint(core_bell_look(&line.own), ==, before);
+    core_line_reach(&line, 6);
+    check_uint(core_bell_look(&line.own), ==, before + 1);
+    core_line_reach(&line, 7);
+    check_uint(core_bell_look(&line.own), ==, before + 1);
+    core_line_fail(&line, -EIO, "the end");
+    check_uint(core_bell_look(&line.own), ==, before + 2);
+
+    struct core_bell shared;
+    core_bell_init(&shared);
+    core_line_init(&line, "line", &shared);
+    core_line_issue(&line, 1);
+    check_uint(core_bell_look(&shared), ==, 0);
+    core_line_reach(&line, 1);
+    check_uint(core_bell_look(&shared), ==, 1);
+}
+
 static void timeout_names_the_line(void)
 {
     struct core_line line;
@@ -424,6 +457,7 @@ static void bad_options_are_refused(void)
 }
 
 TEST_MAIN({"waits_may_be_passive", waits_may_be_passive}, {"line_counts", line_counts},
+          {"only_an_awaited_value_rings", only_an_awaited_value_rings},
           {"timeout_names_the_line", timeout_names_the_line},
           {"failure_carries_its_message", failure_carries_its_message},
           {"queue_keeps_order", queue_keeps_order}, {"queue_is_bounded", queue_is_bounded},
