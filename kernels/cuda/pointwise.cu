@@ -183,6 +183,21 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- Addition ---- */
 
+/* Adds a group of `base` to `to`; NULL: nothing. */
+__device__ void add_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
+                        int64_t index, int64_t left, bool wide)
+{
+    float y[KERN_GROUP];
+    if (base == nullptr) {
+        return;
+    }
+    kern_load_any(type, y, base, index, left, wide);
+#pragma unroll
+    for (int j = 0; j < KERN_GROUP; j++) {
+        to[j] += y[j];
+    }
+}
+
 __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments a, bool wide)
 {
     const int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
@@ -192,14 +207,7 @@ __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments 
     }
     float x[KERN_GROUP];
     kern_load_any(a.a_type, x, a.a, i, left, wide);
-    if (a.b != nullptr) {
-        float y[KERN_GROUP];
-        kern_load_any(a.b_type, y, a.b, i, left, wide);
-#pragma unroll
-        for (int j = 0; j < KERN_GROUP; j++) {
-            x[j] += y[j];
-        }
-    }
+    add_any(a.b_type, x, a.b, i, left, wide);
     kern_store_any(a.y_type, x, a.y, i, left, wide);
 }
 
@@ -268,14 +276,7 @@ __global__ void __launch_bounds__(THREADS)
             x[j] = whole[j] - rounded(a.type, x[j]);
         }
     }
-    if (a.add != nullptr) {
-        float y[KERN_GROUP];
-        kern_load_any(a.type, y, a.add, i, left, wide);
-#pragma unroll
-        for (int j = 0; j < KERN_GROUP; j++) {
-            x[j] += y[j];
-        }
-    }
+    add_any(a.type, x, a.add, i, left, wide);
     kern_store_any(a.type, x, a.y, i, left, wide);
 }
 
