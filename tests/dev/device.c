@@ -32,17 +32,20 @@ void device_wait(struct core_fence fence)
     check_int(core_fence_wait(fence, 20000000000), ==, 0);
 }
 
-struct core_fence device_copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
-                              const void *from, size_t bytes)
+struct core_fence device_submit(struct dev_queue *queue, const struct dev_copy *copy)
 {
     struct core_fence fence = {0};
     int rc;
     do {
-        rc = dev_queue_copy(
-            queue,
-            &(struct dev_copy){.direction = direction, .to = to, .from = from, .bytes = bytes},
-            &fence);
+        rc = dev_queue_copy(queue, copy, &fence);
     } while (rc == -EAGAIN);
     check_int(rc, ==, 0);
     return fence;
+}
+
+struct core_fence device_copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
+                              const void *from, size_t bytes)
+{
+    const struct dev_copy copy = {.direction = direction, .to = to, .from = from, .bytes = bytes};
+    return device_submit(queue, &copy);
 }

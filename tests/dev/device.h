@@ -1,5 +1,4 @@
-/* device.h: the first steps of every test of the CPU device; each function checks that it
- * succeeded. */
+/* device.h: the first steps of every test of a device; each function checks that it succeeded. */
 #ifndef TESTS_DEV_DEVICE_H
 #define TESTS_DEV_DEVICE_H
 
@@ -7,10 +6,11 @@
 
 /* Opens a CPU device with this budget. */
 struct dev_device *device_open(size_t memory_bytes);
-/* Creates a queue of two threads. */
+/* Creates a queue; on the CPU it has two threads. */
 struct dev_queue *device_queue(struct dev_device *device, enum dev_queue_kind kind, uint32_t depth);
 void *device_alloc(struct dev_device *device, size_t bytes);
-/* Submits a copy; retries while the queue is full. */
+/* Two ways to submit a copy; retried while the queue is full. */
+struct core_fence device_submit(struct dev_queue *queue, const struct dev_copy *copy);
 struct core_fence device_copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
                               const void *from, size_t bytes);
 void device_wait(struct core_fence fence);

@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "tests/dev/device.h"
 #include "tests/dev/mix.h"
 #include "tests/dev/runtime.h"
 #include "tests/harness/test.h"
@@ -46,31 +47,6 @@ static struct dev_device *open_card(size_t budget_bytes)
     check_int(rc, ==, 0);
     check_int(dev_ops_register(device, ops, 2, NULL), ==, 0);
     return device;
-}
-
-static struct dev_queue *make_queue(struct dev_device *device, enum dev_queue_kind kind)
-{
-    struct dev_queue *queue = NULL;
-    struct dev_queue_options options = {.kind = kind, .depth = 8};
-    check_int(dev_queue_create(device, &options, &queue), ==, 0);
-    return queue;
-}
-
-static void *alloc(struct dev_device *device, size_t bytes)
-{
-    void *memory = NULL;
-    check_int(dev_memory_alloc(device, bytes, &memory), ==, 0);
-    return memory;
-}
-
-static struct core_fence copy(struct dev_queue *queue, struct dev_copy command)
-{
-    struct core_fence fence = {0};
-    int rc;
-    while ((rc = dev_queue_copy(queue, &command, &fence)) == -EAGAIN) {
-    }
-    check_int(rc, ==, 0);
-    return fence;
 }
 
 static uint64_t next_random(uint64_t *state)
@@ -116,7 +92,7 @@ static void random_graphs(void)
     struct dev_device *device = open_card(1 << 20);
     struct dev_queue *queues[QUEUES];
     for (size_t i = 0; i < QUEUES; i++) {
-        queues[i] = make_queue(device, (enum dev_queue_kind)i);
+        queues[i] = device_queue(device, (enum dev_queue_kind)i, 8);
     }
     for (uint64_t seed = 1; seed <= TEST_COUNT(20, 4); seed++) {
         run_graph(queues, seed);
@@ -141,11 +117,11 @@ static void copies_follow_fences(void)
     unsigned char *up = NULL;
     unsigned char *down = malloc(bytes);
     check_true(down != NULL && posix_memalign((void **)&up, 4096, bytes) == 0);
-    unsigned char *one = alloc(device, bytes);
-    unsigned char *other = alloc(device, bytes);
+    unsigned char *one = device_alloc(device, bytes);
+    unsigned char *other = device_alloc(device, bytes);
     uint64_t random = 1;
     for (size_t i = 0; i < QUEUES; i++) {
-        queues[i] = make_queue(device, (enum dev_queue_kind)i);
+        queues[i] = device_queue(device, (enum dev_queue_kind)i, 8);
     }
     check_int(dev_host_register(device, up, bytes), ==, 0);
     for (int round = 0; round < TEST_COUNT(ROUNDS, 3); round++) {
@@ -159,20 +135,22 @@ static void copies_follow_fences(void)
             const size_t count = 1 + next_random(&random) % (PIECE_BYTES - 100);
             memset(up + i * PIECE_BYTES, 0, at - i * PIECE_BYTES);
             memset(up + at + count, 0, (i + 1) * PIECE_BYTES - at - count);
-            struct core_fence fence = copy(
+            struct core_fence fence = device_submit(
                 queues[i % QUEUES],
-                (struct dev_copy){
+                &(struct dev_copy){
                     .direction = DEV_COPY_UP, .to = one + at, .from = up + at, .bytes = count});
             check_int(core_fence_wait(fence, LONG_NS), ==, 0);
-            fence = copy(queues[(i + 1) % QUEUES], (struct dev_copy){.direction = DEV_COPY_WITHIN,
-                                                                     .to = other + at,
-                                                                     .from = one + at,
-                                                                     .bytes = count});
+            fence = device_submit(queues[(i + 1) % QUEUES],
+                                  &(struct dev_copy){.direction = DEV_COPY_WITHIN,
+                                                     .to = other + at,
+                                                     .from = one + at,
+                                                     .bytes = count});
             check_int(core_fence_wait(fence, LONG_NS), ==, 0);
-            last[i] = copy(queues[(i + 2) % QUEUES], (struct dev_copy){.direction = DEV_COPY_DOWN,
-                                                                       .to = down + at,
-                                                                       .from = other + at,
-                                                                       .bytes = count});
+            last[i] = device_submit(queues[(i + 2) % QUEUES],
+                                    &(struct dev_copy){.direction = DEV_COPY_DOWN,
+                                                       .to = down + at,
+                                                       .from = other + at,
+                                                       .bytes = count});
         }
         for (size_t i = 0; i < PIECES; i++) {
             check_int(core_fence_wait(last[i], LONG_NS), ==, 0);
@@ -230,9 +208,9 @@ static void launches_in_flight_are_bounded(void)
 static void failing_op(void)
 {
     struct dev_device *device = open_card(1 << 20);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
-    struct dev_queue *other = make_queue(device, DEV_QUEUE_DOWN);
-    unsigned char *memory = alloc(device, 64);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_COMPUTE, 8);
+    struct dev_queue *other = device_queue(device, DEV_QUEUE_DOWN, 8);
+    unsigned char *memory = device_alloc(device, 64);
     unsigned char host[64];
     struct fail_arguments a = {.code = -EDOM};
     struct dev_command command = {.op = OP_FAIL, .arguments = &a, .arguments_bytes = sizeof a};
@@ -244,7 +222,7 @@ static void failing_op(void)
     check_contains(core_err_message(), "op fail: no such shape");
     struct dev_copy down = {
         .direction = DEV_COPY_DOWN, .to = host, .from = memory, .bytes = sizeof host};
-    check_int(core_fence_wait(copy(other, down), LONG_NS), ==, 0);
+    check_int(core_fence_wait(device_submit(other, &down), LONG_NS), ==, 0);
     core_err_set(-ECANCELED, "stop");
     dev_queue_abandon(other, -ECANCELED);
     check_int(dev_queue_copy(other, &down, &fence), ==, -ECANCELED);

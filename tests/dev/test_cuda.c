@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "tests/dev/device.h"
 #include "tests/dev/fake_cuda.h"
 #include "tests/dev/mix.h"
 #include "tests/harness/heard.h"
@@ -40,31 +41,6 @@ static struct dev_device *open_card(size_t budget_bytes)
               0);
     check_int(dev_ops_register(device, ops, 1, NULL), ==, 0);
     return device;
-}
-
-static struct dev_queue *make_queue(struct dev_device *device, enum dev_queue_kind kind)
-{
-    struct dev_queue *queue = NULL;
-    struct dev_queue_options options = {.kind = kind, .depth = 8};
-    check_int(dev_queue_create(device, &options, &queue), ==, 0);
-    return queue;
-}
-
-static void *alloc(struct dev_device *device, size_t bytes)
-{
-    void *memory = NULL;
-    check_int(dev_memory_alloc(device, bytes, &memory), ==, 0);
-    return memory;
-}
-
-static struct core_fence copy(struct dev_queue *queue, struct dev_copy command)
-{
-    struct core_fence fence = {0};
-    int rc;
-    while ((rc = dev_queue_copy(queue, &command, &fence)) == -EAGAIN) {
-    }
-    check_int(rc, ==, 0);
-    return fence;
 }
 
 /* Each cause of a missing GPU has a different message, with a remedy. */
@@ -159,7 +135,7 @@ static void separate_memory(void)
     check_true(dev_memory_is_separate(device));
     const int live = fake_live();
     for (int i = 0; i < COUNT; i++) {
-        parts[i] = alloc(device, BYTES);
+        parts[i] = device_alloc(device, BYTES);
         memset(parts[i], i, BYTES);
         check_int(fake_live(), ==, live + i + 1);
         check_true(dev_memory_holds(device, parts[i], BYTES));
@@ -179,14 +155,14 @@ static void separate_memory(void)
     fake_fail(2, OUT_OF_MEMORY); /* the first call sets the GPU */
     check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
     check_contains(core_err_message(), "cudaMalloc of 1 bytes failed: out of memory");
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 8);
     char host[2 * BYTES] = {0};
     struct dev_copy up = {.to = parts[3], .from = host, .bytes = sizeof host};
     struct core_fence fence = {0};
     check_int(dev_queue_copy(queue, &up, &fence), ==, -EINVAL);
     check_contains(core_err_message(), "leaves the memory of cuda:0");
     up.bytes = BYTES;
-    check_int(core_fence_wait(copy(queue, up), LONG_NS), ==, 0);
+    check_int(core_fence_wait(device_submit(queue, &up), LONG_NS), ==, 0);
     dev_queue_destroy(queue);
     for (int i = 0; i < COUNT - 1; i++) { /* the last one is freed with the device */
         dev_memory_free(device, i == 2 ? NULL : parts[i]);
@@ -204,9 +180,9 @@ static void separate_memory(void)
 static void a_unit_has_one_event(void)
 {
     struct dev_device *device = open_card(1 << 20);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
-    struct dev_queue *other = make_queue(device, DEV_QUEUE_DOWN);
-    uint64_t *cells = alloc(device, 8 * CELLS);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_COMPUTE, 8);
+    struct dev_queue *other = device_queue(device, DEV_QUEUE_DOWN, 8);
+    uint64_t *cells = device_alloc(device, 8 * CELLS);
     uint64_t serial[CELLS + 1] = {0};
     struct core_fence fence = {0};
     memset(cells, 0, 8 * CELLS);
@@ -231,7 +207,7 @@ static void a_unit_has_one_event(void)
                                   .from = &cells[CELLS - 1],
                                   .bytes = sizeof serial[0]};
     check_int(core_fence_wait(fence, LONG_NS), ==, 0);
-    check_int(core_fence_wait(copy(other, last), LONG_NS), ==, 0);
+    check_int(core_fence_wait(device_submit(other, &last), LONG_NS), ==, 0);
     check_uint(serial[CELLS], ==, serial[CELLS - 1]);
     dev_queue_destroy(queue);
     dev_queue_destroy(other);
@@ -275,8 +251,8 @@ static void launches_are_timed(void)
     const struct dev_op wait = {OP_WAIT, "wait", sizeof(struct mix_arguments), op_wait_launch};
     struct dev_device *device = open_card(1 << 20);
     check_int(dev_ops_register(device, &wait, 1, NULL), ==, 0);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
-    uint64_t *cell = alloc(device, 16);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_COMPUTE, 8);
+    uint64_t *cell = device_alloc(device, 16);
     struct reported reported = {.in_order = true};
     const struct dev_timing timing = {note_time, &reported};
     const struct mix_arguments a = {.to = &cell[1], .from = {cell, cell, cell}};
@@ -328,12 +304,12 @@ static void launches_are_timed(void)
 static void lost_card(void)
 {
     struct dev_device *device = open_card(1 << 20);
-    struct dev_queue *queues[2] = {make_queue(device, DEV_QUEUE_UP),
-                                   make_queue(device, DEV_QUEUE_COMPUTE)};
-    unsigned char *memory = alloc(device, 64);
+    struct dev_queue *queues[2] = {device_queue(device, DEV_QUEUE_UP, 8),
+                                   device_queue(device, DEV_QUEUE_COMPUTE, 8)};
+    unsigned char *memory = device_alloc(device, 64);
     unsigned char host[64] = {0};
     struct dev_copy up = {.to = memory, .from = host, .bytes = 64};
-    struct core_fence fence = copy(queues[0], up);
+    struct core_fence fence = device_submit(queues[0], &up);
     check_int(core_fence_wait(fence, LONG_NS), ==, 0);
     fake_break(LAUNCH_FAILURE);
     int rc;
@@ -355,8 +331,8 @@ static void lost_card(void)
 static void lost_while_waiting(void)
 {
     struct dev_device *device = open_card(1 << 20);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
-    uint64_t *cell = alloc(device, 64);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_COMPUTE, 8);
+    uint64_t *cell = device_alloc(device, 64);
     struct mix_arguments a = {.to = cell, .from = {cell + 1, cell + 1, cell + 1}};
     struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
     struct core_fence fence = {0};
@@ -381,7 +357,7 @@ static void pieces(void)
 {
     const size_t bytes = (size_t)130 << 30;
     struct dev_device *device = open_card(1 << 20);
-    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 8);
     unsigned char *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (host == MAP_FAILED) {
@@ -397,16 +373,16 @@ static void pieces(void)
     check_int(dev_host_register(device, host, bytes), ==, 0);
     check_int(fake_live(), ==, live + 3);
     unsigned char *border = host + ((size_t)128 << 30);
-    unsigned char *memory = alloc(device, 4096);
+    unsigned char *memory = device_alloc(device, 4096);
     for (size_t i = 0; i < 4096; i++) {
         border[i - 2048] = (unsigned char)(i * 7 >> 3);
     }
     struct dev_copy up = {.to = memory, .from = border - 2048, .bytes = 4096};
-    check_int(core_fence_wait(copy(queue, up), LONG_NS), ==, 0);
+    check_int(core_fence_wait(device_submit(queue, &up), LONG_NS), ==, 0);
     check_memory(memory, border - 2048, 4096);
     struct dev_copy down = {
         .direction = DEV_COPY_DOWN, .to = border - 1, .from = memory, .bytes = 100};
-    check_int(core_fence_wait(copy(queue, down), LONG_NS), ==, 0);
+    check_int(core_fence_wait(device_submit(queue, &down), LONG_NS), ==, 0);
     check_memory(border - 1, memory, 100);
     dev_host_unregister(device, host);
     check_int(fake_live(), ==, live);
