@@ -56,6 +56,8 @@ static void help(void)
     check_contains(rig_out, "  --base bf16|int8|nf4 [--precision]\n");
     expect(0, "plan -v --help");
     check_contains(rig_out, "  --tape [no]\n      print the commands of a step\n");
+    check_contains(rig_out, "  --nodes N [1]\n      nodes of --machine\n");
+    check_contains(rig_out, "  --save-rates FILE [none]\n");
     check_true(strstr(rig_out, "--save-every") == NULL);
 }
 
@@ -73,6 +75,8 @@ static void usage(void)
         {"plan", "--model DIR is missing"},
         {"finetune --modl x", "did you mean --model?"},
         {"finetune --learning_rate 1", "unknown option --learning_rate: use --lr X"},
+        {"finetune --local_rank 0",
+         "unknown option --local_rank: ranks come from mpirun, srun or torchrun; --ranks N"},
         {"plan --per-device-train-batch-size=4", "use --batch ROWS"},
         {"finetune --use-dora", "use --lora-dora"},
         {"finetune --neat_packing true", "use --pack"},
