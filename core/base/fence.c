@@ -1,5 +1,5 @@
-/* fence.c: lines and fences over atomics and a bell. A thread that waits on a line with a bell of its
- * own notes the value that it waits for, so that the values before it do not wake it. */
+/* fence.c: lines and fences over atomics and a bell. A thread that waits on a line with a bell of
+ * its own notes the value that it waits for, so that the values before it do not wake it. */
 #include "core/base/fence.h"
 
 #include <assert.h>

@@ -31,8 +31,8 @@ static void line_counts(void)
     check_int(core_fence_wait((struct core_fence){0}, 0), ==, 0);
 }
 
-/* Only a value that a thread waits for rings the line's own bell, once. A shared bell is rung by every
- * value that is reached, because its threads wait for several lines. */
+/* Only a value that a thread waits for rings the line's own bell, once. A shared bell is rung by
+ * every value that is reached, because its threads wait for several lines. */
 static void only_an_awaited_value_rings(void)
 {
     struct core_line line;
