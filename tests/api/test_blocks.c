@@ -68,6 +68,8 @@ static void wrong_options(void)
     refuse(-EINVAL, "store 0 has a limit of 0 bytes");
     store.directory = NULL;
     refuse(-EINVAL, "store 0 has no directory");
+    store.directory = "";
+    refuse(-EINVAL, "store 0 has no directory");
     store.struct_bytes = 0;
     refuse(-EINVAL, "tide_store_path");
     options.store_count = 17;
@@ -77,6 +79,17 @@ static void wrong_options(void)
     options.memory = &memory;
     options.memory_count = 1;
     refuse(-EINVAL, "memory 0 is empty");
+    memory.memory = &memory;
+    options.memory = &memory;
+    options.memory_count = 1;
+    refuse(-EINVAL, "memory 0 is empty");
+    options.memory = &memory;
+    options.memory_count = 1025;
+    refuse(-EINVAL, "memory_count is 1025; 0 to 1024 are possible");
+    memory.struct_bytes = 0;
+    options.memory = &memory;
+    options.memory_count = 1;
+    refuse(-EINVAL, "tide_memory");
     store.directory = "/proc/none/store";
     refuse(-ENOENT, "/proc/none/store");
     store.bytes = UINT64_C(1) << 60;
@@ -146,6 +159,11 @@ static void round_trip(void)
     check_int(tide_blocks_put_begin(blocks, "b", from, 1, NULL, NULL), ==, -EINVAL);
     check_int(tide_blocks_get_begin(blocks, "b2", to, sizeof to, NULL, NULL), ==, -EINVAL);
     check_contains(tide_last_error(), "block b2: `token` is NULL");
+    check_int(tide_blocks_get_begin(blocks, NULL, to, sizeof to, NULL, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "block NULL: `token` is NULL");
+    block.struct_bytes = 3;
+    check_int(tide_blocks_wait(blocks, 99999, &block), ==, -EINVAL);
+    check_contains(tide_last_error(), "struct tide_block is 3");
     io.struct_bytes = 3;
     check_int(tide_blocks_put_begin(blocks, "b", from, 1, &io, tokens), ==, -EINVAL);
     check_int(tide_blocks_stats(blocks, &stats), ==, 0);

@@ -244,6 +244,9 @@ static void peeks(void)
     check_string(bytes, "row 18!");
     check_int(tide_checkpoint_peek(NULL, directory, bytes, 3, &count), ==, -EFBIG);
     check_int(tide_checkpoint_peek(NULL, NULL, bytes, sizeof bytes, &count), ==, -EINVAL);
+    check_int(tide_checkpoint_peek(NULL, directory, NULL, 1, &count), ==, -EINVAL);
+    check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "an output parameter for their number");
     damage(2, "manifest.json", 40);
     check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, &count), ==, 0);
 }
@@ -255,6 +258,9 @@ static void wrong_calls(void)
     struct tide_engine *engine = world_engine(&world.options);
     saving.directory = NULL;
     check_int(tide_engine_checkpoint(engine, &saving), ==, -EINVAL);
+    saving.directory = "";
+    check_int(tide_engine_checkpoint(engine, &saving), ==, -EINVAL);
+    check_contains(tide_last_error(), "no directory for checkpoints was given");
     saving.directory = directory;
     saving.application = NULL;
     check_int(tide_engine_checkpoint(engine, &saving), ==, -EINVAL);

@@ -111,6 +111,9 @@ static void refuse_batches(struct tide_engine *engine)
     bad.rows = 0;
     refuse_batch(engine, &bad, -EINVAL, "0 rows");
     bad = good;
+    bad.length = 0;
+    refuse_batch(engine, &bad, -EINVAL, "a micro-batch of 2 rows of 0 tokens");
+    bad = good;
     bad.ids = NULL;
     refuse_batch(engine, &bad, -EINVAL, "without ids");
     bad = good;
@@ -304,6 +307,11 @@ static void long_pairs(void)
     check_int(tide_pair_length(&batch, &length), ==, -EINVAL);
     check_contains(tide_last_error(), "pairs need an even number of rows; found 1");
     check_int(tide_pair_length(&world.batch, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "the output parameter of the length is NULL");
+    batch.ids = NULL;
+    check_int(tide_pair_length(&batch, &length), ==, -EINVAL);
+    check_contains(tide_last_error(), "a micro-batch of 1 rows");
+    check_int(tide_pair_length(NULL, &length), ==, -EINVAL);
 }
 
 /* The model continues rows that it has memorized. A row that is too long or has a token outside the
@@ -324,6 +332,9 @@ static void what_comes_next(void)
     }
     check_int(tide_engine_predict(engine, world.ids, WORLD_LENGTH + 1, &next), ==, -EINVAL);
     check_int(tide_engine_predict(engine, world.ids, 0, &next), ==, -EINVAL);
+    check_int(tide_engine_predict(engine, NULL, 1, &next), ==, -EINVAL);
+    check_int(tide_engine_predict(engine, world.ids, 1, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "at least one id and an output parameter");
     const int32_t beyond = WORLD_VOCAB;
     check_int(tide_engine_predict(engine, &beyond, 1, &next), ==, -EINVAL);
     (void)world_steps(&world, engine, 1);
@@ -564,6 +575,8 @@ static void betas_move(void)
     check_contains(tide_last_error(), "betas 1 and");
     check_int(tide_engine_betas(engine, 0.9, (double)NAN), ==, -EINVAL);
     check_int(tide_engine_betas(engine, -0.1, 0.9), ==, -EINVAL);
+    check_int(tide_engine_betas(engine, 0.9, 1), ==, -EINVAL);
+    check_int(tide_engine_betas(engine, 0.9, -0.1), ==, -EINVAL);
     tide_engine_destroy(engine);
 }
 

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <tide/blocks.h>
 #include <tide/checkpoint.h>
+#include <tide/inspect.h>
 #include <tide/optimizer.h>
 #include <unistd.h>
 
+#include "tests/api/world.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
@@ -149,5 +151,93 @@ static void a_merge(void)
     check_int(access(weights, F_OK), !=, 0);
 }
 
+/* ---- runs and their checkpoints ---- */
+
+static struct world world;
+static char checkpoints[600];
+static char newest[700];
+
+static int plan_life(void)
+{
+    struct tide_plan *plan = NULL;
+    const int rc = tide_plan_create(NULL, &world.options, &plan);
+    tide_plan_destroy(plan);
+    return rc;
+}
+
+/* Creates an engine, which continues from the newest checkpoint if there is one, takes a step and
+ * saves. */
+static int engine_life(void)
+{
+    struct tide_engine *engine = NULL;
+    struct tide_step step = {.struct_bytes = sizeof step};
+    const struct tide_checkpoint_options saving = {
+        .struct_bytes = sizeof saving, .directory = checkpoints, .keep = 1, .replace = 1};
+    int rc = tide_engine_create(NULL, &world.options, &engine);
+    if (rc == 0) {
+        rc = tide_engine_step(engine, &world.batch, 1, 1e-3, &step);
+    }
+    if (rc == 0) {
+        rc = tide_engine_checkpoint(engine, &saving);
+    }
+    tide_engine_destroy(engine);
+    return rc;
+}
+
+static int inspect_life(void)
+{
+    struct tide_inspection found = {.struct_bytes = sizeof found};
+    const int rc = tide_inspect(NULL, newest, NULL, &found);
+    check_true(rc != 0 || found.verified);
+    return rc;
+}
+
+static int export_life(void)
+{
+    return tide_checkpoint_export(NULL, newest, paths.merged, 1);
+}
+
+static int device_life(void)
+{
+    struct tide_device_info info = {.struct_bytes = sizeof info};
+    struct tide_device_rates rates = {.struct_bytes = sizeof rates};
+    const int rc = tide_device_describe(NULL, "cpu", &info);
+    return rc == 0 ? tide_device_measure(NULL, "cpu", 1 << 12, &rates) : rc;
+}
+
+static void find_newest(void)
+{
+    uint64_t step = 0;
+    for (uint64_t s = 1; s < 1000; s++) {
+        snprintf(newest, sizeof newest, "%s/checkpoint-%llu", checkpoints, (unsigned long long)s);
+        step = access(newest, F_OK) == 0 ? s : step;
+    }
+    check_uint(step, >, 0);
+    snprintf(newest, sizeof newest, "%s/checkpoint-%llu", checkpoints, (unsigned long long)step);
+}
+
+/* A plan, a run of adapters with its checkpoint, and what is done with a checkpoint later. */
+static void a_run(void)
+{
+    world_init(&world);
+    snprintf(checkpoints, sizeof checkpoints, "%s", test_path("checkpoints"));
+    paths.merged = test_path("exported");
+    world.options.lora_rank = 4;
+    world.options.io = "threads";
+    check_int(plan_life(), ==, 0);
+    check_int(test_fail_every(plan_life, 3), >=, 100);
+    check_int(engine_life(), ==, 0);
+    check_int(test_fail_every(engine_life, 41), >=, 100);
+    world.options.resume = checkpoints;
+    check_int(engine_life(), ==, 0);
+    check_int(test_fail_every(engine_life, 41), >=, 100);
+    find_newest();
+    check_int(inspect_life(), ==, 0);
+    check_int(test_fail_every(inspect_life, 3), >=, 100);
+    check_int(export_life(), ==, 0);
+    check_int(test_fail_every(export_life, 2), >=, 100);
+    check_int(test_fail_nth(device_life), >=, 2);
+}
+
 TEST_MAIN({"small_objects", small_objects}, {"a_block_store", a_block_store},
-          {"an_optimizer", an_optimizer}, {"a_merge", a_merge})
+          {"an_optimizer", an_optimizer}, {"a_merge", a_merge}, {"a_run", a_run})

@@ -594,6 +594,10 @@ static void others_are_refused(void)
     check_contains(tide_last_error(), "is an input of the merge");
     check_int(tide_adapter_merge(NULL, base, adapter, base, 1), ==, -EINVAL);
     check_int(tide_adapter_merge(NULL, NULL, adapter, out, 1), ==, -EINVAL);
+    check_int(tide_adapter_merge(NULL, base, NULL, out, 1), ==, -EINVAL);
+    check_int(tide_adapter_merge(NULL, base, adapter, NULL, 1), ==, -EINVAL);
+    check_int(tide_adapter_merge(NULL, base, adapter, "", 1), ==, -EINVAL);
+    check_contains(tide_last_error(), "a base model, an adapter and a folder to write");
     check_int(tide_adapter_merge(NULL, test_path("none"), adapter, out, 1), ==, -ENOENT);
 }
 

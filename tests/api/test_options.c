@@ -157,6 +157,12 @@ static void names(void)
     refuse(&bad, -EINVAL, "store 0 has no directory");
     path.struct_bytes = 0;
     refuse(&bad, -EINVAL, "store 0: struct_bytes");
+    struct tide_store_path two[2] = {world.path, world.path};
+    two[1].struct_bytes += 8;
+    bad.stores = two;
+    bad.store_count = 2;
+    refuse(&bad, -EINVAL, "store 1: struct_bytes");
+    bad.store_count = 1;
     bad.stores = NULL;
     refuse(&bad, -EINVAL, "store 0: struct tide_store_path is NULL");
     bad = good;
@@ -493,6 +499,12 @@ static void what_has_no_meaning(void)
     check_int(tide_plan_what_if_at(NULL, 0, &part), ==, -EINVAL);
     check_contains(tide_last_error(), "the plan is NULL");
     tide_plan_destroy(plan);
+    const struct tide_context_options loud = {.struct_bytes = sizeof loud,
+                                              .log_level = TIDE_LOG_DEBUG + 1};
+    struct tide_context *context = NULL;
+    check_int(tide_context_create(&loud, &context), ==, -EINVAL);
+    check_contains(tide_last_error(), "log_level");
+    check_true(context == NULL);
     options.machine = "machine.json";
     check_int(tide_engine_create(NULL, &options, &engine), ==, -EINVAL);
     check_contains(tide_last_error(), "an engine runs on this machine");
@@ -503,6 +515,57 @@ static void what_has_no_meaning(void)
     options.frozen = patterns;
     options.frozen_count = 1;
     refuse(&options, -EINVAL, "frozen (--freeze) has no use with adapters (--lora)");
+}
+
+static int plan_of(const struct tide_engine_options *options)
+{
+    struct tide_plan *plan = NULL;
+    const int rc = tide_plan_create(NULL, options, &plan);
+    tide_plan_destroy(plan);
+    return rc;
+}
+
+/* Plans for a machine in a file: budgets that are not given are those of one of its nodes, and
+ * what its nodes or GPUs do not allow is refused. */
+static void other_machines(void)
+{
+    char machine[WORLD_PATH_BYTES];
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    options.machine = machine;
+    options.rates = NULL;
+    snprintf(machine, sizeof machine, "%s/../tools/machines/epyc-96.json", test_root());
+    check_int(plan_of(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "`machine` excludes `rates` and `stores`");
+    options.stores = NULL;
+    options.store_count = 0;
+    options.rates = world.rates;
+    check_int(plan_of(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "`machine` excludes `rates` and `stores`");
+    options.rates = NULL;
+    options.io = NULL;
+    for (int given = 0; given < 4; given++) {
+        options.device_bytes = (given & 1) != 0 ? world.options.device_bytes : 0;
+        options.host_bytes = (given & 2) != 0 ? world.options.host_bytes : 0;
+        check_int(plan_of(&options), ==, 0);
+    }
+    options.nodes = 2;
+    options.ranks = 3;
+    check_int(plan_of(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "3 ranks cannot be spread evenly over 2 nodes");
+    options.nodes = 1;
+    options.ranks = 4;
+    options.zero_stage = 3;
+    options.gather_within = 8;
+    check_int(plan_of(&options), ==, -EINVAL);
+    check_contains(tide_last_error(), "4 ranks cannot be divided into groups of 8");
+    snprintf(machine, sizeof machine, "%s/../tools/machines/dgx-h100.json", test_root());
+    options.gather_within = 2;
+    check_int(plan_of(&options), ==, -ENOTSUP);
+    check_contains(tide_last_error(), "within groups of ranks needs the CPU device");
+    snprintf(machine, sizeof machine, "%s/none.json", test_directory());
+    check_int(plan_of(&options), ==, -ENOENT);
+    check_contains(tide_last_error(), "none.json");
 }
 
 /* A plan uses the budgets that the user gave although the machine does not have them, and a warning
@@ -522,7 +585,7 @@ static void budgets_beyond_the_machine(void)
 }
 
 TEST_MAIN({"budgets_beyond_the_machine", budgets_beyond_the_machine},
-          {"what_has_no_meaning", what_has_no_meaning},
+          {"what_has_no_meaning", what_has_no_meaning}, {"other_machines", other_machines},
           {"plan_and_engine_agree", plan_and_engine_agree},
           {"no_space_is_no_store", no_space_is_no_store},
           {"one_file_system_counts_once", one_file_system_counts_once},
