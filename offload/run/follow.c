@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/coll/peers.h"
@@ -262,14 +263,20 @@ static int check_shelf(const char *directory, uint64_t run)
     return rc;
 }
 
+/* Opens the shelf of a directory, unless it is the one that is open. */
+static int hold_shelf(struct follower *follower, const char *directory)
+{
+    if (follower->shelf != NULL && store_shelf_is(follower->shelf, directory)) {
+        return 0;
+    }
+    store_shelf_close(follower->shelf);
+    follower->shelf = NULL;
+    return store_shelf_open(directory, &follower->shelf);
+}
+
 static int open_shelf(struct follower *follower, const char *directory, uint64_t run)
 {
-    int rc = 0;
-    if (follower->shelf == NULL || !store_shelf_is(follower->shelf, directory)) {
-        store_shelf_close(follower->shelf);
-        follower->shelf = NULL;
-        rc = store_shelf_open(directory, &follower->shelf);
-    }
+    const int rc = hold_shelf(follower, directory);
     return rc == 0 ? check_shelf(directory, run) : rc;
 }
 
@@ -374,14 +381,32 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
 
 /* ---- parts that are completed ---- */
 
+/* Holds the shelf of a checkpoint's folder, if there is one on this machine. A run that was killed
+ * while it renamed the files of a part has left a list of them, and opening the shelf completes
+ * that part. */
+static int hold_shelf_of(struct follower *follower, const char *folder)
+{
+    char directory[4096];
+    const char *slash = strrchr(folder, '/');
+    if (slash == NULL || (size_t)(slash - folder) >= sizeof directory) {
+        return core_err_set(-EPROTO, "%s is not the folder of a checkpoint", folder);
+    }
+    memcpy(directory, folder, (size_t)(slash - folder));
+    directory[slash - folder] = '\0';
+    return access(directory, F_OK) == 0 ? hold_shelf(follower, directory) : 0;
+}
+
 /* Opens this machine's part of a checkpoint, and says what it has. */
 static int open_part(struct follower *follower, struct run_reply *reply)
 {
     const char *folder = follower->memory;
     (void)store_checkpoint_close(follower->have);
     follower->have = NULL;
-    const int rc = store_checkpoint_open(folder, run_options_file_io(&follower->made.options), NULL,
-                                         &follower->have);
+    int rc = hold_shelf_of(follower, folder);
+    if (rc == 0) {
+        rc = store_checkpoint_open(folder, run_options_file_io(&follower->made.options), NULL,
+                                   &follower->have);
+    }
     if (rc == 0) {
         const struct store_manifest *manifest = store_checkpoint_manifest(follower->have);
         reply->part = manifest->part;

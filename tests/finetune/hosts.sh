@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hosts.sh TIDE: `mpirun tide finetune` on machines that are network namespaces with host names of their own,
+# hosts.sh TIDE KILLED: `mpirun tide finetune` on machines that are network namespaces with host names of their own,
 # joined by a bridge with delay, loss and a limited rate. The same bytes as with threads; and, in the long form, a
 # pulled cable ends the processes on both sides. Everything is in a namespace of processes, which ends with this script.
 . "$(dirname "$0")/machines.sh"
@@ -8,10 +8,10 @@ mpirun=mpirun.openmpi
 if [[ $1 != inside ]]; then
     [[ -e $(dirname "$1")/../core/coll/tide_mpi_openmpi.so ]] || skip "no Open MPI"
     need $mpirun unshare nsenter ip tc
-    enter_namespaces "$(realpath "$1")"
+    enter_namespaces "$(realpath "$1")" "$(realpath "$2")"
 fi
 
-tide=$2 work=$3
+tide=$2 killed=$3 work=$4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 cd "$work" || exit 1
 
@@ -55,14 +55,16 @@ make_machines 2>make.err || skip "machines cannot be made: $(head -n 1 make.err)
     echo 'esac'
 } >agent
 # The messages of a machine whose cable is pulled reach nobody else. Machines have drives of their own if there is a
-# folder with the name of each.
+# folder with the name of each. A file `kill` with a number says when the process of node1 kills itself (kill_point.c).
 cat >rank <<END
 #!/bin/sh
 rank=\$OMPI_COMM_WORLD_RANK
 hostname >host.\$rank
 echo \$\$ >pid.\$rank
+program=$tide
+[ "\$(hostname)" = node1 ] && [ -e kill ] && program=$killed && export TIDE_TEST_KILL_MOVE=\$(cat kill)
 cd "$work/\$(hostname)" 2>>cd.err
-exec "$tide" "\$@" 2>"$work/err.\$rank"
+exec "\$program" "\$@" 2>"$work/err.\$rank"
 END
 chmod +x agent rank
 
@@ -80,7 +82,7 @@ world() { # machines, arguments; `more`: further ranks on the first machine
     --seq-len 8 --rows 6 || exit 1
 train=(finetune --model "$work/case/model" --data "$work/case/rows.jsonl" --batch 1 --accum 1 --lr 1e-2 --threads 4)
 explain="err.* out.txt"
-echo "1..4"
+echo "1..5"
 
 # ---- same bytes, also after a checkpoint ----
 
@@ -148,7 +150,7 @@ moved() {
         world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 && same_model 3 3 &&
         grep -q "rank 0 on node0 received .* of parts/checkpoint-2 from other machines" err.0 &&
         grep -q "rank 1 on node1 received .* of parts/checkpoint-2 from other machines" err.0 &&
-        ! grep -q '"part"' node0/parts/checkpoint-2/manifest.json && "$tide" inspect node1/parts/checkpoint-2 >/dev/null || return 1
+        ! grep -q '"part"' node0/parts/checkpoint-2/manifest.json && cp -r node0/parts whole && "$tide" inspect node1/parts/checkpoint-2 >/dev/null || return 1
     rm -r node1/parts node0/parts/checkpoint-3
     world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 && same_model 3 3 &&
         grep -q "after step 2 of 3" err.0 && is_part node1/parts/checkpoint-2 || return 1
@@ -170,6 +172,24 @@ moved() {
 }
 moved
 tell 3 moved_parts $?
+
+# A machine is killed at any rename of the part that replaces its old one. The next run completes that part before it asks who
+# has what, and continues from it, even if no other machine has those ranges any more. Files are named by the old part.
+killed_in_renames() {
+    local flags=(--zero 3 --checkpoint-local --save-every 1 --out parts -v) files
+    files=$(find one/checkpoint-2 -type f ! -name '.*' | wc -l)
+    [[ $files -gt 5 ]] || return 1
+    for move in $([[ -n $TIDE_TEST_FULL ]] && seq "$files" || echo $((files / 2))); do
+        rm -rf node0/parts node1/parts && cp -r whole node0/parts && cp -r one node1/parts || return 1
+        rm -rf node0/parts/checkpoint-3 && echo $move >kill
+        ! world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 && [[ -e node1/parts/checkpoint-2.partial ]] || return 1
+        rm kill && rm -r node0/parts && cp -r one node0/parts &&
+            world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 && same_model 3 3 &&
+            grep -q "after step 2 of 3" err.0 && [[ ! -e node1/parts/checkpoint-2.partial ]] || return 1
+    done
+}
+killed_in_renames
+tell 4 killed_in_renames $?
 rm -rf node0 node1
 
 # ---- a pulled cable ----
@@ -189,9 +209,9 @@ pull() {
 }
 
 if [[ -z $TIDE_TEST_FULL ]]; then
-    echo "ok 4 - pulled_cable # SKIP the long form waits for a minute"
+    echo "ok 5 - pulled_cable # SKIP the long form waits for a minute"
 else
     pull
-    tell 4 pulled_cable $?
+    tell 5 pulled_cable $?
 fi
 exit $failed

@@ -1,6 +1,7 @@
 /* kill_point.c: `tide` that kills itself in a save. With TIDE_TEST_KILL=N in its environment the
  * process ends with SIGKILL at the N-th of the calls below after it began the folder of a
- * checkpoint, at the latest just before it gives the folder its name; with N = 0, just after. Any
+ * checkpoint, at the latest just before it gives the folder its name; with N = 0, just after. With
+ * TIDE_TEST_KILL_MOVE=N it ends before it moves the N-th file into a folder that exists. Any
  * thread. */
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,11 +15,17 @@
 
 static atomic_int calls_left; /* 0: no checkpoint is begun, or no kill is wanted at a call */
 static atomic_bool begun;
+static atomic_int moves;
+
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : -1;
+}
 
 static int wanted_call(void)
 {
-    const char *text = getenv("TIDE_TEST_KILL");
-    return text != NULL ? atoi(text) : -1;
+    return number_of("TIDE_TEST_KILL");
 }
 
 static void die(void)
@@ -70,6 +77,16 @@ int __wrap_rename(const char *from, const char *to)
         die();
     }
     return rc;
+}
+
+int __real_renameat(int from, const char *name, int to, const char *other);
+int __wrap_renameat(int from, const char *name, int to, const char *other);
+int __wrap_renameat(int from, const char *name, int to, const char *other)
+{
+    if (atomic_fetch_add(&moves, 1) + 1 == number_of("TIDE_TEST_KILL_MOVE")) {
+        die();
+    }
+    return __real_renameat(from, name, to, other);
 }
 
 WRAP(int, fsync, -1, (int fd), (fd))
