@@ -104,7 +104,10 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
     if (fstat(fd, &info) != 0) {
         return file_failed(flow, name, "examined");
     }
-    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
+    if (!S_ISREG(info.st_mode)) {
+        return core_err_set(-EINVAL, "%s/%s is not a regular file", flow->name, name);
+    }
+    if ((uint64_t)info.st_size != bytes) {
         return core_err_set(-EINVAL, "%s/%s has %" PRId64 " bytes; expected %" PRIu64, flow->name,
                             name, (int64_t)info.st_size, bytes);
     }
@@ -135,7 +138,8 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     const int make = fills ? O_RDWR | O_CREAT : options->writes ? O_RDWR : O_RDONLY;
     char name[32];
     name_of(stream, name);
-    int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW, 0666);
+    /* A pipe in place of a file must not make this wait for its writer. */
+    int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (plain < 0) {
         return file_failed(flow, name, fills ? "created" : "opened");
     }
@@ -143,6 +147,9 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     int rc = fills ? fill_header(&folder, flow, stream, plain, name)
                    : check_header(flow, stream, plain, name);
     flow->fds[stream] = plain;
+    if (rc == 0 && fcntl(plain, F_SETFL, 0) != 0) { /* requests of drives may wait */
+        return file_failed(flow, name, "opened");
+    }
     if (rc == 0 && pages) {
         const int fd = core_file_open_direct(
             options->folder, name, options->writes ? O_RDWR : O_RDONLY, &flow->direct[stream]);

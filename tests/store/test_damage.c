@@ -80,7 +80,8 @@ static void mutate(const char *path, const char *text, size_t bytes)
     free(copy);
 }
 
-/* Changes a bit of a file or the length of a file, or replaces a file by that of another step. */
+/* Changes a bit of a file or the length of a file, or replaces a file by that of another step, a link
+ * or a pipe. */
 static void any_byte(void)
 {
     struct store_shelf *shelf = shelf_in_memory();
@@ -108,6 +109,9 @@ static void any_byte(void)
         check_refused(shelf, files[i], "the absence");
         check_int(symlink(path_of(shelf, 3, files[i]), path), ==, 0);
         check_refused(shelf, files[i], "a link in place");
+        check_int(unlink(path), ==, 0);
+        check_int(mkfifo(path, 0600), ==, 0);
+        check_refused(shelf, files[i], "a pipe in place");
         check_int(unlink(path), ==, 0);
         if (i > 0) {
             check_int(link(path_of(shelf, 3, files[i]), path), ==, 0);
