@@ -71,11 +71,14 @@ static int check_part(const struct model_files *files, const struct model_param 
             snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, i > 0 ? ", " : "",
                      tensor->shape[i]);
         }
-        return core_err_set(
-            -EINVAL,
-            "%s: tensor %s has the shape [%s]; config.json requires [%" PRIu64 "%s%" PRIu64 "]",
-            model_safetensors_path(shard), tensor->name, shape,
-            vector ? (uint64_t)part->rows : rows, vector ? "" : ", ", vector ? 0 : cols);
+        char right[64];
+        snprintf(right, sizeof right, "%" PRIu64, vector ? (uint64_t)part->rows : rows);
+        if (!vector) {
+            const size_t at = strlen(right);
+            snprintf(right + at, sizeof right - at, ", %" PRIu64, cols);
+        }
+        return core_err_set(-EINVAL, "%s: tensor %s has the shape [%s]; config.json requires [%s]",
+                            model_safetensors_path(shard), tensor->name, shape, right);
     }
     return 0;
 }

@@ -500,6 +500,16 @@ static void mismatches(void)
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
     check_contains(core_err_message(), "has type I8");
     model_files_close(files);
+    fixture_safetensors("m1/model.safetensors",
+                        "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[72,32],"
+                        "\"data_offsets\":[0,9216]},"
+                        "\"model.layers.0.input_layernorm.weight\":{\"dtype\":\"F32\","
+                        "\"shape\":[1,32],\"data_offsets\":[9216,9344]}}",
+                        9344);
+    check_int(model_files_open(folder, &files), ==, 0);
+    check_int(model_files_check(files, fixture.model), ==, -EINVAL);
+    check_contains(core_err_message(), "has the shape [1, 32]; config.json requires [32]");
+    model_files_close(files);
     /* Folders of GPTQ and AWQ have codes instead of weights. */
     fixture_safetensors(
         "m1/model.safetensors",
