@@ -67,7 +67,7 @@ static int read_memory(const struct tide_blocks_options *given, struct iovec **o
         struct tide_memory memory;
         int rc = abi_struct_read_at("tide_memory", given->memory, i, &memory, sizeof memory);
         if (rc == 0 && (memory.memory == NULL || memory.bytes == 0)) {
-            rc = core_err_set(-EINVAL, "memory %zu is empty", i);
+            rc = core_err_set(-EINVAL, "memory[%zu] has no address or no bytes", i);
         }
         if (rc != 0) {
             free(ranges);

@@ -346,7 +346,7 @@ static int check_int8(const struct model_codes *codes)
     }
     return rc == 0 && row_major != 0
                ? core_err_set(-EINVAL,
-                              "%s: tensor %s is %u; tide reads int8 weights by rows, 0 (newer "
+                              "%s: tensor %s is %u; expected 0, int8 weights by rows (newer "
                               "versions of bitsandbytes write no others)",
                               model_safetensors_path(format.shard), format.tensor->name, row_major)
                : rc;

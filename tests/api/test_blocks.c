@@ -78,11 +78,11 @@ static void wrong_options(void)
     refuse(-EINVAL, "pigeon");
     options.memory = &memory;
     options.memory_count = 1;
-    refuse(-EINVAL, "memory 0 is empty");
+    refuse(-EINVAL, "memory[0] has no address or no bytes");
     memory.memory = &memory;
     options.memory = &memory;
     options.memory_count = 1;
-    refuse(-EINVAL, "memory 0 is empty");
+    refuse(-EINVAL, "memory[0] has no address or no bytes");
     options.memory = &memory;
     options.memory_count = 1025;
     refuse(-EINVAL, "memory_count is 1025; 0 to 1024 are possible");

@@ -434,7 +434,7 @@ static void all_of(const struct run_options *base, const char *what)
 {
     static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};
     if (rig_machine_is_visible() && getenv("TIDE_TEST_FULL") == NULL) {
-        test_skip("takes minutes on a played card: TIDE_TEST_FULL=1");
+        test_skip("takes minutes on an emulated card: set TIDE_TEST_FULL=1");
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         hold(names[i], base, what, more_ways, sizeof more_ways / sizeof more_ways[0]);
