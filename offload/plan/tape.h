@@ -78,7 +78,7 @@ enum plan_role {
     PLAN_AS_IN,       /* boundary activations */
     PLAN_AS_OUT,
     PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, gradient of IN after it; in place */
-    PLAN_AS_KEPT,          /* kept activations, if they are kept */
+    PLAN_AS_KEPT,          /* activations kept for backward; missing if they are recomputed */
     PLAN_AS_SCRATCH,       /* temporaries, followed by recomputed activations */
     PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
     PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */

@@ -75,8 +75,8 @@ struct run_engine {
 
 /* ---- engine_call.c ---- */
 
-/* Calls all ranks and waits for them. A rank that fails passes its message to the
- * others, so that each of them names the cause. Returns the first rank's error. `arguments` are
+/* Calls all ranks and waits for them. A rank that fails passes its message to the others, so that
+ * each of them names the cause. Returns the error of the lowest rank that failed. `arguments` are
  * copied. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);

@@ -163,7 +163,7 @@ static void foreign_files_are_not_touched(void)
     const char *file = place("foreign/" AIO_PATH_FILE_NAME);
     char text[16] = "";
     check_int(mkdir(place("foreign"), 0700), ==, 0);
-    /* some text */
+    /* a text file of the user */
     FILE *stream = fopen(file, "w");
     fputs("my thesis", stream);
     fclose(stream);

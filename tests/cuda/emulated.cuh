@@ -38,7 +38,7 @@ struct card_index {
 #define blockDim  (card_index{card_place()->grid.threads, 1})
 #define gridDim   (card_index{card_place()->grid.blocks[0], card_place()->grid.blocks[1]})
 
-/* ---- Launches: put on the stream that fake_cuda.c plays. ---- */
+/* ---- Launches: put on the stream that fake_cuda.c emulates. ---- */
 
 template <typename... P> struct card_call {
     void (*kernel)(P...);

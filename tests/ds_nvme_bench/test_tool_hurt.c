@@ -97,7 +97,7 @@ static int scratch_of(pid_t child)
             if (scratch >= 0 && fstat(scratch, &info) == 0 && info.st_size >= 64 << 20) {
                 return scratch;
             }
-            close(scratch); /* the file that the look at the file system is made with */
+            close(scratch); /* it was made to examine the file system */
         }
     }
     return -1;

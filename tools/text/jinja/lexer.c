@@ -15,7 +15,7 @@ struct lexer {
     const char *text; /* with \n for every end of line */
     size_t bytes;
     size_t at;
-    bool line_starting; /* only the newline after a tag is before `at` */
+    bool line_starting; /* a line begins at `at`: the text does, or a newline follows a tag */
 };
 
 static void add_token(struct lexer *lexer, struct jinja_token token)
