@@ -131,7 +131,7 @@ int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
                          struct kern_tiles *out)
 {
     if (a->length > INT32_MAX / 2) {
-        return core_err_set(-EINVAL, "op %s has rows of %lld tokens; they go up to %d", op,
+        return core_err_set(-EINVAL, "op %s has rows of %lld tokens; the maximum is %d", op,
                             (long long)a->length, INT32_MAX / 2);
     }
     *out = {nullptr, nullptr, step, static_cast<int32_t>(a->length),

@@ -135,7 +135,7 @@ extern "C" int kern_cuda_sort(const struct dev_launch *where, const char *op,
                               struct kern_sorted *out)
 {
     if (in->tokens > INT32_MAX) {
-        return core_err_set(-EINVAL, "op %s has %lld tokens; they go up to %d", op,
+        return core_err_set(-EINVAL, "op %s has %lld tokens; the maximum is %d", op,
                             (long long)in->tokens, INT32_MAX);
     }
     int32_t *const words = static_cast<int32_t *>(scratch);

@@ -81,11 +81,11 @@ static int create_file(const char *folder, const char *name, FILE **out)
                         : core_err_set(-errno, "%s cannot be written: %s", path, strerror(errno));
 }
 
-static int close_file(FILE *file, int rc)
+static int close_file(FILE *file, const char *name, int rc)
 {
     bool failed = ferror(file) != 0;
     failed = fclose(file) != 0 || failed;
-    return rc != 0 || !failed ? rc : core_err_set(-EIO, "a file cannot be written");
+    return rc != 0 || !failed ? rc : core_err_set(-EIO, "%s cannot be written", name);
 }
 
 static int write_config(const struct shape *s, const char *folder)
@@ -118,7 +118,7 @@ static int write_config(const struct shape *s, const char *folder)
     core_json_write_object_end(&json);
     rc = core_json_write_end(&json);
     core_json_write_fini(&json);
-    return close_file(file, rc);
+    return close_file(file, "config.json", rc);
 }
 
 static int write_header(const struct model *model, FILE *file)
@@ -194,7 +194,7 @@ static int write_weights(const struct model *model, const char *folder)
         }
     }
     free(piece);
-    return close_file(file, rc);
+    return close_file(file, "model.safetensors", rc);
 }
 
 static int64_t draw(const struct shape *s, uint64_t *position, int64_t below)
@@ -230,7 +230,7 @@ static int write_rows(const struct shape *s, const char *folder)
         }
         fputs("]}\n", file);
     }
-    return close_file(file, 0);
+    return close_file(file, "rows.jsonl", 0);
 }
 
 static int make_folder(const char *path)
