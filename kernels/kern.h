@@ -453,7 +453,7 @@ struct kern_expand_arguments {
     int64_t count; /* a multiple of kern_quant_grain, or all elements up to the end of the tensor */
     const void *codes;   /* codes from element `first` on */
     const void *scales;  /* INT8, NF4: of its row or block */
-    const float *nested; /* NF4: all of the tensor */
+    const float *nested; /* NF4: those of the whole tensor */
     void *y;             /* dense; of element `first` */
 };
 

@@ -34,7 +34,7 @@ _Static_assert((int)COLL_F32 == (int)CORE_UPDATE_F32 && (int)COLL_BF16 == (int)C
                "the types of sums are those of the update");
 
 enum { PIECE_ALIGN_ELEMENTS = 128, QUEUE_DEPTH = 64, SPINS = 1000, SLEEP_NS = 20000 };
-/* between two checks of other ranks while NCCL works */
+/* the time between two checks of other ranks while NCCL works */
 static const int64_t look_ns = CORE_CLOCK_BEAT_NS;
 
 /* ---- the library ---- */

@@ -56,8 +56,8 @@ bool run_pages_next(struct run_pages *pages);
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 
-/* Reads `bytes` of whole pages, from byte `first` of this rank's shard of the block in STORE on,
- * and waits for them. */
+/* Reads `bytes` bytes, which are whole pages, from byte `first` of this rank's shard of the block
+ * in STORE, and waits for them. */
 int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
                    char *memory);
 

@@ -25,8 +25,8 @@ static int alloc_buffers(struct run_memory *memory)
     return rc;
 }
 
-/* Allocates at a page, not only at a multiple of DEV_ALIGN_BYTES, because drives move bytes from
- * and to this memory if it is the host's. */
+/* Allocates at the start of a page, not only at a multiple of DEV_ALIGN_BYTES, because drives move
+ * bytes from and to this memory if it is the host's. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;

@@ -77,7 +77,7 @@ struct run_rank {
     enum run_saved saved;
     uint64_t updates; /* number of updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
-    /* bytes that drives had moved since the store was opened, at the last take */
+    /* what drives had moved since the store was opened at the last run_rank_moved_take() */
     struct run_moved moved;
     struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
 };

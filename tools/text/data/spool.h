@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the folder of these files. */
+/* Returns the folder of temporary files. */
 const char *text_spool_folder(void);
-/* Opens a file; `what` names the data in messages. */
+/* Creates a temporary file without a name in that folder; `what` names the data in messages. */
 int text_spool_open(const char *what, int *fd);
 
 /* Makes standard input readable more than once: returns a descriptor for text_feed_options.input,
