@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -466,13 +467,17 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
     return rc;
 }
 
-/* Checks that the checksums of this many elements fit in a piece. */
+/* Checks that the checksums of this many elements fit into a piece. */
 static int check_sums(uint64_t elements)
 {
-    const uint64_t cuts = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
-    return cuts * sizeof(uint64_t) <= RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1)
+    const uint64_t most = RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1) / sizeof(uint64_t);
+    return elements <= most * PLAN_CUT_ELEMENTS
                ? 0
-               : core_err_set(-EFBIG, "a block has too many checksums to be sent");
+               : core_err_set(-EFBIG,
+                              "a block of %" PRIu64
+                              " elements is too large for its checksums to be sent to another "
+                              "process; the maximum is %" PRIu64,
+                              elements, most * PLAN_CUT_ELEMENTS);
 }
 
 static int send_sums(struct coll_peers *peers, uint32_t to, void *memory,
