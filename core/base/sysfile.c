@@ -1,4 +1,4 @@
-/* sysfile.c: reads a file of the kernel, and parses the three forms of text in them. */
+/* sysfile.c: reads files of the kernel, and parses their three forms of text. */
 #include "core/base/sysfile.h"
 
 #include <errno.h>

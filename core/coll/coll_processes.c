@@ -33,7 +33,7 @@ struct head {
 /* A transfer of HEAD_BYTES is below the size up to which MPI libraries send without waiting for the
  * receiver. */
 enum { HEAD_BYTES = 3584, SHORT_BYTES = HEAD_BYTES - sizeof(struct head) };
-/* The time for which a rank that closes waits for the others to close. */
+/* The longest time that a closing rank waits for the others to close. */
 static const int64_t close_ns = INT64_C(3) * 1000000000;
 
 struct processes {

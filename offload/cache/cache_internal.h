@@ -73,7 +73,7 @@ struct operation {
 
 /* Blocks in the order in which they were used. */
 struct order {
-    struct block **blocks; /* owned, [room]; borrowed blocks, each with a mention */
+    struct block **blocks; /* owned, [room]; the blocks are borrowed and count in `mentions` */
     uint64_t count, room;
 };
 

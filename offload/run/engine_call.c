@@ -72,7 +72,7 @@ static int call_processes(struct run_engine *engine, enum run_call call, const v
         rc = run_remote_call(engine->given.peers, r, call, arguments, arguments_bytes);
     }
     if (rc != 0) {
-        return rc; /* error of the world */
+        return rc; /* the world has ended */
     }
     rc = engine->works[call](engine, own, arguments);
     if (rc != 0) {

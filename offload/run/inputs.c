@@ -181,8 +181,8 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- the inputs of a step ---- */
 
-/* Finds the rows of a given micro-batch. With pairs, the policy's half of the shape's rows, and the
- * reference's half, have one row for two of these. */
+/* Returns the number of rows in a micro-batch as it is given: with pairs, two for each pair. In the
+ * shape, each half (the policy's and the reference's) has one row for each pair. */
 static int64_t given_rows(const struct run_inputs *inputs)
 {
     return inputs->pairs > 0 ? 2 * inputs->pairs : inputs->rows;

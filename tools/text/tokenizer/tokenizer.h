@@ -60,7 +60,7 @@ int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *to
 const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_t id,
                                  size_t *bytes);
 
-/* The tokens of `added_tokens` in the order of the file; NULL after the last one. */
+/* A token of `added_tokens`. */
 struct text_added {
     uint32_t id;
     const char *content; /* NUL-terminated */
@@ -71,6 +71,7 @@ struct text_added {
     bool rstrip;
     bool normalized;
 };
+/* Returns the token with this index in the order of the file; NULL after the last one. */
 const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index);
 
 /* Returns -EINVAL if the tokenizer has ids beyond the `vocab_size` embeddings of a model. */
