@@ -241,7 +241,8 @@ struct jinja_value jinja_apply_filters(struct jinja_run *run, const struct jinja
 static struct jinja_value negate(struct jinja_run *run, struct jinja_value value, bool negative)
 {
     if (!jinja_is_number(value)) {
-        return jinja_fail(run, -EINVAL, "'%s' has no sign", jinja_type_name(value));
+        return jinja_fail(run, -EINVAL, "'%s' is not a number, so it has no sign",
+                          jinja_type_name(value));
     }
     if (value.kind == JINJA_REAL) {
         return jinja_real(negative ? -value.as.real : value.as.real);
