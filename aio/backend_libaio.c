@@ -16,7 +16,7 @@
 #include "core/base/log.h"
 
 enum { BATCH = 64 };
-/* the longest wait if an eventfd cannot be polled (before 4.19) */
+/* the longest wait if an eventfd cannot be polled (before Linux 4.19) */
 static const int64_t slice_ns = 1000000;
 
 struct libaio {

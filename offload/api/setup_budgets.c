@@ -95,8 +95,8 @@ static int find_budgets(struct setup *setup)
     return 0;
 }
 
-/* Budgets are for the process, or for a host or a node of the machine in a file, and its ranks
- * share them. Memory that a process takes before its plan is counted for each rank that is a
+/* A budget is for the process, for a host, or for a node of the machine in a file; the ranks there
+ * share it. Memory that a process takes before its plan is counted for each rank that is a
  * process; memory of the data is counted for the first process. */
 static void share_budgets(struct setup *setup, uint64_t given_store_bytes)
 {

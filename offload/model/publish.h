@@ -42,7 +42,8 @@ int model_publish_check(const char *path, const char *folder);
  * mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
-/* Writes the list into `path`, so that model_publish_resume can move its files to `folder`. */
+/* Writes the list of the files of the result into `path`, so that model_publish_resume can move its
+ * files to `folder`. */
 int model_publish_keep(const char *path, int fd, const char *folder);
 bool model_publish_is_kept(int fd);
 

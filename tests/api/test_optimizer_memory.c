@@ -1,5 +1,5 @@
 /* Proves that an optimizer needs no more memory than its budget and 16 MiB besides the program's
- * own arrays, if its states are on a drive as far as the budget has no room for them. Compares the
+ * own arrays. States for which the budget has no room are on a drive. Compares the
  * highest resident memory of the process while the optimizer is created and during steps. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -238,7 +238,8 @@ static void many_blocks(void)
                                               .groups = groups,
                                               .group_count = MANY_GROUPS,
                                               .bell = &bell};
-    check_int(run_update_create(&wanted, &update), ==, -EINVAL); /* a block is in the last group */
+    check_int(run_update_create(&wanted, &update), ==,
+              -EINVAL); /* the last group has a block and no valid beta1 */
     groups[MANY_GROUPS - 1].beta1 = 0.9;
     const uint64_t before = run_runtime_used_bytes();
     const int64_t start_ns = core_clock_now_ns();

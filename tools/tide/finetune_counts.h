@@ -48,7 +48,7 @@ struct finetune_data_info {
     int64_t targets;      /* with `pairs`, the number of pairs */
     int64_t read;         /* rows of the file without bad ones */
     int64_t wrong;        /* bad rows, left out */
-    int64_t cut;          /* longer rows */
+    int64_t cut;          /* rows longer than length_max */
     int64_t untrained;    /* rows or pieces dropped because nothing in them is trained on */
     int64_t equal;        /* pairs whose two answers have the same tokens */
     int64_t micro_batches;

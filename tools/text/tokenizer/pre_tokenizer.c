@@ -360,8 +360,8 @@ static bool begins_with(const struct token_text *text, struct text_span piece, c
     return piece.end - piece.begin >= bytes && memcmp(text->at + piece.begin, content, bytes) == 0;
 }
 
-/* Copies a piece to `to`, with its spaces replaced (META) and, if `prefix` is set, the content in
- * front. */
+/* Copies a piece to `to`: after the content of `split`, if `prefix` is set, and with META with its
+ * spaces replaced by that content. */
 static int rewrite_piece(struct text_scratch *scratch, const struct token_split *split,
                          struct text_span piece, bool prefix, struct token_text *to)
 {
