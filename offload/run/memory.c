@@ -203,7 +203,7 @@ static int alloc_host(struct run_memory *memory, const struct run_memory_options
     rc = dev_host_register(memory->device, memory->host.base, memory->host.mapped_bytes);
     memory->registered = rc == 0;
     if (rc != 0) {
-        core_log(CORE_LOG_WARN, "the HOST tier of %zu bytes is not pinned, so that copies wait: %s",
+        core_log(CORE_LOG_WARN, "the HOST tier of %zu bytes is not pinned, so copies wait: %s",
                  memory->host.mapped_bytes, core_err_message());
     }
     return 0;

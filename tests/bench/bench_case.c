@@ -331,7 +331,7 @@ static void write_config(const char *folder, const char *source)
     must(core_file_read(path, 1 << 20, &text, &bytes));
     FILE *file = file_open(folder, "config.json");
     const char *end = strrchr(text, '}');
-    must(end != NULL ? 0 : core_err_set(-EINVAL, "%s is no object", path));
+    must(end != NULL ? 0 : core_err_set(-EINVAL, "%s is not an object", path));
     fprintf(file,
             "%.*s, \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": "
             "true, \"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_use_double_quant\": true, "

@@ -26,7 +26,7 @@ static uint32_t choice(const char *value, const char *const *names)
             return i;
         }
     }
-    fprintf(stderr, "bench_engine: \"%s\" is no choice here\n", value);
+    fprintf(stderr, "bench_engine: \"%s\" is not one of the choices\n", value);
     exit(2);
 }
 

@@ -188,7 +188,7 @@ void card_copy16(void *shared, const void *from)
         die("has too many copies under way");
     }
     if (((uintptr_t)shared | (uintptr_t)from) % 16 != 0) {
-        die("copies from or to an address that is no multiple of 16");
+        die("copies from or to an address that is not a multiple of 16");
     }
     if (card.launches / 3 % 2 != 0) {
         copy_done(shared, from);

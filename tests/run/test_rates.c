@@ -284,7 +284,7 @@ static void drives_are_asked_once(void)
     char path[1024];
     struct run_options options = case_options();
     if (TEST_SLOW) {
-        test_skip("a sanitizer's drive is no drive");
+        test_skip("rates under a sanitizer are not those of the drive");
     }
     snprintf(folder, sizeof folder, "%s/drives", test_directory());
     snprintf(store, sizeof store, "%s/not/there/yet", test_directory());
