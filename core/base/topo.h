@@ -83,8 +83,8 @@ struct core_topo_place {
 
 /* Decides for one rank. Ranks that pass the same arguments get shares that do not overlap unless a
  * node has more ranks than processors. A rank's home is the node of its GPU. Ranks without a GPU
- * take the nodes in turn. Nodes that are no rank's home are distributed in turn, so that all memory
- * and all cores are used. Returns -EINVAL for an invalid rank or number of ranks. */
+ * take the nodes in turn. Nodes that are not the home of a rank are distributed in turn, so that
+ * all memory and all cores are used. Returns -EINVAL for an invalid rank or number of ranks. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

@@ -3,8 +3,8 @@
  * all have connected, rank 0 sends them the addresses and a random key. Then each process connects
  * to those with lower ranks and shows them the key. A connection that does not name the run, or
  * shows another key, is refused; so is a connection that sends nothing for some seconds. The run's
- * name (launch.h) separates runs. It is no secret, so only users of the run may reach the network,
- * as torchrun's store needs it, too. */
+ * name (launch.h) separates runs. It is not a secret, so only users of the run may reach the
+ * network, as torchrun's store needs it, too. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
 #include "core/base/suggest.h"
 #include "core/config/internal.h"
 
-/* A file with more unknown keys than this is no configuration. Finding the line of a key reads the
- * whole text, so this also bounds the time. */
+/* A file with more unknown keys than this is not a configuration. Finding the line of a key reads
+ * the whole text, so this also bounds the time. */
 enum { UNKNOWN_MAX = 64 };
 
 static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,

@@ -122,7 +122,7 @@ struct cache_stats {
     uint64_t read_bytes, written_bytes;
     uint64_t evictions;
     uint64_t prefetches;    /* blocks read ahead by the recorded order */
-    uint64_t order_changes; /* iterations whose order differed from the previous iteration */
+    uint64_t order_changes; /* iterations whose order differed from that of the previous one */
 };
 void cache_stats_take(struct cache *cache, struct cache_stats *out);
 

@@ -106,7 +106,7 @@ void model_destroy(struct model *model);
 int model_block_param(const struct model_block *block, enum model_role role);
 int model_block_adapter(const struct model_block *block, enum model_role role,
                         enum model_adapter adapter);
-/* Returns the blocks that block `index` borrows, the one with a trained parameter first. Returns
+/* Lists the blocks that block `index` borrows, the one with a trained parameter first; returns
  * their number. */
 unsigned model_block_borrows(const struct model *model, unsigned index,
                              unsigned borrows[MODEL_BORROWS_MAX]);

@@ -18,7 +18,7 @@ struct run_inputs {
     struct dev_device *device; /* borrowed */
     int64_t stall_limit_ns;
     int64_t rows, length;
-    int64_t pairs;      /* number of pairs of a micro-batch; 0: its rows are no pairs */
+    int64_t pairs;      /* number of pairs of a micro-batch; 0: its rows are not pairs */
     int64_t row_length; /* tokens of a given row; positions are below this number */
     uint32_t micro_batches;
     bool rope;

@@ -127,7 +127,7 @@ static void refused(const char *const *variables, const char *first, const char 
     check_contains(core_err_message(), second);
 }
 
-/* Contradictions are errors that name both variables. Values that are no numbers are errors,
+/* Contradictions are errors that name both variables. Values that are not numbers are errors,
  * too. */
 static void contradictions(void)
 {

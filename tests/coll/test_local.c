@@ -106,7 +106,7 @@ static void groups(void)
     }
 }
 
-/* Groups gather in worlds of several sizes. A command that is no gather is refused, and so is a
+/* Groups gather in worlds of several sizes. A command that is not a gather is refused, and so is a
  * size that does not divide the world. */
 static void within(void)
 {

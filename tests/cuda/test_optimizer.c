@@ -16,7 +16,7 @@
 /* Work that a stream does at any later time: fills bytes. */
 struct fill {
     void *to;
-    const void *from; /* NULL: bytes that are no numbers */
+    const void *from; /* NULL: bytes that are NaN as numbers */
     size_t bytes;
 };
 

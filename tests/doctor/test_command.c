@@ -139,7 +139,7 @@ static int count_shown(const char *text)
 }
 
 /* Output that cannot be written is a failure, which is reported once. A pipe that its reader closed
- * is no failure. A file that must not grow is an error and does not kill the process. */
+ * is not a failure. A file that must not grow is an error and does not kill the process. */
 static void full_output(void)
 {
     if (TEST_RACES) {

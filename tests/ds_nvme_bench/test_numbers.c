@@ -98,7 +98,7 @@ static void smallest_that_is_good(void)
 }
 
 /* Candidates are the three fastest settings. Of the settings with nearly their speed, one that
- * keeps 16 MiB in flight follows, and then the smallest one. Slow settings are no candidates. The
+ * keeps 16 MiB in flight follows, and then the smallest one. Slow settings are not candidates. The
  * score of a setting is that of its worst operation. */
 static void candidates(void)
 {
@@ -132,7 +132,8 @@ static void all_operations(void)
     add(BENCH_WRITE, 1 << 20, 8, 1.0, NULL);
     add(BENCH_READ, 1 << 20, 32, 2.9, NULL);
     add(BENCH_WRITE, 1 << 20, 32, 2.0, NULL);
-    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* writing was not measured, so it is no candidate */
+    add(BENCH_READ, 4 << 20, 32, 3.0,
+        NULL); /* writing was not measured, so it is not a candidate */
     bench_sweep_recommend(sweep);
     check_int(sweep->recommendation.depth, ==, 32);
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);

@@ -169,7 +169,7 @@ static void swap_and_verify(void)
     stop = 1;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINTR);
     check_int(bench_verify_run(&verifying, &verify), ==, -EINTR);
-    /* the size is no multiple of a request: its end is verified, too */
+    /* the size is not a multiple of a request: the end is verified, too */
     open_target_of(NULL, 66 << 20);
     check_int(bench_verify_run(&verifying, &verify), ==, 0);
     check_uint(verify.bytes, ==, 132 << 20);

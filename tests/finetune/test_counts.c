@@ -305,8 +305,8 @@ static void model_belongs_to_the_key(void)
     }
 }
 
-/* No counts are kept if the data cannot be identified: a model that is no folder or has too long a
- * name, a pattern without matches, or a folder as data. */
+/* No counts are kept if the data cannot be identified: a model that is not a folder or has too long
+ * a name, a pattern without matches, or a folder as data. */
 static void unknown_files_have_no_counts(void)
 {
     static char name[PATH_MAX];

@@ -125,8 +125,8 @@ static void room_of_a_pair(void)
     rig_end();
 }
 
-/* Refused before anything is written: rows that are no pairs, pairs without --loss dpo, and options
- * that cannot be combined with pairs. */
+/* Refused before anything is written: rows that are not pairs, pairs without --loss dpo, and
+ * options that cannot be combined with pairs. */
 static void refused(void)
 {
     static const struct {

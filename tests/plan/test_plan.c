@@ -28,8 +28,8 @@ static void buffers_do_not_overlap(void)
     plan_destroy(plan);
 }
 
-/* Tests the bytes of DESIGN section 5: with everything on the drive, gradients in HOST and deferred
- * updates, 14 bytes are read and 12 written per parameter, minus those that are still in a slot. */
+/* With everything on the drive, gradients in HOST and deferred updates, 14 bytes are read and 12
+ * written per parameter, minus those that are still in a slot. */
 static void traffic_is_what_the_design_counts(void)
 {
     struct world world;

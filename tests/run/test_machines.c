@@ -144,7 +144,7 @@ static void ranks_share_a_node(void)
     check_double(alone.up_bytes, ==, 12e9);
     check_double(shared.up_bytes, ==, 6e9);
     check_double(shared.down_bytes, ==, 6e9);
-    check_double(alone.update_elements, ==, 2e11 / 26); /* 26 bytes per element (DESIGN) */
+    check_double(alone.update_elements, ==, 2e11 / 26); /* 26 bytes per element */
     check_double(shared.update_elements, ==, alone.update_elements / 4);
     check_double(shared.flops, ==, alone.flops);
     check_double(shared.card_update_elements, ==, alone.card_update_elements);

@@ -153,7 +153,7 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Moments of 8 bits and of bf16; fp16 with a loss scale that changes. */
+/* Saves with moments of 8 bits and of bf16, and in fp16 with a loss scale that changes. */
 static void formats(void)
 {
     struct case_model made;

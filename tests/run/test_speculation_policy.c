@@ -86,7 +86,7 @@ static void unsteady_runs_guess(void)
     check_double(guess.deferred_seconds, ==, 0);
 }
 
-/* Norms that are never neutral: the policy never guesses. */
+/* If no norm is neutral, the policy never guesses. */
 static void clipped_runs_defer(void)
 {
     struct run_speculation guess;

@@ -481,8 +481,8 @@ static void files_of_others(void)
 }
 
 /* An interrupted removal is continued at whichever point it stopped. From the first moment of a
- * removal, the folder is no checkpoint any more. Names in a damaged manifest are not trusted: only
- * the files that every checkpoint has are removed. */
+ * removal, the folder is not a checkpoint any more. Names in a damaged manifest are not trusted:
+ * only the files that every checkpoint has are removed. */
 static void half_removed(void)
 {
     struct store_shelf *shelf = case_shelf();

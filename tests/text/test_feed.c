@@ -525,7 +525,7 @@ static void wrong_ahead(void)
     text_windows_close(windows);
 }
 
-/* Files are recognised as inputs under any name and by patterns; other files are no inputs. */
+/* Files are recognised as inputs under any name and by patterns; other files are not inputs. */
 static void files_that_are_read(void)
 {
     char pattern[700];

@@ -126,8 +126,8 @@ static void as_trl(void)
 #define QUESTION         TURN("user", "q")
 #define ANSWER(text)     TURN("assistant", text)
 
-/* The error of a wrong pair names the key. A row of another kind is no pair, and a pair is no row
- * of another kind. */
+/* The error of a wrong pair names the key. A row of another kind is not a pair, and a pair is not a
+ * row of another kind. */
 static void wrong_rows(void)
 {
     static const struct {

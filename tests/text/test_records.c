@@ -303,7 +303,7 @@ static void broken_packed_data(void)
     }
 }
 
-/* A pattern expands to files in the order of names; matches that are no files are reported. */
+/* A pattern expands to files in the order of names; matches that are not files are reported. */
 static void patterns(void)
 {
     char got[500] = "";
