@@ -122,8 +122,8 @@ static void clear(const char *path, bool mark)
     if (dir == NULL) {
         return;
     }
-    unlinkat(dirfd(dir), MODEL_MANIFEST_NAME,
-             0); /* without it the other files are not a checkpoint */
+    /* without it the other files are not a checkpoint */
+    unlinkat(dirfd(dir), MODEL_MANIFEST_NAME, 0);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
             unlinkat(dirfd(dir), entry->d_name, 0);

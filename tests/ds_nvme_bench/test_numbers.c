@@ -132,8 +132,7 @@ static void all_operations(void)
     add(BENCH_WRITE, 1 << 20, 8, 1.0, NULL);
     add(BENCH_READ, 1 << 20, 32, 2.9, NULL);
     add(BENCH_WRITE, 1 << 20, 32, 2.0, NULL);
-    add(BENCH_READ, 4 << 20, 32, 3.0,
-        NULL); /* writing was not measured, so it is not a candidate */
+    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* not a candidate: writing was not measured */
     bench_sweep_recommend(sweep);
     check_int(sweep->recommendation.depth, ==, 32);
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
