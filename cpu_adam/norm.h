@@ -17,7 +17,7 @@ struct adam_norm {
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
 };
 
-/* `mask` has the meaning of that of core_cpu_flags: CORE_CPU_ALL, or a smaller mask to use a slower
+/* `mask` means what it means to core_cpu_flags(): CORE_CPU_ALL, or a smaller mask to use a slower
  * variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 

@@ -44,11 +44,10 @@ struct tide_world_options {
  * MPI. Otherwise the library initialises MPI, and tide_world_close finalizes it; MPI cannot be
  * initialised again after that, so this process cannot open another world.
  *
- * Returns 0; -EINVAL if variables of the environment contradict each other or name
- * no rendezvous; -ENOTSUP if torchrun started the processes and they have no GPUs or no NCCL, or if
- * tide's module for that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if
- * processes of torchrun do not meet within twice silence_seconds; or the error of MPI or a
- * socket. */
+ * Returns 0; -EINVAL if variables of the environment contradict each other or name no rendezvous;
+ * -ENOTSUP if torchrun started the processes and they have no GPUs or no NCCL, or if tide's module
+ * for that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if processes of
+ * torchrun do not meet within twice silence_seconds; or the error of MPI or a socket. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {

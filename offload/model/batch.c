@@ -34,7 +34,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }
-    /* Returns whether a document begins here or continues. */
+    /* Either a document begins at this token, or that of the previous token continues. */
     if (batch->starts != NULL && batch->starts[t] != at &&
         (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,

@@ -10,7 +10,7 @@
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_needs *needs, struct plan **out);
 
-/* Says whether the choice fits, without building a plan. */
+/* Sets *fitted to whether the choice fits; builds no plan. */
 int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
                         bool *fitted);
 

@@ -6,7 +6,7 @@
 
 #include "offload/plan/candidate.h"
 
-/* Says whether `plan` is better than `best` (any plan is better than NULL): it is faster by a
+/* Returns whether `plan` is better than `best` (any plan is better than NULL): it is faster by a
  * margin, or as fast with less memory. Memory within the budgets counts only between plans that are
  * equally fast. */
 bool plan_climb_wins(const struct plan *plan, const struct plan *best);

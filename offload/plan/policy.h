@@ -17,10 +17,10 @@ uint64_t plan_policy_chunk(unsigned index);
  * short. */
 unsigned plan_policy_first_size(const struct plan_input *input);
 
-/* Says whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */
+/* Returns whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
 
-/* Says whether the device may keep states in its memory and update them there: it is not the CPU,
+/* Returns whether the device may keep states in its memory and update them there: it is not the CPU,
  * its rates are known, there is one rank, and no placement excludes it. */
 bool plan_policy_may_update_on_card(const struct plan_input *input);
 

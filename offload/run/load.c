@@ -167,7 +167,6 @@ static int read_kept(struct loading *load, uint32_t block, struct plan_span span
 
 /* Reads working weights. Weights from files are in memory on return, weights from a checkpoint when
  * its tail is reached. */
-
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;

@@ -195,7 +195,7 @@ static void wear(void)
     check_double(bench_wear_of(1e9, 1e9, 0).life_days, ==, 0);
 }
 
-/* Parses sizes of models; refuses others with an example. */
+/* Sizes of models are parsed; any other text is refused with an example. */
 static void params(void)
 {
     static const struct {

@@ -153,8 +153,8 @@ static int hold_fifos(struct job *job)
     return 0;
 }
 
-/* Warns if a micro-batch is never full, and if the first ranks
- * get more micro-batches of a step than they need to. */
+/* Warns if a micro-batch is never full, and if the first ranks get more micro-batches of a step
+ * than they need to. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
     const struct tide_engine_options *engine = &job->settings.engine;
