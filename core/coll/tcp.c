@@ -418,7 +418,7 @@ static void begin_frame(struct peer *peer)
         }
         break;
     case FRAME_BYE: peer->closes = true; break;
-    default: fail_frame(peer, "of no known kind");
+    default: fail_frame(peer, "of an unknown kind");
     }
 }
 

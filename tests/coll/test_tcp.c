@@ -868,7 +868,7 @@ static void after_meeting(struct frame frame, const char *message)
  * it. */
 static void frames(void)
 {
-    after_meeting((struct frame){.kind = 99}, "of no known kind");
+    after_meeting((struct frame){.kind = 99}, "of an unknown kind");
     after_meeting((struct frame){.kind = SHORT_KIND, .tag = 2, .bytes = 1 << 20},
                   "whose size is not that of its kind");
     after_meeting((struct frame){.kind = ASK_KIND, .tag = 2, .bytes = 10},

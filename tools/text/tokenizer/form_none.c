@@ -37,7 +37,8 @@ int token_form_apply(const struct token_form *form, const char *text, size_t byt
     (void)text;
     (void)out;
     (void)count;
-    return core_err_set(-ENOTSUP, "%zu bytes: this tide was built without utf8proc", bytes);
+    return core_err_set(-ENOTSUP,
+                        "cannot normalize %zu bytes: this tide was built without utf8proc", bytes);
 }
 
 int token_form_lower(uint32_t point, uint32_t out[2])
