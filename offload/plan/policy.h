@@ -20,8 +20,8 @@ unsigned plan_policy_first_size(const struct plan_input *input);
 /* Returns whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
 
-/* Returns whether the device may keep states in its memory and update them there: it is not the CPU,
- * its rates are known, there is one rank, and no placement excludes it. */
+/* Returns whether the device may keep states in its memory and update them there: it is not the
+ * CPU, its rates are known, there is one rank, and no placement excludes it. */
 bool plan_policy_may_update_on_card(const struct plan_input *input);
 
 typedef int plan_policy_visit(void *user, const struct plan_choice *choice);

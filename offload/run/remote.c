@@ -379,7 +379,8 @@ int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply)
     return coll_peers_send(peers, 0, reply, sizeof *reply);
 }
 
-/* Arrays for which `memory` has no room are received in parts and dropped. */
+/* Receives one array of a micro-batch into `to`. If the micro-batch does not fit, receives and
+ * drops the array, so that the next message that arrives is the one expected. */
 static int receive_array(struct coll_peers *peers, int32_t *to, size_t bytes, bool fits)
 {
     size_t got = 0;

@@ -14,7 +14,7 @@ struct store_shelf;
 /* Creates the folder if it is missing, locks it, and removes the remains of killed runs. Returns
  * -EBUSY if another run holds the lock. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
-void store_shelf_close(struct store_shelf *shelf); /* removes the spare; Accepts NULL */
+void store_shelf_close(struct store_shelf *shelf); /* removes the spare; accepts NULL */
 
 /* Returns whether the shelf is that of `directory`, in any spelling of its path: both have the same
  * lock file. */

@@ -263,7 +263,7 @@ static void rank_aborts(void)
     check_contains(rank->message, ": the drive is full");
 }
 
-/* The world goes on after a failed collective: messages and other collectives still work. */
+/* After a failed collective, messages and other collectives still work. */
 static void rank_goes_on(void)
 {
     char text[32] = "";
@@ -482,7 +482,7 @@ static void long_arrays(void)
 }
 
 /* All ranks report a rank that calls something else, leaves or aborts, with the same message; and
- * the world goes on. */
+ * the world still works. */
 static void failures(void)
 {
     check_world("differs", 3);

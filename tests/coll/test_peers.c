@@ -239,7 +239,8 @@ static void refused_worlds(void)
     check_refused(-EPROTO, " is test, and rank 0 on ");
 }
 
-/* A coll of another rank or another world than the process's is refused, and the world goes on. */
+/* A coll of another rank or another world than the process's is refused, and the world still
+ * works. */
 static void other_rank(void)
 {
     struct coll_peers *peers = NULL;
