@@ -53,13 +53,18 @@ static bool is_wanted(struct core_line *line, uint64_t value)
     return false;
 }
 
-void core_line_reach(struct core_line *line, uint64_t value)
+void core_line_reach_silently(struct core_line *line, uint64_t value)
 {
     assert(value >= atomic_load_explicit(&line->reached, memory_order_relaxed));
     if (atomic_load_explicit(&line->issued, memory_order_relaxed) < value) {
         atomic_store_explicit(&line->issued, value, memory_order_release);
     }
     atomic_store_explicit(&line->reached, value, memory_order_seq_cst);
+}
+
+void core_line_reach(struct core_line *line, uint64_t value)
+{
+    core_line_reach_silently(line, value);
     if (line->bell != &line->own || is_wanted(line, value)) {
         core_bell_ring(line->bell);
     }

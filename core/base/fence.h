@@ -44,6 +44,9 @@ void core_line_init(struct core_line *line, const char *name, struct core_bell *
 /* Called by the queue. Values only grow. Reaching a value implies that it was issued. */
 void core_line_issue(struct core_line *line, uint64_t value);
 void core_line_reach(struct core_line *line, uint64_t value);
+/* Does not ring the bell: waiting threads see the value when a later one rings. The queue must be
+ * certain that one follows or that the line fails. */
+void core_line_reach_silently(struct core_line *line, uint64_t value);
 /* The first failure wins; later ones are dropped. */
 void core_line_fail(struct core_line *line, int code, const char *message);
 

@@ -24,6 +24,7 @@ struct core_queue {
     struct core_line line; /* issued: jobs taken by the thread; reached: jobs done */
     struct slot *slots;    /* owned, [depth] */
     uint32_t depth;
+    uint32_t rings_below; /* UINT32_MAX: always */
     int64_t spin_ns;
     uint64_t submitted_by_owner; /* the owner's own count */
     struct core_cpus cpus;
@@ -35,6 +36,17 @@ struct core_queue {
     _Atomic bool ending;
     struct core_bell work;
 };
+
+/* Reports that `done` jobs are done. Jobs that wait will be reported, too, and then ring. */
+static void job_done(struct core_queue *queue, uint64_t done)
+{
+    const uint64_t submitted = atomic_load_explicit(&queue->submitted, memory_order_relaxed);
+    if (submitted - done < queue->rings_below) {
+        core_line_reach(&queue->line, done);
+    } else {
+        core_line_reach_silently(&queue->line, done);
+    }
+}
 
 static void *queue_main(void *argument)
 {
@@ -69,7 +81,7 @@ static void *queue_main(void *argument)
                 slot->job.failed(slot->job.context, rc);
             }
         } else {
-            core_line_reach(&queue->line, next + 1);
+            job_done(queue, next + 1);
         }
     }
 }
@@ -99,6 +111,7 @@ int core_queue_create(const struct core_queue_options *options, struct core_queu
     atomic_init(&queue->submitted, 0);
     atomic_init(&queue->ending, false);
     queue->depth = power_of_two(options->depth != 0 ? options->depth : DEPTH_DEFAULT);
+    queue->rings_below = options->rings_below != 0 ? options->rings_below : UINT32_MAX;
     queue->spin_ns = options->spin_ns != 0 ? options->spin_ns : SPIN_NS_DEFAULT;
     queue->log = core_log_bound();
     if (options->cpus != NULL) {

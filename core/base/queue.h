@@ -35,6 +35,9 @@ struct core_queue_options {
                                    * the caller */
     /* borrowed: shared bell of the line; NULL: the line has its own */
     struct core_bell *bell;
+    /* The end of a job rings the line's bell only if fewer jobs than this wait, for an owner that
+     * needs only to know when the queue runs short; 0: the end of every job does. */
+    uint32_t rings_below;
     /* how long the thread polls for work before it sleeps; 0: 20000, <0: not at all */
     int64_t spin_ns;
 };

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
 
 /* Added to the norm, as in PyTorch and DeepSpeed, so a norm equal to the limit is clipped, too. */
@@ -260,12 +261,23 @@ static int make_nodes(struct run_update *update, struct core_bell *bell)
     return 0;
 }
 
+/* Returns whether no other lane waits for the update: an application's states are all in memory.
+ * Its thread, which competes with the update for processors, then need not see each command end. */
+static bool works_alone(const struct run_update *update)
+{
+    return update->lent != NULL &&
+           plan_layout_slots(plan_layout_of(update->plan)->state_slots) == 0;
+}
+
 static int make(struct run_update *update, const struct run_update_options *options)
 {
     const struct core_cpus *cpus = update->place->node_count > 0 ? &update->place->nodes[0].cpus
                                                                  : NULL;
-    const struct core_queue_options queue = {
-        .name = "update", .depth = QUEUE_DEPTH, .cpus = cpus, .bell = options->bell};
+    const struct core_queue_options queue = {.name = "update",
+                                             .depth = QUEUE_DEPTH,
+                                             .cpus = cpus,
+                                             .bell = options->bell,
+                                             .rings_below = works_alone(update) ? 2 : 0};
     int rc = run_place_team(update->place, "update", update->options->threads, &update->team);
     if (rc != 0) {
         return rc;

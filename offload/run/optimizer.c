@@ -206,7 +206,6 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
     if (rc != 0) {
         return rc == -EFBIG ? -EIO : rc;
     }
-    core_line_init(&optimizer->arrived, "the application", &optimizer->rank->bell);
     rc = options->device != NULL ? run_optimizer_device_open(optimizer, options->device) : 0;
     if (rc != 0) {
         return rc == -EFBIG ? -EIO : rc;
@@ -234,6 +233,7 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
     optimizer->sum_user = options->sum_user;
     optimizer->run = run_rank_number(optimizer);
     pthread_mutex_init(&optimizer->lock, NULL);
+    core_line_init(&optimizer->arrived, "the application", NULL);
     core_line_init(&optimizer->closed, "the step's end", NULL);
     core_line_init(&optimizer->done, "the update", NULL);
     core_line_init(&optimizer->settled, "the norm", NULL);
@@ -252,6 +252,7 @@ static void cancel(struct run_optimizer *optimizer)
     static const char why[] = "the optimizer was destroyed before the step was closed";
     core_line_fail(&optimizer->arrived, -ECANCELED, why);
     core_line_fail(&optimizer->closed, -ECANCELED, why);
+    core_bell_ring(&optimizer->rank->bell);
 }
 
 bool run_optimizer_destroy(struct run_optimizer *optimizer)
@@ -438,6 +439,15 @@ static int open_step(struct run_optimizer *optimizer)
     return rc;
 }
 
+/* Gives ready blocks to the worker. */
+static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
+{
+    core_line_reach(&optimizer->arrived, handed);
+    if (atomic_load_explicit(&optimizer->awaits_ready, memory_order_seq_cst)) {
+        core_bell_ring(&optimizer->rank->bell);
+    }
+}
+
 /* Notes that a block is ready. Returns the value that `arrived` reaches then. */
 static uint64_t add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
@@ -537,7 +547,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
     }
     optimizer->submitted[parameter] = step;
     if (--optimizer->missing[block] == 0) {
-        core_line_reach(&optimizer->arrived, add_ready(optimizer, block));
+        hand_over(optimizer, add_ready(optimizer, block));
     }
     *token = token_of(optimizer, step, block);
     return 0;
@@ -562,7 +572,7 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token)
         }
         optimizer->missing[b] = (uint32_t)optimizer->lent.blocks[b].part_count;
     }
-    core_line_reach(&optimizer->arrived, optimizer->handed);
+    hand_over(optimizer, optimizer->handed);
     *token = token_of(optimizer, step, count);
     return 0;
 }

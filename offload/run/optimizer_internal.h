@@ -57,8 +57,11 @@ struct run_optimizer {
      * gradients, or the step is closed. Each block is ready once in each step. */
     uint64_t handed;          /* number of blocks in all steps */
     uint32_t *ready;          /* owned, ring [2 * blocks]: of two steps, written before `arrived` */
-    struct core_line arrived; /* counts ready blocks, in all steps; the rank's bell */
-    struct core_line closed;  /* counts steps that were closed */
+    struct core_line arrived; /* counts ready blocks, in all steps */
+    /* Whether a ready block wakes the worker. It does not if the worker waits for room for a tape
+     * or for the norm. Sequentially consistent, as are the accesses to `arrived` beside it. */
+    _Atomic bool awaits_ready;
+    struct core_line closed; /* counts steps that were closed */
 
     /* The worker's side. */
     uint64_t step; /* the step that the worker takes now */

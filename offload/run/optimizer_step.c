@@ -156,6 +156,15 @@ static int add_update(struct run_optimizer *optimizer, uint32_t block)
 
 /* ---- an update of all blocks ---- */
 
+/* Drives tapes until `ready`, a value of `arrived`, is reached, or no tape is left. */
+static int drive_until_ready(struct run_optimizer *optimizer, struct core_fence ready)
+{
+    atomic_store_explicit(&optimizer->awaits_ready, true, memory_order_seq_cst);
+    int rc = run_executor_drive_until(optimizer->rank->executor, ready, 0);
+    atomic_store_explicit(&optimizer->awaits_ready, false, memory_order_relaxed);
+    return rc;
+}
+
 /* Waits until more than `taken` blocks are ready in all steps. *out is the number of ready
  * blocks. */
 static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t *out)
@@ -165,7 +174,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
     if (rc == 0) { /* the drive has no other work */
         rc = fetch_ahead(optimizer);
         if (rc == 0) {
-            rc = run_executor_drive_until(optimizer->rank->executor, more, 0);
+            rc = drive_until_ready(optimizer, more);
         }
         if (rc == 0) {
             rc = core_fence_wait(more, -1);
@@ -290,7 +299,7 @@ static int end_step(struct run_optimizer *optimizer)
     optimizer->lost = plan_flow_lost(optimizer->flow);
     rc = fetch_ahead(optimizer);
     const struct core_fence next = {&optimizer->arrived, first + count + 1};
-    return rc != 0 ? rc : run_executor_drive_until(optimizer->rank->executor, next, 0);
+    return rc != 0 ? rc : drive_until_ready(optimizer, next);
 }
 
 int run_optimizer_take_step(struct run_optimizer *optimizer, uint64_t step)

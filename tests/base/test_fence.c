@@ -281,6 +281,34 @@ static void abandoned_jobs_are_dropped(void)
     check_true(at == &value);
 }
 
+/* A queue whose owner needs to know only when it runs short rings for its last two jobs alone. The
+ * owner still sees every job that is done. */
+static void a_queue_may_ring_late(void)
+{
+    enum { COUNT = 6 };
+    struct core_line gate;
+    struct core_bell bell;
+    core_line_init(&gate, "gate", NULL);
+    core_bell_init(&bell);
+    int seen[COUNT];
+    int *at = seen;
+    struct core_queue *queue = NULL;
+    struct core_fence fence = {0};
+    const struct core_queue_options options = {.name = "late", .bell = &bell, .rings_below = 2};
+    check_int(core_queue_create(&options, &queue), ==, 0);
+    struct core_job first = job_of(wait_job, &gate, NULL, 0);
+    check_int(core_queue_submit(queue, &first, &fence), ==, 0);
+    for (int i = 0; i < COUNT; i++) {
+        struct core_job job = job_of(append, &at, &i, sizeof i);
+        check_int(core_queue_submit(queue, &job, &fence), ==, 0);
+    }
+    core_line_reach(&gate, 1);
+    check_int(core_fence_wait(fence, -1), ==, 0);
+    check_uint(core_queue_line(queue)->reached, ==, COUNT + 1);
+    core_queue_destroy(queue);
+    check_uint(core_bell_look(&bell), ==, 2);
+}
+
 /* A wait lasts as long as its line moves, and ends if the line stops moving. */
 static void patience_begins_anew(void)
 {
@@ -465,6 +493,7 @@ TEST_MAIN({"waits_may_be_passive", waits_may_be_passive}, {"line_counts", line_c
           {"failure_ends_the_queue", failure_ends_the_queue},
           {"failed_is_called_after_the_end", failed_is_called_after_the_end},
           {"abandoned_jobs_are_dropped", abandoned_jobs_are_dropped},
+          {"a_queue_may_ring_late", a_queue_may_ring_late},
           {"patience_begins_anew", patience_begins_anew}, {"shared_bell", shared_bell},
           {"failures_do_not_mix", failures_do_not_mix},
           {"bad_options_are_refused", bad_options_are_refused})

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/dev/dev.h"
+#include "offload/run/optimizer_internal.h"
 #include "tests/reference/plain.h"
 #include "tests/run/optimizer_case.h"
 
@@ -197,6 +199,55 @@ static void waits_in_the_middle(void)
         run_optimizer_destroy(optimizer);
         free_arrays(&arrays);
     }
+}
+
+static void join(struct meeting *meeting)
+{
+    for (int i = 0; i < 3; i++) {
+        pthread_barrier_wait(&meeting->barrier);
+    }
+}
+
+static bool has_sums(struct meeting *meeting)
+{
+    pthread_mutex_lock(&meeting->lock);
+    const bool has = meeting->sums != NULL;
+    pthread_mutex_unlock(&meeting->lock);
+    return has;
+}
+
+/* A submit wakes the worker only if the worker waits for gradients. Here it waits for the norm of
+ * the previous step, which waits for another process. */
+static void submits_do_not_wake_a_busy_worker(void)
+{
+    const struct way *way = &ways[ON_DEVICE - 1];
+    struct meeting meeting = {.sums = NULL};
+    struct arrays arrays;
+    uint64_t token = 0;
+    make_arrays(&arrays);
+    pthread_mutex_init(&meeting.lock, NULL);
+    pthread_barrier_init(&meeting.barrier, NULL, 2);
+    share = (struct share){.world = 2, .meeting = &meeting};
+    snprintf(share.directories[0], sizeof share.directories[0], "%s", test_directory());
+    struct run_optimizer *optimizer = make_optimizer(way, &plain, &arrays);
+    submit_all(optimizer, &arrays, way, 0);
+    check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    while (!has_sums(&meeting)) {
+        usleep(1000);
+    }
+    const uint32_t rings = core_bell_look(&optimizer->rank->bell);
+    submit_all(optimizer, &arrays, way, 1);
+    check_uint(core_bell_look(&optimizer->rank->bell), ==, rings);
+    join(&meeting);
+    check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    join(&meeting);
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    run_optimizer_destroy(optimizer);
+    share = (struct share){.world = 0};
+    pthread_barrier_destroy(&meeting.barrier);
+    pthread_mutex_destroy(&meeting.lock);
+    free(meeting.sums);
+    free_arrays(&arrays);
 }
 
 /* ---- errors of a step and of calls ---- */
@@ -688,7 +739,9 @@ static void an_engines_gradients(void)
 TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
           {"parameters_stay_behind", parameters_stay_behind},
           {"gradients_are_summed", gradients_are_summed},
-          {"waits_in_the_middle", waits_in_the_middle}, {"a_step_is_skipped", a_step_is_skipped},
+          {"waits_in_the_middle", waits_in_the_middle},
+          {"submits_do_not_wake_a_busy_worker", submits_do_not_wake_a_busy_worker},
+          {"a_step_is_skipped", a_step_is_skipped},
           {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
           {"bad_calls_are_refused", bad_calls_are_refused}, {"a_drive_fails", a_drive_fails},
           {"a_hundred_thousand_parameters", a_hundred_thousand_parameters},
