@@ -1,6 +1,8 @@
 /* test_cpu.c: registry, memory and copies of the CPU device. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
@@ -53,10 +55,19 @@ static void ranks(void)
         {"cuda:1,x", "\"cuda:1,x\""},
         {"cuda:2,2", "device 2 is listed twice in \"cuda:2,2\""},
         {"cuda:0,1", "device \"cuda:0,1\" lists 2 cards for 3 ranks of this machine"},
+        {"cuda:7", "device \"cuda:7\" lists 1 card for 3 ranks of this machine"},
     };
+    char many[400] = "cuda:0";
+    for (size_t at = strlen(many), i = 1; i <= 64; i++) {
+        at += (size_t)snprintf(many + at, sizeof many - at, ",%zu", i);
+    }
     char name[DEV_NAME_BYTES];
     check_int(dev_name_of_rank("cpu", 2, 3, name), ==, 0);
     check_string(name, "cpu");
+    check_int(dev_name_of_rank("cuda:0,1", 0, 1, name), ==, -EINVAL);
+    check_contains(core_err_message(), "lists 2 cards for 1 rank of this machine");
+    check_int(dev_name_of_rank(many, 0, 65, name), ==, -EINVAL);
+    check_contains(core_err_message(), "or up to 64 numbers with commas");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_int(dev_name_of_rank(wrong[i].name, 0, 3, name), ==, -EINVAL);
         check_contains(core_err_message(), wrong[i].message);
