@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/api/example.h"
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
@@ -434,21 +435,6 @@ static void killed_anywhere(void)
 
 /* ---- the example ---- */
 
-static int run_example(const char *tool, const char *words, char *text, size_t bytes)
-{
-    char line[1200];
-    const char *root = getenv("TIDE_BUILD_ROOT");
-    if (root == NULL) {
-        test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
-    }
-    snprintf(line, sizeof line, "%s '%s/tests/api/docs_blocks' %s 2>&1", tool, root, words);
-    FILE *pipe = popen(line, "r");
-    check_true(pipe != NULL);
-    text[fread(text, 1, bytes - 1, pipe)] = '\0';
-    const int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 /* The program of docs/api.md works, and reports errors. */
 static void example(void)
 {
@@ -456,15 +442,15 @@ static void example(void)
     char text[4096];
     reset();
     snprintf(words, sizeof words, "'%s'", store.directory);
-    const int status = run_example("", words, text, sizeof text);
+    const int status = example_run("docs_blocks", "", words, text, sizeof text);
     if (status != 0) {
         test_note("%s", text);
     }
     check_int(status, ==, 0);
     check_contains(text, "48 blocks in 17 MB of memory; ");
     check_true(!exists(store.directory));
-    check_int(run_example("", "", text, sizeof text), ==, 2);
-    check_int(run_example("", "/proc/none", text, sizeof text), ==, 1);
+    check_int(example_run("docs_blocks", "", "", text, sizeof text), ==, 2);
+    check_int(example_run("docs_blocks", "", "/proc/none", text, sizeof text), ==, 1);
     check_contains(text, "/proc/none");
 }
 
@@ -478,7 +464,8 @@ static void valgrind(void)
     }
     reset();
     snprintf(words, sizeof words, "'%s'", store.directory);
-    const int status = run_example("valgrind -q --error-exitcode=9 --leak-check=full", words, text,
+    const int status = example_run("docs_blocks",
+                                   "valgrind -q --error-exitcode=9 --leak-check=full", words, text,
                                    sizeof text);
     if (status != 0) {
         test_note("%s", text);

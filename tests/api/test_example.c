@@ -1,28 +1,11 @@
 /* test_example.c: the program of docs/api.md does what the page says. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 
+#include "tests/api/example.h"
 #include "tests/api/world.h"
 
 static struct world world;
-
-/* Runs the example with these arguments; returns its exit status, and its output in `text`. */
-static int run_example(const char *words, char *text, size_t bytes)
-{
-    char line[2400];
-    const char *root = getenv("TIDE_BUILD_ROOT");
-    if (root == NULL) {
-        test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
-    }
-    snprintf(line, sizeof line, "'%s/tests/api/docs_train' %s 2>&1", root, words);
-    FILE *pipe = popen(line, "r");
-    check_true(pipe != NULL);
-    const size_t used = fread(text, 1, bytes - 1, pipe);
-    text[used] = '\0';
-    const int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 static double number_of(const char *text, const char *step, const char *name)
 {
@@ -46,7 +29,7 @@ static void trains(void)
     static char text[65536];
     world_init(&world);
     snprintf(words, sizeof words, "'%s' '%s' '%s/out'", world.model, world.store, test_directory());
-    const int status = run_example(words, text, sizeof text);
+    const int status = example_run("docs_train", "", words, text, sizeof text);
     if (status != 0) {
         test_note("%s", text);
     }
@@ -59,7 +42,7 @@ static void trains(void)
     check_true(!world_exists(world.store));
     snprintf(words, sizeof words, "'%s/out' '%s' '%s/further'", test_directory(), world.store,
              test_directory());
-    check_int(run_example(words, text, sizeof text), ==, 0);
+    check_int(example_run("docs_train", "", words, text, sizeof text), ==, 0);
     check_double(loss_of(text, "step 1 "), <, 3);
 }
 
@@ -69,13 +52,13 @@ static void complains(void)
     char words[2000];
     static char text[65536];
     world_init(&world);
-    check_int(run_example("", text, sizeof text), ==, 2);
+    check_int(example_run("docs_train", "", "", text, sizeof text), ==, 2);
     check_contains(text, "usage: ");
     snprintf(words, sizeof words, "/nowhere '%s' '%s/new'", world.store, test_directory());
-    check_int(run_example(words, text, sizeof text), ==, 1);
+    check_int(example_run("docs_train", "", words, text, sizeof text), ==, 1);
     check_contains(text, "/nowhere");
     snprintf(words, sizeof words, "'%s' '%s' '%s'", world.model, world.store, world.model);
-    check_int(run_example(words, text, sizeof text), ==, 1);
+    check_int(example_run("docs_train", "", words, text, sizeof text), ==, 1);
     check_contains(text, world.model);
     check_true(strstr(text, "step 1") == NULL);
 }

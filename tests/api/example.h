@@ -1,0 +1,11 @@
+/* example.h: runs a program of docs as a user does. */
+#ifndef TESTS_API_EXAMPLE_H
+#define TESTS_API_EXAMPLE_H
+
+#include <stddef.h>
+
+/* Runs tests/api/NAME of the build folder, under `tool` if that is not "", with these words for the
+ * shell. Writes what it prints to `text` and returns its exit code; -1: a signal ended it. */
+int example_run(const char *name, const char *tool, const char *words, char *text, size_t bytes);
+
+#endif
