@@ -29,15 +29,16 @@ static const struct row {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+/* The variable is set. */
 static int read_number(const char *(*get)(const char *name), const char *name, unsigned *out)
 {
     const char *text = get(name);
     char *end = NULL;
     errno = 0;
-    const unsigned long value = text != NULL ? strtoul(text, &end, 10) : 0;
-    if (text == NULL || end == text || *end != '\0' || errno != 0 || value > 1000000) {
+    const unsigned long value = strtoul(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value > 1000000) {
         return core_err_set(-EINVAL, "the environment variable %s is \"%s\" (expected a number)",
-                            name, text != NULL ? text : "");
+                            name, text);
     }
     *out = (unsigned)value;
     return 0;
@@ -147,8 +148,7 @@ unsigned coll_launch_rank(const char *(*get)(const char *name))
 {
     for (const struct row *row = rows; row < rows + ROWS; row++) {
         if (is_set(get, row)) {
-            const char *text = get(row->rank);
-            return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
+            return (unsigned)strtoul(get(row->rank), NULL, 10);
         }
     }
     return 0;

@@ -1,6 +1,7 @@
 /* work.c: parts of arrays, their sums, and messages. */
 #include "core/coll/work.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,12 +83,13 @@ static const char *work_print(const struct coll_work *work, char *text, size_t b
     if (work->op == COLL_BARRIER) {
         snprintf(text, bytes, "barrier");
     } else {
-        int length = snprintf(text, bytes, "%s of %" PRIu64 " %s", coll_op_name(work->op),
-                              work->count, coll_type_name(work->type));
-        if (work->op == COLL_BROADCAST && length > 0 && (size_t)length < bytes) {
+        const int length = snprintf(text, bytes, "%s of %" PRIu64 " %s", coll_op_name(work->op),
+                                    work->count, coll_type_name(work->type));
+        assert(length > 0 && (size_t)length < bytes);
+        if (work->op == COLL_BROADCAST) {
             snprintf(text + length, bytes - (size_t)length, " from rank %u", work->root);
         }
-        if (work->within > 0 && length > 0 && (size_t)length < bytes) {
+        if (work->within > 0) {
             snprintf(text + length, bytes - (size_t)length, " within %u ranks", work->within);
         }
     }
