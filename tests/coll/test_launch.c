@@ -102,6 +102,11 @@ static void torchrun(void)
                                          "LOCAL_RANK",  "0",     "MASTER_ADDR", "a",
                                          "MASTER_PORT", "65535", NULL};
     static const char *const mute[] = {"RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL};
+    static const char *const zero[] = {"RANK",        "0", "WORLD_SIZE",  "2", "LOCAL_RANK", "0",
+                                       "MASTER_ADDR", "a", "MASTER_PORT", "0", NULL};
+    static const char *const nameless[] = {"RANK",        "0",     "WORLD_SIZE",  "2",
+                                           "LOCAL_RANK",  "0",     "MASTER_ADDR", "",
+                                           "MASTER_PORT", "29500", NULL};
     static const char *const inside[] = {
         "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "RANK", "1",
         "WORLD_SIZE",           "2", "LOCAL_RANK",           "1", NULL};
@@ -113,6 +118,8 @@ static void torchrun(void)
     check_string(find(v6).rendezvous, "[fe80::1]:1235");
     check_string(find(beyond).rendezvous, "");
     check_string(find(mute).rendezvous, "");
+    check_string(find(zero).rendezvous, "");
+    check_string(find(nameless).rendezvous, "");
     check_true(find(some).launcher == NULL);
     check_string(find(inside).launcher, "mpirun (Open MPI)");
     check_true(!find(inside).torchrun);
@@ -140,6 +147,13 @@ static void contradictions(void)
     static const char *const empty[] = {"RANK", "0", "WORLD_SIZE", "", "LOCAL_RANK", "0", NULL};
     static const char *const beyond[] = {"PMI_RANK", "2", "PMI_SIZE", "2", NULL};
     static const char *const words[] = {"PMI_RANK", "two", "PMI_SIZE", "2", NULL};
+    static const char *const tail[] = {"PMI_RANK", "0", "PMI_SIZE", "2x", NULL};
+    static const char *const huge[] = {"PMI_RANK", "0", "PMI_SIZE", "99999999999999999999", NULL};
+    static const char *const million[] = {"PMI_RANK", "0", "PMI_SIZE", "1000001", NULL};
+    static const char *const here[] = {
+        "RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "here", NULL};
+    static const char *const rank[] = {
+        "RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "-", "LOCAL_WORLD_SIZE", "2", NULL};
     static const char *const many[] = {
         "RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "3", "LOCAL_WORLD_SIZE", "4", NULL};
     static const char *const local[] = {
@@ -155,6 +169,11 @@ static void contradictions(void)
     refused(empty, "WORLD_SIZE", "expected a number");
     refused(beyond, "PMI_RANK is 2", "PMI_SIZE is 2");
     refused(words, "PMI_RANK", "\"two\"");
+    refused(tail, "PMI_SIZE", "\"2x\"");
+    refused(huge, "PMI_SIZE", "\"99999999999999999999\" (expected a number)");
+    refused(million, "PMI_SIZE", "\"1000001\"");
+    refused(here, "LOCAL_WORLD_SIZE", "\"here\"");
+    refused(rank, "LOCAL_RANK", "\"-\"");
 }
 
 TEST_MAIN({"launchers", launchers}, {"not_ranks", not_ranks}, {"torchrun", torchrun},

@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/err.h"
 #include "core/base/half.h"
+#include "core/coll/backend.h"
 #include "tests/coll/contract.h"
 #include "tests/harness/test.h"
 
@@ -177,6 +179,58 @@ static void in_flight(void)
     free(run.ranks);
 }
 
+static const uint64_t falling_borders[] = {0, 3, 2};
+
+static int falls(struct rank *rank)
+{
+    struct coll_command command = {
+        .op = COLL_GATHER, .from = rank->from, .to = rank->results[0], .count = 2};
+    command.borders = falling_borders;
+    return submit_wait(rank->coll, &command);
+}
+
+static void borders_that_fall(void)
+{
+    struct run run = {.world = 2, .limit_ns = LONG_NS, .body = falls};
+    run_ranks(&run);
+    for (unsigned r = 0; r < 2; r++) {
+        check_int(run.ranks[r].rc, ==, -EINVAL);
+        check_contains(run.ranks[r].message, "border 2 of a gather is 2; borders ascend from 0");
+    }
+    free(run.ranks);
+}
+
+/* The back end's end, for back ends that use it below their own: without an error of any rank it is
+ * 0; a rank that ends with an error gives it to the others. */
+static int ends(struct rank *rank)
+{
+    int rc = rank->coll->backend->end(rank->coll, 0);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
+    if (rc != 0) {
+        return rc;
+    }
+    if (rank->index == 1) {
+        return rank->coll->backend->end(rank->coll, core_err_set(-EIO, "the card is gone"));
+    }
+    rc = submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
+    const int again = rank->coll->backend->end(rank->coll, 0);
+    return rc == again ? rc : 0;
+}
+
+static void an_end_with_an_error(void)
+{
+    struct run run = {.world = 3, .limit_ns = LONG_NS, .body = ends};
+    run_ranks(&run);
+    for (unsigned r = 0; r < 3; r++) {
+        check_int(run.ranks[r].rc, ==, -EIO);
+        check_contains(run.ranks[r].message, "rank 1: the card is gone");
+    }
+    free(run.ranks);
+}
+
 static int meet_once(struct rank *rank)
 {
     return submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
@@ -199,6 +253,7 @@ static void leaves_at_once(void)
     }
 }
 
-TEST_MAIN({"results", results}, {"uneven_borders", uneven_borders}, {"codes", codes},
-          {"within", within}, {"groups", groups}, {"wrong_groups", wrong_groups},
+TEST_MAIN({"results", results}, {"borders_that_fall", borders_that_fall},
+          {"an_end_with_an_error", an_end_with_an_error}, {"uneven_borders", uneven_borders},
+          {"codes", codes}, {"within", within}, {"groups", groups}, {"wrong_groups", wrong_groups},
           {"in_flight", in_flight}, {"leaves_at_once", leaves_at_once})

@@ -3,6 +3,7 @@
 
 #include "core/base/err.h"
 #include "core/coll/work.h"
+#include "core/dev/backend.h"
 #include "tests/harness/test.h"
 
 static const int64_t LONG_NS = 20000000000;
@@ -101,6 +102,8 @@ static void refused(void)
         {.op = COLL_GATHER, .from = data, .to = data, .count = UINT64_MAX / 2},
         {.op = COLL_GATHER, .from = data, .to = data, .count = 4, .borders = falling},
         {.op = COLL_GATHER, .from = data, .to = data, .count = 4, .borders = late},
+        {.op = COLL_ALL_REDUCE, .type = COLL_F64, .from = data, .to = data, .within = 1},
+        {.op = COLL_REDUCE_SCATTER, .type = COLL_F64, .from = data, .to = data, .within = 1},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_int(run(coll, wrong[i]), ==, -EINVAL);
@@ -144,6 +147,34 @@ static void refused(void)
     }
 }
 
+/* A device whose memory the host cannot access has no collectives of data over host memory. */
+static void unreachable(void)
+{
+    static struct dev_device card = {.properties = {.host_visible = false}};
+    struct coll *coll = NULL;
+    float data[4] = {0};
+    check_int(coll_open(&(struct coll_options){.device = &card}, &coll), ==, 0);
+    const struct coll_command command = {.op = COLL_GATHER, .from = data, .to = data, .count = 4};
+    check_int(run(coll, command), ==, -ENOTSUP);
+    check_contains(core_err_message(), "ranks over self cannot reach the memory of this device");
+    check_int(run(coll, (struct coll_command){.op = COLL_BARRIER}), ==, 0);
+    coll_close(coll);
+}
+
+/* The message about missing ranks lists the first ones and counts the others. */
+static void many_missing(void)
+{
+    struct coll_missing missing = {0};
+    const struct coll_work work = {.op = COLL_BROADCAST, .type = COLL_F32, .root = 3, .count = 7};
+    for (unsigned r = 0; r < COLL_MISSING_MAX + 2; r++) {
+        coll_missing_add(&missing, 10 + r);
+    }
+    check_int(coll_fail_missing(5, &work, &missing, 1500000000), ==, -ETIMEDOUT);
+    check_contains(core_err_message(),
+                   "ranks 10, 11, 12, 13 and 2 others did not reach collective 5 (broadcast of 7 "
+                   "fp32 from rank 3) within 1.500 s");
+}
+
 /* After an abort every command fails with its message. */
 static void aborted(void)
 {
@@ -164,4 +195,4 @@ static void aborted(void)
 }
 
 TEST_MAIN({"registry", registry}, {"borders", borders}, {"copies", copies}, {"refused", refused},
-          {"aborted", aborted})
+          {"unreachable", unreachable}, {"many_missing", many_missing}, {"aborted", aborted})
