@@ -334,7 +334,7 @@ static void numbers_are_checked(void)
         {"qwen3_nf4", "model.layers.1.self_attn.q_proj.weight.quant_map", &half, 4,
          "has other values than those of nf4"},
         {"gpt2_int8", "transformer.h.0.attn.c_attn.weight_format", &one, 1,
-         "c_attn.weight_format is 1; tide reads int8 weights by rows"},
+         "c_attn.weight_format is 1; expected 0, int8 weights by rows"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         struct case_model made;
