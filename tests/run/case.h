@@ -114,6 +114,10 @@ void case_squeeze(const struct case_model *made, struct run_options *options, un
 /* Returns a new shelf for a run's checkpoints; the caller closes it. */
 struct store_shelf *case_shelf_open(void);
 
+/* Compares the losses and norms of all steps. */
+void case_check_losses(const struct case_outcome *a, const struct case_outcome *b,
+                       const char *what);
+/* Compares everything but bytes that were moved. */
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
 
 /* Returns the next number of a seeded sequence. */

@@ -89,17 +89,6 @@ static void open_good(struct case_model *made, const char *folder, bool dora)
     }
 }
 
-static void check_losses(const struct case_outcome *a, const struct case_outcome *b,
-                         const char *what)
-{
-    for (unsigned s = 0; s < STEPS; s++) {
-        if (a->loss[s] != b->loss[s] || a->norm[s] != b->norm[s]) {
-            test_fail(__FILE__, __LINE__, "%s, step %u: loss %.17g and %.17g, norm %.17g and %.17g",
-                      what, s, a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
-        }
-    }
-}
-
 /* ---- the same bits ---- */
 
 static void run_folder(const struct quantised *folder, bool dora)
@@ -121,7 +110,7 @@ static void run_folder(const struct quantised *folder, bool dora)
         options = options_of(&ways[w], &made);
         snprintf(what, sizeof what, "%s, %s%s", folder->name, dora ? "DoRA, " : "", ways[w].name);
         case_run_engine(&made, &options, STEPS, &outcome);
-        check_losses(&plain, &outcome, what);
+        case_check_losses(&plain, &outcome, what);
     }
     case_model_free(&made);
 }
@@ -465,7 +454,7 @@ static void other_maps_are_read(void)
         case_run_engine(&made, &options, STEPS, &outcomes[1 + i]);
         case_model_free(&made);
     }
-    check_losses(&outcomes[0], &outcomes[1], "fp32 scales");
+    case_check_losses(&outcomes[0], &outcomes[1], "fp32 scales");
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 

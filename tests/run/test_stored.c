@@ -126,17 +126,6 @@ static void expand_files(const struct case_model *made, enum kern_quant quant)
 
 /* ---- runs ---- */
 
-static void check_losses(const struct case_outcome *a, const struct case_outcome *b,
-                         const char *what)
-{
-    for (unsigned s = 0; s < STEPS; s++) {
-        if (a->loss[s] != b->loss[s] || a->norm[s] != b->norm[s]) {
-            test_fail(__FILE__, __LINE__, "%s, step %u: loss %.17g and %.17g, norm %.17g and %.17g",
-                      what, s, a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
-        }
-    }
-}
-
 /* All ways have the same bits. The losses are those of a plain run with the expanded weights. The
  * weights that the run returns are those of the model's files. Under a sanitizer only one way
  * runs. */
@@ -162,7 +151,7 @@ static void run_made(struct case_model *made, const char *family, enum model_sto
     model_stored_set_base(made->files, made->model, MODEL_STORAGE_PLAIN, KERN_BF16);
     options.base = MODEL_STORAGE_PLAIN;
     case_run_plain(made, &options, STEPS, &plain);
-    check_losses(&plain, &first, family);
+    case_check_losses(&plain, &first, family);
 }
 
 static void run(const char *family, const char *const *patterns, size_t count,
