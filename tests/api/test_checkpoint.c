@@ -339,6 +339,21 @@ static void check_same_files(const char *left, const char *right, const char *na
     check_int(system(command), ==, 0);
 }
 
+/* Takes two steps, and checks that the exported checkpoint has the weights that the engine saves.
+ * Both folders are out parameters. */
+static void export_two_steps(char saved[700], char exported[700])
+{
+    struct tide_engine *engine = world_engine(&world.options);
+    (void)world_steps(&world, engine, 2);
+    save(engine);
+    snprintf(saved, 700, "%s/saved", directory);
+    snprintf(exported, 700, "%s/exported", directory);
+    check_int(tide_engine_save(engine, saved, 0), ==, 0);
+    tide_engine_destroy(engine);
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 0), ==, 0);
+    check_same_files(saved, exported, "model.safetensors");
+}
+
 /* A checkpoint in which layers are partly frozen is exported and verified like any other. */
 static void exports_parts(void)
 {
@@ -350,15 +365,7 @@ static void exports_parts(void)
     begin();
     world.options.frozen = frozen;
     world.options.frozen_count = 2;
-    struct tide_engine *engine = world_engine(&world.options);
-    (void)world_steps(&world, engine, 2);
-    save(engine);
-    snprintf(saved, sizeof saved, "%s/saved", directory);
-    snprintf(exported, sizeof exported, "%s/exported", directory);
-    check_int(tide_engine_save(engine, saved, 0), ==, 0);
-    tide_engine_destroy(engine);
-    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 0), ==, 0);
-    check_same_files(saved, exported, "model.safetensors");
+    export_two_steps(saved, exported);
     check_int(tide_inspect(NULL, path_of(2), NULL, &found), ==, 0);
     check_true(found.verified);
     other = world.options;
@@ -374,15 +381,7 @@ static void exports(void)
     char saved[700];
     char exported[700];
     begin();
-    struct tide_engine *engine = world_engine(&world.options);
-    (void)world_steps(&world, engine, 2);
-    save(engine);
-    snprintf(saved, sizeof saved, "%s/saved", directory);
-    snprintf(exported, sizeof exported, "%s/exported", directory);
-    check_int(tide_engine_save(engine, saved, 0), ==, 0);
-    tide_engine_destroy(engine);
-    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 0), ==, 0);
-    check_same_files(saved, exported, "model.safetensors");
+    export_two_steps(saved, exported);
     check_same_files(saved, exported, "config.json");
     char manifest[800];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", exported);
