@@ -138,7 +138,7 @@ static int take_once(const char *folder, struct model_claim *claim)
     }
     if (rc != 0) {
         core_log(CORE_LOG_WARN,
-                 "%s cannot be locked (%s): tide cannot exclude that another run writes %s",
+                 "%s cannot be locked (%s): tide cannot rule out that another run writes %s",
                  claim->path, strerror(-rc), folder);
     }
     if (!is_in_place(claim->path, claim->fd)) {

@@ -61,7 +61,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"optimizer", CLI_CHOICE, AT(optimizer), "adamw|adam|lion|adagrad|sgd", 0, 0, "adamw", NULL, "update rule", {ENGINE("optimizer.type", optimizer)}, false},
     {"betas", CLI_TEXT, AT(betas), "A,B", 0, 0, "0.9,0.999", NULL, "decay of the moments; the first is SGD's momentum; lion: 0.9,0.99", {BETAS("optimizer.params.betas"), ENGINE("optimizer.params.momentum", beta1)}, false},
     {"eps", CLI_REAL, AT(eps), "X", 0, 1e9, "1e-8", NULL, "added to the denominator of the update; adagrad: 1e-10", {ENGINE("optimizer.params.eps", eps)}, false},
-    {"weight-decay", CLI_REAL, AT(decay), "X", 0, 1e9, "0", NULL, "weight decay, except of norms and biases", {ENGINE("optimizer.params.weight_decay", decay)}, false},
+    {"weight-decay", CLI_REAL, AT(decay), "X", 0, 1e9, "0", NULL, "weight decay of all but norms and biases", {ENGINE("optimizer.params.weight_decay", decay)}, false},
     {"clip", CLI_REAL, AT(clip), "X", 0, most, "1", "1; 0: off", "largest norm of the gradient", {ENGINE("gradient_clipping", clip)}, false},
     {"fp32-grads", CLI_FLAG, AT(gradients_fp32), NULL, 0, 0, NULL, "no", "sum and keep gradients in fp32", {ENGINE("data_types.grad_accum_dtype", gradients_fp32)}, false},
     {"precision", CLI_CHOICE, AT(precision), "bf16|fp16|fp32", 0, 0, "bf16", NULL, "working precision; master weights are exact", {ENGINE("bf16.enabled", precision), ENGINE("fp16.enabled", precision)}, false},

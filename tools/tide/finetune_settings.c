@@ -194,9 +194,9 @@ static int take_batch(struct finetune_settings *settings, const struct finetune_
     if (finetune_config_has(&settings->config, "train_batch_size", &note) &&
         rows != settings->config.cfg->train_batch_size) {
         core_log(CORE_LOG_WARN,
-                 "a step has %" PRId64 " rows (--batch, --accum), not the train_batch_size: %s of "
-                 "%s, line %zu",
-                 rows, note.value, core_cfg_source(settings->config.cfg), note.line);
+                 "a step has %" PRId64 " rows (--batch, --accum), but %s, line %zu, has "
+                 "train_batch_size: %s",
+                 rows, core_cfg_source(settings->config.cfg), note.line, note.value);
     }
     return 0;
 }
