@@ -151,7 +151,8 @@ struct q8_out {
     float *v_scale;
 };
 
-/* Updates one block, at element `at`. A moment that the rule does not have is NULL. */
+/* Encodes the new moments of the block that begins at element `at`. A moment that the rule does not
+ * have is NULL. */
 V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
                               const vu *chance, const struct q8_out *out, uint64_t at)
 {

@@ -41,7 +41,7 @@ KERN_CPU_OPS(KERN_CPU_DECLARE)
 /* Returns -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
 int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes);
 
-/* Takes the first `bytes` of *scratch and advances it past them; both stay multiples of 64. */
+/* Returns *scratch, and advances it by kern_cpu_round(bytes), so that it stays a multiple of 64. */
 void *kern_cpu_take(char **scratch, size_t bytes);
 size_t kern_cpu_round(size_t bytes);
 

@@ -30,8 +30,9 @@ struct run_engine_options {
     struct coll_peers
         /* borrowed: each rank is a separate process; NULL: ranks are threads of this process */
         *peers;
-    bool local;                /* each machine keeps its ranks' part of checkpoints */
-    struct store_shelf *shelf; /* of `checkpoint`, for parts that are completed; may be NULL */
+    bool local; /* each machine keeps its ranks' part of checkpoints */
+    /* of `checkpoint`; NULL: machines that lack a part of it do not complete it */
+    struct store_shelf *shelf;
     /* folder of the model and its files, for other processes; the next member, too */
     const char *folder;
     const struct model_options *model_options; /* without `frozen_as` */

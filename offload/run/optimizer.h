@@ -98,8 +98,8 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 
 /* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all
- * updates of that step. Then queues the copies of weights to the device on the stream, except of
- * parameters that already have a gradient of the next step. */
+ * updates of that step. Then queues the copies of weights to the device on the stream, except those
+ * of parameters that already have a gradient of the next step. */
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* Returns the token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);

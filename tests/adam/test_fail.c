@@ -1,5 +1,5 @@
 /* Proves that if memory is short, creating an optimizer either succeeds or fails with a message and
- * frees everything. Proves also that nothing is allocated afterwards: not by steps over windows, by
+ * frees everything. Also proves that nothing is allocated afterwards: not by steps over windows, by
  * new scalars or by loading state. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Proves the rules against torch and DeepSpeed, and the master weights against float64.
+/* Tests the rules against torch and DeepSpeed, and the master weights against float64.
  * tests/oracle/adam.py writes the fixture and computes gradients by the same integer recurrence. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Proves that a step does not depend on its cuts, on threads, groups of equal scalars or the
- * processor's mode. Proves also that numbers of 16 bits are converted exactly, and that state can
+ * processor's mode. Also proves that numbers of 16 bits are converted exactly, and that state can
  * be read and written back. */
 #include <errno.h>
 #include <stdlib.h>

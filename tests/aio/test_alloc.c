@@ -1,5 +1,5 @@
 /* Proves for every back end that if memory is short, creating a drive and its queues either
- * succeeds or fails with a message and frees everything. Proves also that requests allocate nothing
+ * succeeds or fails with a message and frees everything. Also proves that requests allocate nothing
  * afterwards, on the submitting thread and on the drive's thread. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Proves the life of one path of a store. It is created at its exact size and written once, used,
+/* Tests the life of one path of a store. It is created at its exact size and written once, used,
  * and removed. It is busy while a run has it, others can inspect it, and the next run takes it over
  * or discards it after a crash. If creation is interrupted or refused, nothing is left. */
 #include <dirent.h>

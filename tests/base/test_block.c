@@ -1,4 +1,4 @@
-/* Proves the descriptions of block devices, on an invented /sys: a partition of an NVMe drive, an
+/* Tests the descriptions of block devices, on an invented /sys: a partition of an NVMe drive, an
  * encrypted volume over two drives, a virtual drive, and devices that do not exist. */
 #include <errno.h>
 #include <stdio.h>

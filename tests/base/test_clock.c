@@ -1,4 +1,4 @@
-/* Proves the heartbeat with which limits are measured. It counts time exactly while it is read
+/* Tests the heartbeat with which limits are measured. It counts time exactly while it is read
  * often, counts a bounded part of any longer gap, and never runs backwards. If the process is
  * stopped for longer than the limit of a wait, the wait continues. */
 #include <errno.h>

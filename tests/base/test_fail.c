@@ -1,5 +1,5 @@
 /* Proves that for each request to the system that can fail, every object of base ends with an error
- * and frees everything. Proves also that the harness can fail. */
+ * and frees everything. Also proves that the harness can fail. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Proves lines, fences, bells and queues: order, edges across queues, limits, failures with their
+/* Tests lines, fences, bells and queues: order, edges across queues, limits, failures with their
  * message, and time-outs that name the line. */
 #include <errno.h>
 #include <stdio.h>

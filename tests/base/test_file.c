@@ -1,4 +1,4 @@
-/* Proves which files of a folder are read, that writes are complete or return an error, and when
+/* Tests which files of a folder are read, that writes are complete or return an error, and when
  * two paths mean the same file. */
 #include <errno.h>
 #include <fcntl.h>

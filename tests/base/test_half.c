@@ -1,4 +1,4 @@
-/* Proves the 16-bit conversions (all 65,536 patterns in both directions, and every tie), and Philox
+/* Tests the 16-bit conversions (all 65,536 patterns in both directions, and every tie), and Philox
  * and XXH3 with published test vectors. */
 #include <stdlib.h>
 

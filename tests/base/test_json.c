@@ -1,4 +1,4 @@
-/* Proves the document tree and the writer: values, order, positions of members, the message of
+/* Tests the document tree and the writer: values, order, positions of members, the message of
  * every refusal, and that written documents are read back unchanged. */
 #include <errno.h>
 #include <stdio.h>

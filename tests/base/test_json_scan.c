@@ -1,4 +1,4 @@
-/* Proves the token scanner. It accepts and refuses what RFC 8259 requires, positions are right,
+/* Tests the token scanner. It accepts and refuses what RFC 8259 requires, positions are right,
  * numbers are rounded correctly, escapes are decoded, and nothing outside the buffer is read. */
 #include <errno.h>
 #include <locale.h>

@@ -1,4 +1,4 @@
-/* test_nodes.c: proves the behaviour of a region on a machine with several NUMA nodes, whose kernel
+/* test_nodes.c: tests the behaviour of a region on a machine with several NUMA nodes, whose kernel
  * refuses a node or has pages on another one, and the messages about memory that is not there. The
  * system's answers are simulated. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Proves teams, processor sets, the log binding and the message of an error. */
+/* Tests teams, processor sets, the log binding and the message of an error. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>

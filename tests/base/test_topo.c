@@ -1,4 +1,4 @@
-/* Proves the description of invented machines, from files, XML and strings, and the placement of
+/* Tests the description of invented machines, from files, XML and strings, and the placement of
  * ranks on them. */
 #include <errno.h>
 #include <stdio.h>

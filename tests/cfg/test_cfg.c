@@ -1,5 +1,5 @@
-/* Proves the meaning of keys in combination: the rule of the batch size, "auto", older forms,
- * precision, offload and types. Proves also that each kind of bad file has a different error. */
+/* Tests the meaning of keys in combination: the rule of the batch size, "auto", older forms,
+ * precision, offload and types. Also proves that each kind of bad file has a different error. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

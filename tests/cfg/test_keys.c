@@ -1,4 +1,4 @@
-/* Proves every key against keys.tsv and deepspeed_defaults.json, which do not depend on our table.
+/* Tests every key against keys.tsv and deepspeed_defaults.json, which do not depend on our table.
  * They list the values that each key accepts, its default, a wrong type and values out of range. */
 #include <stdio.h>
 #include <stdlib.h>

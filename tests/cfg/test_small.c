@@ -1,4 +1,4 @@
-/* Proves sizes, suggestions and quoting: accepted notations, the suggested words, and texts that
+/* Tests sizes, suggestions and quoting: accepted notations, the suggested words, and texts that
  * can be pasted into a shell. */
 #include <errno.h>
 

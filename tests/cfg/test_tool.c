@@ -1,4 +1,4 @@
-/* Proves the command `tide config`: exit codes, streams, help, options, and the schema of
+/* Tests the command `tide config`: exit codes, streams, help, options, and the schema of
  * --json. */
 #include <fcntl.h>
 #include <stdio.h>

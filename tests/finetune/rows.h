@@ -8,7 +8,7 @@
  * valid until the next call. */
 const char *rows_file(int rows, int length);
 struct finetune_data_options rows_options(const char *path);
-/* Fails the case if it cannot. */
+/* Opens the data; fails the case if it cannot. */
 struct finetune_data *rows_open(const struct finetune_data_options *options);
 
 #endif

@@ -64,8 +64,8 @@ static void every_machine_plans(void)
     rig_end();
 }
 
-/* With --reduce fast a node sends another one its sum of gradients, and not those of each of its
- * ranks. */
+/* With --reduce fast a node sends other nodes one sum of gradients, and not the gradients of each
+ * of its ranks. */
 static void fast_sums_are_planned(void)
 {
 #define NODES                                                                                      \

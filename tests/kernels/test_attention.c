@@ -1,4 +1,4 @@
-/* Proves attention and its gradient against the references in double, and that a document's bits do
+/* Tests attention and its gradient against the references in double, and that a document's bits do
  * not depend on its row. */
 #include "tests/kernels/rig.h"
 

@@ -1,4 +1,4 @@
-/* test_dnnl.c: proves what the ops of the CPU device do if oneDNN is missing, is another version,
+/* test_dnnl.c: tests what the ops of the CPU device do if oneDNN is missing, is another version,
  * cannot start, or uses more instructions than TIDE_ISA allows. The program is linked with
  * --wrap=dlopen and dlsym. */
 #include <dlfcn.h>

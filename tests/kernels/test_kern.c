@@ -1,4 +1,4 @@
-/* Proves the table of ops: names, sizes, and the rule that cuts large linears into tiles. */
+/* Tests the table of ops: names, sizes, and the rule that cuts large linears into tiles. */
 #include "core/base/cpus.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kern.h"

@@ -1,4 +1,4 @@
-/* Proves the tiled linear + loss (cross-entropy, or the loss of pairs) against the reference in
+/* Tests the tiled linear + loss (cross-entropy, or the loss of pairs) against the reference in
  * double, as a whole and by tiles. */
 #include "tests/kernels/rig.h"
 

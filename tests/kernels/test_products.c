@@ -1,4 +1,4 @@
-/* Proves the products of linear layers, bias and embedding against the references in double: every
+/* Tests the products of linear layers, bias and embedding against the references in double: every
  * type, every tail, every instruction set, and oneDNN. */
 #include "tests/kernels/rig.h"
 

@@ -1,4 +1,4 @@
-/* Proves norms, RoPE, activations, addition, dropout, DoRA and stored weights against the
+/* Tests norms, RoPE, activations, addition, dropout, DoRA and stored weights against the
  * references. */
 #include "tests/kernels/rig.h"
 

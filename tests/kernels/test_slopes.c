@@ -1,4 +1,4 @@
-/* Proves the references' gradients by finite differences in float64; other tests compare the
+/* Tests the references' gradients by finite differences in float64; other tests compare the
  * devices' ops with the references. Needs no device. */
 #include <stdlib.h>
 

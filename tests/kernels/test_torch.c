@@ -1,4 +1,4 @@
-/* Proves ops against PyTorch, and RoPE tables against transformers. tests/oracle/ops.py writes
+/* Tests ops against PyTorch, and RoPE tables against transformers. tests/oracle/ops.py writes
  * torch_ops.bin; this test reads it in the same order, case after case. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Proves the effect of memory budgets. From the smallest sufficient budget to ample ones, more
+/* Tests the effect of memory budgets. From the smallest sufficient budget to ample ones, more
  * memory never makes the predicted step more than 1 % slower. Without budgets the plan takes little
  * more memory than is worth its time, and does not write more to the drives to save memory. */
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Proves the benefits of the planner's choices: splitting updates between backward and forward,
- * keeping activations if there is memory, slots where they help, two generations. Proves also that
+/* Tests the benefits of the planner's choices: splitting updates between backward and forward,
+ * keeping activations if there is memory, slots where they help, two generations. Also proves that
  * checksums take time of the cores that compute them. */
 #include <errno.h>
 

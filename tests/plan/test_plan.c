@@ -1,4 +1,4 @@
-/* Proves plans: tiers stay within their budgets, placement follows wishes and uses more memory if
+/* Tests plans: tiers stay within their budgets, placement follows wishes and uses more memory if
  * there is more, and traffic is what the design predicts. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Proves refusals: each budget that a refusal names suffices, alone or with the others that it
- * names, and a slightly smaller one does not. Proves also that the set of needs has only those
+/* Tests refusals: each budget that a refusal names suffices, alone or with the others that it
+ * names, and a slightly smaller one does not. Also proves that the set of needs has only those
  * members that no other member beats. */
 #include <errno.h>
 #include <inttypes.h>

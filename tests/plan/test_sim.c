@@ -1,4 +1,4 @@
-/* Proves the simulator: commands that use a resource at the same time share it as on real machines.
+/* Tests the simulator: commands that use a resource at the same time share it as on real machines.
  * The predicted time of a step is at least the time that its busiest resource needs alone, and
  * little more. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Proves the reports of a plan: the timeline is JSON with a bar for each command at its time, the
+/* Tests the reports of a plan: the timeline is JSON with a bar for each command at its time, the
  * text names bytes that add up, and the bottleneck is named. */
 #include <stdio.h>
 

@@ -191,7 +191,7 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
     }
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
-        /* A busy machine may be slower than the limit. */
+        /* Other faults keep the usual limit, because a busy machine may be slower than this one. */
         if (fault->rules[0].kind == AIO_FAULT_STALLED) {
             run->io_limit_ns = INT64_C(300000000);
         }

@@ -1,4 +1,4 @@
-/* Proves the executor. Real threads run whole tapes and read the versions of program order, also if
+/* Tests the executor. Real threads run whole tapes and read the versions of program order, also if
  * lanes are sometimes full. Failures and stalls end the executor with their message. Waiting is
  * charged to its cause, and the number of turns per command is bounded. */
 #include <errno.h>

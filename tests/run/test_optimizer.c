@@ -1,6 +1,6 @@
 /* Proves that the optimizer of an application gives the same bits as a separate update of each
  * parameter. This holds wherever states are, in any order of the gradients, and with or without a
- * norm that affects the step. Proves also which calls are refused. */
+ * norm that affects the step. Also proves which calls are refused. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

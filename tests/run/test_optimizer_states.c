@@ -1,4 +1,4 @@
-/* Proves what an optimizer does with states between steps: masters follow weights that the
+/* Tests what an optimizer does with states between steps: masters follow weights that the
  * application wrote, a run continues from checkpoints and from single states with the same bits,
  * and several processes share states. */
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Proves that memory and threads are placed on a machine's NUMA nodes, for machines that are only
- * described. Proves also that the placement does not change the bits of a run, on a described
+ * described. Also proves that the placement does not change the bits of a run, on a described
  * machine with two nodes that have this machine's processors. */
 #include <dirent.h>
 #include <errno.h>

@@ -80,8 +80,8 @@ static void mutate(const char *path, const char *text, size_t bytes)
     free(copy);
 }
 
-/* Changes a bit of a file or the length of a file, or replaces a file by that of another step, a link
- * or a pipe. */
+/* Changes a bit of a file or the length of a file, or replaces a file by that of another step, a
+ * link or a pipe. */
 static void any_byte(void)
 {
     struct store_shelf *shelf = shelf_in_memory();

@@ -1,4 +1,4 @@
-/* Proves the content and order of micro-batches that are made from rows of ids, and that a run
+/* Tests the content and order of micro-batches that are made from rows of ids, and that a run
  * continues exactly at a position. */
 #include "tools/text/data/feed.h"
 

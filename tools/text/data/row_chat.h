@@ -26,7 +26,7 @@ struct text_row_instruction {
     const struct core_json_value *system; /* NULL: none */
 };
 
-/* Makes a document of a turn of the user, which also has the keys instruction and input, and its
+/* Makes a document of two turns: the user's, which also has the keys instruction and input, and the
  * answer. */
 int text_row_chat_instruct(const struct text_row_instruction *parts, struct core_json **out);
 

@@ -210,8 +210,8 @@ static struct jinja_value call_replace(struct jinja_run *run, struct jinja_value
                : replace(run, text, from, to, most.kind == JINJA_INTEGER ? most.as.integer : -1);
 }
 
-/* Pads a text with `fillchar`, a space by default, to a width. `where`: the text is put -1 left,
- * 0 in the centre, 1 right. */
+/* Pads a text with `fillchar`, a space by default, to a width. `where` is the position of the text:
+ * -1 left, 0 centre, 1 right. */
 static struct jinja_value justify(struct jinja_run *run, struct jinja_value self,
                                   const struct jinja_arguments *arguments, int where,
                                   int64_t otherwise)
