@@ -47,8 +47,8 @@ static size_t logits_bytes(int64_t tokens, int64_t n)
 /* Arrays for all tiles. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
-    float *scales; /* [tokens]: what the gradients of a token's logits are multiplied with */
-    float *dx_sum; /* [tokens][width] */
+    float *scales;                 /* [tokens]: the factor of the gradients of a token's logits */
+    float *dx_sum;                 /* [tokens][width] */
 };
 
 /* Returns the number of tokens that have gradients. */

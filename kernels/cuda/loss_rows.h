@@ -19,7 +19,7 @@ struct kern_loss_rows {
     float *maxima; /* [tokens], over the tiles so far */
     float *sums;   /* [tokens], of exp(logit - maximum) */
     float *picked; /* [tokens], the label's logit, once its tile has been read */
-    /* [tokens], of pairs: what a token's gradients are multiplied with; NULL: one number */
+    /* [tokens], only for pairs: the factor of a token's gradients; NULL: all have the same */
     const float *scales;
     void *grads; /* gradients of the logits, in `type`; a row may begin where its logits begin */
     int64_t grads_stride;

@@ -104,7 +104,8 @@ int cache_drop(struct cache *cache, const char *name);
 int cache_release(struct cache *cache, const char *name, bool changed);
 /* Starts to read a block into memory. If there is no memory for it, that is not an error. */
 int cache_prefetch(struct cache *cache, const char *name);
-/* Begins an iteration: from now on the order is used that was recorded since the last call. */
+/* Begins an iteration: from now on blocks are read ahead in the order recorded since the last
+ * call. */
 int cache_iteration(struct cache *cache);
 
 struct cache_look {

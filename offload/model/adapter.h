@@ -3,7 +3,7 @@
  *   y = x w^T + bias + scale (x A^T) B^T
  * The targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that
  * x is read once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA
- * each row of w + scale B A is divided by its norm and multiplied with a trained magnitude; the
+ * each row of w + scale B A is divided by its norm and multiplied by a trained magnitude; the
  * norm counts as a constant in backward. Pure functions. */
 #ifndef OFFLOAD_MODEL_ADAPTER_H
 #define OFFLOAD_MODEL_ADAPTER_H

@@ -121,7 +121,7 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
 }
 
 /* With DoRA, adds the step for the gradient of the magnitudes; returns the gradient of the array
- * that was multiplied with the factors. */
+ * that was multiplied by the factors. */
 static int magnitude_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const enum model_value value = row->out.value;

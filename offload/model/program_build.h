@@ -41,8 +41,8 @@ struct model_build {
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the attention that makes the value */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the adapter that adds to the value */
     int hidden_grad[MODEL_VALUE_COUNT];
-    /* With DoRA: what is multiplied with the factors; the factors of adapted rows, and then 1 /
-     * norm, in fp32 */
+    /* With DoRA: the array that is multiplied by the factors; the factors of adapted rows, and then
+     * 1 / norm, in fp32 */
     int whole[MODEL_VALUE_COUNT];
     int factors[MODEL_VALUE_COUNT];
     /* a linear layer whose weight gradient waits for its input */
@@ -77,7 +77,7 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
  * dropout the buffers are those of the policy's half alone. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
 /* Returns whether the product of the row with its weight is computed in two parts. With dropout,
- * the part that is multiplied with the factors is computed from dropped inputs. */
+ * the part that is multiplied by the factors is computed from dropped inputs. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
 /* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no
  * adapter. */

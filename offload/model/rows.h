@@ -46,7 +46,8 @@ struct model_rows_used {
 void model_rows_use(const struct model_rows *rows, const int32_t *ids, int32_t *sorted,
                     struct model_rows_used *used);
 
-/* Replaces ids by places in a slot with these pages, or, if `used` is NULL, in the whole block. */
+/* Replaces ids with places in a slot with these pages, or, if `used` is NULL, in the whole
+ * block. */
 void model_rows_place(const struct model_rows *rows, const struct model_rows_used *used,
                       int32_t *ids);
 

@@ -269,7 +269,7 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
                               CORE_UPDATE_TILE * CORE_UPDATE_TILE;
     const uint64_t sums_bytes = elements / CORE_UPDATE_TILE * sizeof(double);
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
-    /* no products are computed */
+    /* No products are computed, so this need not load a library for them. */
     const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN};
     struct run_bench card = {0};
     if (dev_is_cpu(options->device)) {

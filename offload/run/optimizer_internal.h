@@ -68,7 +68,7 @@ struct run_optimizer {
     /* owned, [blocks]: the order in which blocks became ready in the previous step */
     uint32_t *order;
     uint64_t *taken;   /* owned, [blocks]: the last step in which the block was put on a tape */
-    uint32_t expected; /* place in the order from which blocks may be fetched */
+    uint32_t expected; /* place in the order of the next block to fetch */
     uint32_t lost;     /* plan_flow_lost() when this step began */
     struct adam_group *terms; /* owned, [parameters]: terms of the step that is taken */
 

@@ -127,7 +127,8 @@ int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with
 /* Receives the next call into `memory` of RUN_PIECE_BYTES. */
 int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
 int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply);
-/* Receives a micro-batch into `memory`, where its arrays stay. */
+/* Receives a micro-batch into `memory`, where its arrays stay. If it does not fit into `room`,
+ * drops its arrays and sets `ids` to NULL. */
 int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out);
 /* Sends a range of streams in pieces, and an empty one at the end (count 0). */
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,

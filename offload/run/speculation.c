@@ -29,7 +29,7 @@ static void mean(double *mean, double seconds)
     *mean = *mean > 0 ? *mean + newest * (seconds - *mean) : seconds;
 }
 
-/* Updates the mean of its kind if the step followed one of the same kind. */
+/* If the step followed one of the same kind, updates the mean of that kind. */
 static void measure(struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool alike = step->steady && policy->last_guessed == step->guessed && !policy->last_wrong;

@@ -211,7 +211,7 @@ static int stop_saving(void *user, const struct tide_progress *progress)
     return *armed && strcmp(progress->phase, "save") == 0 && progress->done >= 2;
 }
 
-/* If saving is stopped in the middle, no file is left under the name, and the engine continues. */
+/* If saving is stopped in the middle, it leaves no folder, and the engine continues. */
 static void stopped_saving(void)
 {
     bool armed = true;

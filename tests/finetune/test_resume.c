@@ -327,7 +327,7 @@ static void files_of_the_user(void)
 }
 
 /* --resume replaces a model only if this run has written it and nobody has changed it since, and
- * never replaces it by an older model. */
+ * never replaces it with an older model. */
 static void model_of_another(void)
 {
     static const char *const names[] = {"config.json", "model.safetensors",

@@ -123,8 +123,8 @@ static void remove_all(void)
     check_int(system(command), ==, 0);
 }
 
-/* The old model has two shards. Its owner has two files, one with a name similar to ours, and a
- * folder of checkpoints. */
+/* Makes a folder with an old model of two shards. The folder also has files of its owner: two
+ * files, one with a name like that of a shard, and a folder of checkpoints. */
 static void make_old(void)
 {
     test_directory_in_memory();

@@ -250,7 +250,7 @@ static void contradictions_are_refused(void)
     refused(&world, "card_sums_elements_per_second");
 }
 
-/* An application computes by itself, so a plan for it takes no request that is about computing. */
+/* An application computes by itself, so its plan refuses wishes about how to compute. */
 static void an_application_is_refused_what_it_decides(void)
 {
     struct world good;

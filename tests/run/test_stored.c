@@ -180,8 +180,8 @@ static void parts_of_layers_too(void)
 }
 
 /* Adapters are beside layers whose weights are stored in fewer bits. Their magnitudes begin with
- * the norms of the expanded weights. With dropout there are two products with the
- * expanded weights. */
+ * the norms of the expanded weights. With dropout there are two products with the expanded
+ * weights. */
 static void adapters_too(void)
 {
     struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};

@@ -398,7 +398,7 @@ static int look_ahead(struct finetune_data *data)
         if (rc < 0) {
             return forget_counts(data, rc);
         }
-        assert(rc == 1); /* epochs without end */
+        assert(rc == 1); /* the feed never ends */
         data->has_next = !data->options.drop_last ||
                          data->next.rows == data->feed_options.batch_rows;
     }

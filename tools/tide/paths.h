@@ -43,7 +43,7 @@ bool cli_path_is_same(const char *one, const char *other);
 
 /* Paths as text, of at most PATH_MAX bytes. */
 
-/* Writes the three parts one after the other; -ENAMETOOLONG. */
+/* Writes the three parts one after the other. Returns 0 or -ENAMETOOLONG. */
 int cli_path_join(char *out, const char *one, const char *between, const char *other);
 /* Cuts off the last name and returns it in `name`; leaves "." or "/" if nothing was before it. */
 void cli_path_cut_name(char *path, char name[PATH_MAX]);

@@ -25,7 +25,7 @@ struct text_made {
     struct text_record record;
     struct text_place after; /* position of the next row */
     struct text_sample sample;
-    bool broken;         /* the error concerns not only this row */
+    bool broken;         /* the error concerns more than this row */
     int rc;              /* 0 or -errno */
     const char *message; /* if rc is not 0 */
 };

@@ -53,7 +53,7 @@ struct jinja_node {
     enum jinja_node_kind kind;
     unsigned line;
     const char *sign; /* operator of BINARY and OPERAND */
-    unsigned name;    /* number of the name */
+    unsigned name;    /* index in the names of the template */
     struct jinja_value value;
     const struct jinja_function *function; /* function of FILTER and TEST; static */
     struct jinja_node *first;

@@ -44,7 +44,8 @@ enum token_pre_tokenizer_kind {
     TOKEN_SPLIT_FLAG,   /* splits at characters with a flag */
     TOKEN_SPLIT_CHAR,   /* splits at one character */
     TOKEN_SPLIT_SPACE,  /* puts a space before every piece that does not begin with one */
-    TOKEN_SPLIT_META,   /* replaces spaces by `content` and puts one in front */
+    TOKEN_SPLIT_META,   /* replaces each space with `content`, which also begins each piece that
+                         * `scheme` selects */
 };
 enum token_scheme { TOKEN_SCHEME_ALWAYS, TOKEN_SCHEME_FIRST, TOKEN_SCHEME_NEVER };
 struct token_split {
