@@ -3,6 +3,7 @@
 
 #include "core/base/err.h"
 #include "core/base/team.h"
+#include "core/dev/backend.h"
 #include "core/dev/dev.h"
 #include "tests/dev/device.h"
 #include "tests/dev/mix.h"
@@ -101,6 +102,38 @@ static void op_table(void)
     check_uint(*cell, ==, expected);
     check_uint(dev_queue_tail(queue).value, ==, 10);
     dev_memory_free(device, cell);
+    dev_queue_destroy(queue);
+    dev_close(device);
+}
+
+static int enter_code;
+
+static int enter(struct dev_device *device)
+{
+    (void)device;
+    return enter_code;
+}
+
+/* A queue's place is given only after its device was made current for the thread; the error of the
+ * device is passed on. */
+static void entered(void)
+{
+    struct dev_device *device = open_with_ops(8192);
+    const struct dev_backend *own = device->backend;
+    struct dev_backend streams = *own;
+    struct dev_queue *queue = NULL;
+    struct dev_launch where = {.scratch_bytes = 7};
+    check_int(dev_queue_create(device, &(struct dev_queue_options){.scratch_bytes = 300}, &queue),
+              ==, 0);
+    streams.enter = enter;
+    device->backend = &streams;
+    enter_code = -ENODEV;
+    check_int(dev_queue_enter(queue, &where), ==, -ENODEV);
+    check_uint(where.scratch_bytes, ==, 7);
+    enter_code = 0;
+    check_int(dev_queue_enter(queue, &where), ==, 0);
+    check_uint(where.scratch_bytes, ==, 300);
+    device->backend = own;
     dev_queue_destroy(queue);
     dev_close(device);
 }
@@ -324,5 +357,6 @@ static void random_graphs(void)
     dev_close(device);
 }
 
-TEST_MAIN({"op_table", op_table}, {"launch_context", launch_context}, {"limits", limits},
-          {"failing_op", failing_op}, {"abandoned", abandoned}, {"random_graphs", random_graphs})
+TEST_MAIN({"op_table", op_table}, {"entered", entered}, {"launch_context", launch_context},
+          {"limits", limits}, {"failing_op", failing_op}, {"abandoned", abandoned},
+          {"random_graphs", random_graphs})
