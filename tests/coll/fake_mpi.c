@@ -45,7 +45,9 @@ static int fake_open(const struct coll_transport_options *options, struct coll_p
 {
     assert(options->slots <= SLOTS);
     memset(messages, 0, sizeof messages);
-    *out = (struct coll_place){.rank = fake_mpi.rank, .world = 2, .library = "fake MPI"};
+    *out = (struct coll_place){.rank = fake_mpi.rank,
+                               .world = fake_mpi.world != 0 ? fake_mpi.world : 2,
+                               .library = "fake MPI"};
     return fake_fail(FAKE_OPEN, why);
 }
 
@@ -74,7 +76,7 @@ static int fake_send(unsigned slot, unsigned to, int tag, const void *from, size
     messages[at].tag = tag;
     messages[at].bytes = bytes;
     memcpy(messages[at].data, from, bytes);
-    if (fake_mpi.change_at > 0 && bytes > fake_mpi.change_at) {
+    if (fake_mpi.change_at > 0 && bytes > fake_mpi.change_at && tag >= fake_mpi.change_tag_min) {
         messages[at].data[fake_mpi.change_at] ^= 1;
     }
     return fake_fail(FAKE_SEND, why);

@@ -23,12 +23,14 @@ enum fake_call {
 extern struct fake_mpi {
     enum fake_call fails; /* the `nth` of these calls, counted from 1, fails with "broken" */
     unsigned nth;
-    bool missing;     /* no module is found */
-    bool unloadable;  /* the module is found and cannot be loaded */
-    int version;      /* the version that it reports; 0: the expected one */
-    unsigned rank;    /* the rank that it reports; messages come back for rank 1 */
-    int lost_tag_min; /* messages with this tag or a higher one are lost; 0: none */
-    size_t change_at; /* this byte of messages with more bytes is changed; 0: none */
+    bool missing;       /* no module is found */
+    bool unloadable;    /* the module is found and cannot be loaded */
+    int version;        /* the version that it reports; 0: the expected one */
+    unsigned rank;      /* the rank that it reports; messages come back for rank 1 */
+    int lost_tag_min;   /* messages with this tag or a higher one are lost; 0: none */
+    size_t change_at;   /* this byte of messages with more bytes is changed; 0: none */
+    int change_tag_min; /* only of messages with this tag or a higher one */
+    unsigned world;     /* the number of ranks that it reports; 0: the right one, 2 */
 } fake_mpi;
 
 #endif

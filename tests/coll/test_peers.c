@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/coll/backend.h"
 #include "core/coll/peers.h"
 #include "tests/coll/fake_mpi.h"
 #include "tests/coll/ranks.h"
@@ -176,6 +177,77 @@ static void lost_messages(void)
     check_int(test_child(lost_heads, NULL), ==, ENDED_WORLD);
 }
 
+/* ---- heads that differ ---- */
+
+/* Fields of a head that tell collectives apart: where they begin, and what the error says if rank
+ * 0 calls a reduce-scatter of 8 fp32 of rank 0 with another value. */
+static const struct {
+    size_t at;
+    const char *message;
+} fields[] = {
+    {8, "differs: rank 0 calls "},
+    {12, "differs: rank 0 calls reduce-scatter of 8 bf16, rank 1 calls reduce-scatter of 8 fp32"},
+    {16, "differs: rank 0 calls reduce-scatter of 8 fp32, rank 1 calls reduce-scatter of 8 fp32"},
+    {20, "differs: rank 0 calls reduce-scatter of 8 fp32 within 1 ranks, rank 1 calls "},
+    {24, "differs: rank 0 calls reduce-scatter of 9 fp32, rank 1 calls reduce-scatter of 8 fp32"},
+    {32, "rank 1 calls reduce-scatter of 8 fp32 with other borders"},
+};
+
+static int changed_head(void *argument)
+{
+    const char *expected = argument;
+    float array[8] = {0};
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    const struct coll_command command = {
+        .op = COLL_REDUCE_SCATTER, .from = array, .to = array, .count = 8};
+    check_int(open_peers("test", &peers), ==, 0);
+    check_int(open_coll(peers, LONG_NS, &coll), ==, 0);
+    check_int(submit_wait(coll, &command), ==, -EPROTO);
+    check_contains(core_err_message(), expected);
+    check_int(submit_wait(coll, &command), ==, -EPROTO);
+    coll_close(coll);
+    coll_peers_close(peers, ENDED_WORLD);
+    return WORKED;
+}
+
+/* Each field of a head is compared. */
+static void other_heads(void)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        fake_mpi = (struct fake_mpi){.rank = 1, .change_at = fields[i].at, .change_tag_min = 16};
+        check_int(test_child(changed_head, (void *)(uintptr_t)fields[i].message), ==, WORKED);
+    }
+}
+
+/* ---- ends ---- */
+
+/* The back end's end, for a back end that uses it below its own: without an error it is 0; an error
+ * ends the world. */
+static int ends_with_error(void *argument)
+{
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    (void)argument;
+    check_int(open_peers("test", &peers), ==, 0);
+    check_int(open_coll(peers, LONG_NS, &coll), ==, 0);
+    check_int(coll->backend->end(coll, 0), ==, 0);
+    check_int(coll->backend->end(coll, core_err_set(-EIO, "the card is gone")), ==, -EIO);
+    check_contains(core_err_message(), "rank 1 on ");
+    check_contains(core_err_message(), ": the card is gone");
+    check_int(coll_peers_error(peers), ==, -EIO);
+    check_int(coll->backend->end(coll, 0), ==, -EIO);
+    coll_close(coll);
+    coll_peers_close(peers, ENDED_WORLD);
+    return 1;
+}
+
+static void an_end_with_an_error(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1};
+    check_int(test_child(ends_with_error, NULL), ==, ENDED_WORLD);
+}
+
 static bool stop_now(void *user)
 {
     (void)user;
@@ -235,6 +307,11 @@ static void refused_worlds(void)
     fake_mpi = (struct fake_mpi){.rank = 0};
     check_refused(-EPROTO, "fakerun started rank 1 of 2 processes, but fake MPI connects it as "
                            "rank 0 of 2");
+    fake_mpi = (struct fake_mpi){.rank = 1, .world = 3};
+    check_refused(-EPROTO,
+                  "started rank 1 of 2 processes, but fake MPI connects it as rank 1 of 3");
+    fake_mpi = (struct fake_mpi){.rank = 1, .world = COLL_PEERS_MAX + 1};
+    check_refused(-EPROTO, "connects it as rank 1 of ");
     fake_mpi = (struct fake_mpi){.rank = 1, .change_at = offsetof(struct coll_peer, identity)};
     check_refused(-EPROTO, " is test, and rank 0 on ");
 }
@@ -259,4 +336,5 @@ static void other_rank(void)
 
 TEST_MAIN({"failing_calls", failing_calls}, {"failing_close", failing_close},
           {"failing_allocations", failing_allocations}, {"lost_messages", lost_messages},
+          {"other_heads", other_heads}, {"an_end_with_an_error", an_end_with_an_error},
           {"silence", silence}, {"refused_worlds", refused_worlds}, {"other_rank", other_rank})
