@@ -508,6 +508,9 @@ def refusals(_):
     refused(tide.Error, "need a store", lambda: create([good], states="store"))
     refused(tide.Error, "", lambda: create([good], host_memory=4096))
     refused(tide.Error, "", lambda: create([good], store="/no/such/folder", states="store"))
+    refused(ValueError, "invalid store ('/nvme',)", lambda: create([good], store=[("/nvme",)]))
+    refused(ValueError, "invalid store 7", lambda: create([good], store=[7]))
+    refused(ValueError, 'invalid size "/nvme1"', lambda: create([good], store=("/nvme0", "/nvme1")))
     optimizer = create([good])
     refused(ValueError, "is not contiguous", lambda: optimizer.add_param_group({"params": [turned]}))
     assert len(optimizer.param_groups) == 1

@@ -3,6 +3,7 @@
 
 import gc
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -118,4 +119,12 @@ def sizes(_):
         refused(ValueError, "invalid size", lambda: library.size(text))
 
 
-sys.exit(guest.main([round_trip, pins, activations, layout, sizes]))
+def stores(_):
+    """A tuple is one store with its size, not two stores; a list has paths and such pairs."""
+    for store, expected in ((None, []), ("/a", [("/a", 0)]), (("/a", "1K"), [("/a", 1024)]),
+                            (pathlib.Path("/a"), [("/a", 0)]), (["/a", ("/b", 7)], [("/a", 0), ("/b", 7)])):
+        paths = library.store_paths(store)
+        assert [(os.fsdecode(one.directory), one.bytes) for one in paths] == expected, store
+
+
+sys.exit(guest.main([round_trip, pins, activations, layout, sizes, stores]))

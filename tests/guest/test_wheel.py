@@ -36,4 +36,12 @@ def wheel(folder):
     assert (folder / "nvme/checkpoints/checkpoint-10").exists()
 
 
-sys.exit(guest.main([wheel]))
+def no_library(folder):
+    """Without the library the script says so, and makes no folder."""
+    built = subprocess.run([guest.PACKAGE / "build_wheel.sh", folder / "none.so", folder / "dist"],
+                           capture_output=True, text=True)
+    assert built.returncode == 2 and "none.so does not exist; build libtide.so first" in built.stderr, built
+    assert not (folder / "dist").exists()
+
+
+sys.exit(guest.main([wheel, no_library]))

@@ -32,11 +32,11 @@ def _bytes(tensor):
 
 
 class Blocks:
-    """Named tensors and numpy arrays, kept in host memory up to `host_memory` and beyond it in `store`, a list of
-    (path, size) pairs whose sizes are reserved at once. They do not outlive the object."""
+    """Named tensors and numpy arrays, kept in host memory up to `host_memory` and beyond it in `store`, a
+    (path, size) pair or a list of them, whose sizes are reserved at once. They do not outlive the object."""
 
     def __init__(self, host_memory, store=None, *, io=None, checksums=True):
-        stores = library.store_paths([store] if isinstance(store, tuple) else store)
+        stores = library.store_paths(store)
         options = library.BlocksOptions(
             host_bytes=library.size(host_memory), stores=stores, store_count=len(stores),
             io=library.text(io), no_checksums=int(not checksums))

@@ -176,13 +176,18 @@ def size(value):
 
 
 def store_paths(store):
-    """An array of StorePath from None, a path, or a list of paths and (path, size) pairs."""
+    """An array of StorePath from None, a path, a (path, size) pair, or a list of paths and pairs."""
     if store is None:
         store = []
-    elif isinstance(store, (str, os.PathLike)):
+    elif isinstance(store, (str, os.PathLike, tuple)):
         store = [store]
-    pairs = [one if isinstance(one, tuple) else (one, 0) for one in store]
-    paths = [StorePath(directory=os.fsencode(path), bytes=size(limit)) for path, limit in pairs]
+    paths = []
+    for one in store:
+        pair = one if isinstance(one, tuple) else (one, 0)
+        if len(pair) != 2 or not isinstance(pair[0], (str, bytes, os.PathLike)):
+            raise ValueError(f"invalid store {one!r} (expected a path, a (path, size) pair such as "
+                             f'("/nvme", "10GiB"), or a list of them)')
+        paths.append(StorePath(directory=os.fsencode(pair[0]), bytes=size(pair[1])))
     return (StorePath * len(paths))(*paths)
 
 

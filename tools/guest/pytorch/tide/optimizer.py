@@ -53,7 +53,7 @@ def _values(group):
 
 class AdamW(torch.optim.Optimizer):
     """Like torch.optim.AdamW. Its states are kept in host memory up to `host_memory`, and beyond it in files in
-    `store`: a path, or a list of paths and (path, size) pairs. The README lists the limits.
+    `store`: a path, a (path, size) pair, or a list of them. The README lists the limits.
 
     clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
     whose gradients are added up in p.grad before they are passed to the library. overlap False: gradients stay in p.grad
