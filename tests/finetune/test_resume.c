@@ -306,6 +306,15 @@ static void files_of_the_user(void)
     check_true(strstr(rig_err, "measured") == NULL && strstr(rig_err, "tokens/s\n") == NULL);
     check_string(rig_read("twice.jsonl"), log);
     free(log);
+    /* It is finished, too, if its last step is after the newest checkpoint, unless a checkpoint of
+     * a later step was due. */
+    expect(0, TRAIN_SMALL "--out %T/part --steps 2 --save-every 2 -q");
+    expect(0, TRAIN_SMALL "--out %T/part --steps 3 --resume -q");
+    expect(0, TRAIN_SMALL "--out %T/part --steps 3 --save-every 2 --resume");
+    check_contains(rig_err, "the run is already finished, after step 3 of 3: nothing was trained");
+    check_contains(rig_out, "/part: 3 steps, left as it was");
+    expect(0, TRAIN_SMALL "--out %T/part --steps 3 --save-every 3 --resume");
+    check_true(strstr(rig_err, "already finished") == NULL && rig_has("part/checkpoint-3"));
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
     expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* the run begins again */
     check_contains(rig_err, "no checkpoint in ");

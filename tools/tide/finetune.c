@@ -338,6 +338,17 @@ static int check_steps(const struct job *job)
                               steps, job->flags.out, job->there);
 }
 
+/* Returns whether --out has all that this run has to write, although it was resumed from an earlier
+ * step than the last one: the model of the last step, which cli_out_check() found to be of the same
+ * run as the checkpoint, and the last checkpoint that was due. */
+static bool has_finished(const struct job *job)
+{
+    const int64_t steps = job->settings.steps;
+    const int64_t every = job->flags.save_every;
+    const int64_t due = every > 0 ? steps - steps % every : 0;
+    return job->run.begun > 0 && job->run.begun >= due && job->there == steps;
+}
+
 static int train(struct job *job)
 {
     job->run = (struct finetune_run){
@@ -357,6 +368,9 @@ static int train(struct job *job)
                                : 0;
     if (rc != 0 || (rc = check_steps(job)) != 0 || (rc = open_log(job)) != 0) {
         return rc;
+    }
+    if (has_finished(job)) {
+        job->run.steps = job->run.begun = job->there;
     }
     finetune_log_begin(job->log, &(struct finetune_log_head){
                                      .plan = tide_engine_plan(job->engine),
