@@ -5,11 +5,13 @@
  *     bench_optimizer [DIRECTORY] [--millions N] [--parameters N] [--rounds N] [--threads N]
  *                     [--only WORD]
  *
- * The parameters have bf16 weights and gradients. Prints medians. */
+ * The parameters have bf16 weights and gradients. Prints medians, and for submits means: their time
+ * includes time in which other threads had the processor, which their processor time excludes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <tide/optimizer.h>
 #include <time.h>
 
@@ -34,8 +36,13 @@ static uint64_t elements[PARAMETERS_MAX];
 static uint16_t *weights[PARAMETERS_MAX];
 static uint16_t *gradients[PARAMETERS_MAX];
 static unsigned turn[PARAMETERS_MAX]; /* the order of submits */
-static uint64_t submit_ns;            /* in tide_optim_submit, in all rounds */
-static uint64_t submits;
+static struct {
+    uint64_t count;
+    uint64_t ns;           /* in tide_optim_submit, in all rounds */
+    uint64_t processor_ns; /* of this thread, between the first and the last submit of a step */
+    uint64_t sleeps;       /* context switches of this thread there, because it waited */
+    uint64_t preempted;    /* and because another thread got its processor */
+} submits;
 
 static void check(int rc)
 {
@@ -122,6 +129,20 @@ static void sleep_until(int64_t ns)
     }
 }
 
+static uint64_t processor_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static struct rusage switches(void)
+{
+    struct rusage usage;
+    (void)getrusage(RUSAGE_THREAD, &usage);
+    return usage;
+}
+
 /* Returns seconds of a step whose gradients come one after another during `backward_s`, after a
  * pause of `forward_s`. */
 static double step(enum order order, unsigned round, double forward_s, double backward_s)
@@ -132,15 +153,21 @@ static double step(enum order order, unsigned round, double forward_s, double ba
     const int64_t begin_ns = core_clock_now_ns();
     const int64_t forward_ns = begin_ns + (int64_t)(forward_s * 1e9);
     sleep_until(forward_ns);
+    const struct rusage before = switches();
+    const uint64_t before_ns = processor_ns();
     for (unsigned i = 0; i < setting.parameters; i++) {
         done += elements[turn[i]];
         sleep_until(forward_ns +
                     (int64_t)(backward_s * 1e9 * (double)done / (setting.millions * 1e6)));
-        const int64_t before_ns = core_clock_now_ns();
+        const int64_t submit_ns = core_clock_now_ns();
         check(tide_optim_submit(optim, turn[i], gradients[turn[i]], 1, &token));
-        submit_ns += (uint64_t)(core_clock_now_ns() - before_ns);
-        submits++;
+        submits.ns += (uint64_t)(core_clock_now_ns() - submit_ns);
+        submits.count++;
     }
+    const struct rusage after = switches();
+    submits.processor_ns += processor_ns() - before_ns;
+    submits.sleeps += (uint64_t)(after.ru_nvcsw - before.ru_nvcsw);
+    submits.preempted += (uint64_t)(after.ru_nivcsw - before.ru_nivcsw);
     check(tide_optim_step(optim, &token));
     check(tide_optim_wait(optim, token));
     return (double)(core_clock_now_ns() - begin_ns) / 1e9;
@@ -152,7 +179,7 @@ static double median_step(enum order order, double forward_s, double backward_s)
     for (unsigned i = 0; i < 2; i++) {
         (void)step(order, i, forward_s, backward_s);
     }
-    submit_ns = submits = 0;
+    memset(&submits, 0, sizeof submits);
     for (unsigned i = 0; i < setting.rounds; i++) {
         seconds[i] = step(order, 100 + i, forward_s, backward_s);
     }
@@ -181,7 +208,7 @@ static void in_memory(void)
         (void)step(BACKWARD, i, 0, 0);
         (void)bench_arena_step(&arena);
     }
-    submit_ns = submits = 0;
+    memset(&submits, 0, sizeof submits);
     for (unsigned i = 0; i < setting.rounds; i++) {
         ours[i] = step(BACKWARD, i, 0, 0);
         theirs[i] = bench_arena_step(&arena);
@@ -193,7 +220,11 @@ static void in_memory(void)
     printf("memory_step %.2f ms\n", bench_median(ours, setting.rounds) * 1e3);
     printf("memory_adam_alone %.2f ms\n", bench_median(theirs, setting.rounds) * 1e3);
     printf("memory_over_adam_alone %.3f x\n", bench_median(ratios, setting.rounds));
-    printf("memory_submit %.2f us\n", (double)submit_ns / (double)submits / 1e3);
+    printf("memory_submit %.2f us\n", (double)submits.ns / (double)submits.count / 1e3);
+    printf("memory_submit_processor %.2f us\n",
+           (double)submits.processor_ns / (double)submits.count / 1e3);
+    printf("memory_submit_sleeps %.2f per step\n", (double)submits.sleeps / setting.rounds);
+    printf("memory_submit_preempted %.2f per step\n", (double)submits.preempted / setting.rounds);
 }
 
 /* Times steps with states on the drive: first with all gradients at once, then during a backward
@@ -211,7 +242,7 @@ static void on_drive(void)
             fflush(stdout);
         }
     }
-    printf("drive_submit %.2f us\n", (double)submit_ns / (double)submits / 1e3);
+    printf("drive_submit %.2f us\n", (double)submits.ns / (double)submits.count / 1e3);
     tide_optim_destroy(optim);
 }
 
