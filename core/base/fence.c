@@ -110,7 +110,7 @@ static int timed_out(struct core_fence fence, int64_t timeout_ns)
                         atomic_load_explicit(&line->reached, memory_order_relaxed));
 }
 
-int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
+static int wait(struct core_fence fence, int64_t timeout_ns, int64_t spin_ns)
 {
     if (fence.line == NULL) {
         return 0;
@@ -119,7 +119,6 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
     if (timeout_ns >= 0 && __builtin_add_overflow(core_clock_ran_ns(), timeout_ns, &deadline_ns)) {
         deadline_ns = INT64_MAX;
     }
-    int64_t spin_ns = CORE_FENCE_SPIN_NS;
     for (;;) {
         uint32_t seen = core_bell_look(fence.line->bell);
         int state = core_fence_poll(fence);
@@ -140,6 +139,16 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
         core_bell_spin_sleep(fence.line->bell, seen, spin_ns, left_ns);
         spin_ns = 0;
     }
+}
+
+int core_fence_wait(struct core_fence fence, int64_t timeout_ns)
+{
+    return wait(fence, timeout_ns, CORE_FENCE_SPIN_NS);
+}
+
+int core_fence_sleep(struct core_fence fence)
+{
+    return wait(fence, -1, 0);
 }
 
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns)

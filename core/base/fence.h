@@ -59,6 +59,9 @@ int core_fence_poll(struct core_fence fence);
  * time in which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS before it
  * sleeps. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
+/* Does what core_fence_wait() does without a limit, and sleeps at once. For waits of unknown
+ * length, in which spinning would only take a processor from others. */
+int core_fence_sleep(struct core_fence fence);
 /* Does what core_fence_wait() does, for work of unknown duration: the timeout restarts whenever the
  * line advances. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);

@@ -186,6 +186,12 @@ struct core_fence core_queue_tail(struct core_queue *queue)
     return (struct core_fence){.line = &queue->line, .value = queue->submitted_by_owner};
 }
 
+bool core_queue_has_more(const struct core_queue *queue)
+{
+    return atomic_load_explicit(&queue->submitted, memory_order_relaxed) >
+           atomic_load_explicit(&queue->line.issued, memory_order_relaxed);
+}
+
 struct core_line *core_queue_line(struct core_queue *queue)
 {
     return &queue->line;

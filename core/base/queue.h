@@ -58,6 +58,9 @@ void core_queue_abandon(struct core_queue *queue, int code);
 /* Returns a fence that is reached when all jobs submitted so far are done. */
 struct core_fence core_queue_tail(struct core_queue *queue);
 
+/* Returns whether a job waits behind the one that runs. For jobs: called on the queue's thread. */
+bool core_queue_has_more(const struct core_queue *queue);
+
 struct core_line *core_queue_line(struct core_queue *queue);
 
 #endif

@@ -31,6 +31,7 @@ struct core_team {
     /* Written by the caller before it rings `start`, read by members after they saw the ring. */
     core_team_part *part;
     void *argument; /* borrowed from the caller of run */
+    bool follows;   /* another part probably follows at once */
     bool ending;
 
     _Alignas(64) struct core_bell start;
@@ -51,15 +52,17 @@ static void *member_main(void *argument)
         core_log(CORE_LOG_WARN, "%s; the thread is left unpinned", core_err_message());
     }
     uint32_t seen = 0;
+    int64_t spin_ns = team->spin_ns;
     for (;;) {
         while (core_bell_look(&team->start) == seen) {
-            core_bell_spin_sleep(&team->start, seen, team->spin_ns, -1);
+            core_bell_spin_sleep(&team->start, seen, spin_ns, -1);
         }
         seen++;
         if (team->ending) {
             return NULL;
         }
         team->part(team->argument, self->index, team->count);
+        spin_ns = team->follows ? team->spin_ns : 0;
         /* Release: the caller acquires `working` at 0 and then sees what the member wrote. */
         if (atomic_fetch_sub_explicit(&team->working, 1, memory_order_acq_rel) == 1) {
             core_bell_ring(&team->done);
@@ -110,6 +113,7 @@ int core_team_create(const struct core_team_options *options, struct core_team *
     memset(team, 0, bytes);
     team->count = count;
     team->spin_ns = options->spin_ns != 0 ? options->spin_ns : CORE_TEAM_SPIN_NS;
+    team->follows = true;
     team->log = core_log_bound();
     snprintf(team->name, sizeof team->name, "%s", options->name != NULL ? options->name : "team");
     core_bell_init(&team->start);
@@ -137,6 +141,11 @@ void core_team_destroy(struct core_team *team)
     free(team);
 }
 
+void core_team_expect(struct core_team *team, bool follows)
+{
+    team->follows = follows;
+}
+
 void core_team_run(struct core_team *team, core_team_part *part, void *argument)
 {
     assert(atomic_load_explicit(&team->working, memory_order_relaxed) == 0);
@@ -152,7 +161,7 @@ void core_team_run(struct core_team *team, core_team_part *part, void *argument)
         if (atomic_load_explicit(&team->working, memory_order_acquire) == 0) {
             return;
         }
-        core_bell_spin_sleep(&team->done, seen, team->spin_ns, -1);
+        core_bell_spin_sleep(&team->done, seen, team->follows ? team->spin_ns : 0, -1);
     }
 }
 

@@ -5,6 +5,7 @@
 #ifndef CORE_BASE_TEAM_H
 #define CORE_BASE_TEAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,11 @@ typedef void core_team_part(void *argument, unsigned index, unsigned count);
 int core_team_create(const struct core_team_options *options, struct core_team **out);
 /* Ends the threads. Accepts NULL. Must not be called while core_team_run runs. */
 void core_team_destroy(struct core_team *team);
+
+/* Tells whether another call of core_team_run probably follows the next ones at once; initially it
+ * does. If not, all threads sleep after their part without spinning, which leaves the processors to
+ * others. Called by the thread that calls core_team_run. */
+void core_team_expect(struct core_team *team, bool follows);
 
 /* Calls part(argument, index, count) once on each member and returns when all have returned. */
 void core_team_run(struct core_team *team, core_team_part *part, void *argument);

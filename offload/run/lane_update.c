@@ -277,7 +277,9 @@ static int make(struct run_update *update, const struct run_update_options *opti
                                              .depth = QUEUE_DEPTH,
                                              .cpus = cpus,
                                              .bell = options->bell,
-                                             .rings_below = works_alone(update) ? 2 : 0};
+                                             .rings_below = works_alone(update) ? 2 : 0,
+                                             /* an application computes for any length of time */
+                                             .spin_ns = update->lent != NULL ? -1 : 0};
     int rc = run_place_team(update->place, "update", update->options->threads, &update->team);
     if (rc != 0) {
         return rc;
@@ -680,6 +682,9 @@ static int run_job(void *context, const void *arguments)
 {
     struct run_update *update = context;
     const struct update_job *job = arguments;
+    if (update->lent != NULL) {
+        core_team_expect(update->team, core_queue_has_more(update->queue));
+    }
     const int rc = run_command(update, job->command);
     if (update->node_count > 0 && rc == 0) {
         end_in_order(&update->order, job->number);

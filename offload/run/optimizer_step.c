@@ -177,7 +177,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
             rc = drive_until_ready(optimizer, more);
         }
         if (rc == 0) {
-            rc = core_fence_wait(more, -1);
+            rc = core_fence_sleep(more);
         }
     }
     *out = atomic_load_explicit(&optimizer->arrived.reached, memory_order_acquire);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/cpus.h"
@@ -238,8 +239,50 @@ static void first_error(void)
     check_string(core_err_message(), "the ending");
 }
 
+static void note_thread(void *argument, unsigned index, unsigned count)
+{
+    _Atomic int *thread = argument;
+    (void)count;
+    if (index == 1) {
+        atomic_store(thread, gettid());
+    }
+}
+
+static bool sleeps(int thread)
+{
+    char path[64];
+    char state = '?';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(path, "r");
+    check_true(file != NULL);
+    check_int(fscanf(file, "%*d (%*[^)]) %c", &state), ==, 1);
+    (void)fclose(file);
+    return state == 'S';
+}
+
+/* A member that was told that nothing follows sleeps at once, although the team may spin for an
+ * hour. */
+static void members_do_not_spin_for_nothing(void)
+{
+    struct core_team *team = NULL;
+    struct core_team_options options = {.name = "t", .count = 2, .spin_ns = INT64_C(3600000000000)};
+    _Atomic int thread = 0;
+    check_int(core_team_create(&options, &team), ==, 0);
+    core_team_expect(team, false);
+    core_team_run(team, note_thread, &thread);
+    const clock_t start = clock(); /* processor time: a member that spins uses it up */
+    while (!sleeps(thread)) {
+        check_true((double)(clock() - start) < 2.0 * (double)CLOCKS_PER_SEC);
+        usleep(1000);
+    }
+    core_team_expect(team, true);
+    core_team_run(team, note_thread, &thread);
+    core_team_destroy(team);
+}
+
 TEST_MAIN({"every_member_runs", every_member_runs}, {"members_are_pinned", members_are_pinned},
           {"no_such_processor", no_such_processor}, {"shares_cover", shares_cover},
           {"cpu_lists", cpu_lists}, {"cpu_flags_are_masked", cpu_flags_are_masked},
           {"log_binding_is_inherited", log_binding_is_inherited}, {"messages", messages},
-          {"first_error", first_error})
+          {"first_error", first_error},
+          {"members_do_not_spin_for_nothing", members_do_not_spin_for_nothing})
