@@ -182,7 +182,8 @@ static struct jinja_node *parse_parameters(struct jinja_parser *parser)
             parameter->first = jinja_parse_expression(parser);
             defaults = true;
         } else if (defaults) {
-            jinja_fail(parser->run, -EINVAL, "a parameter without a default follows one with it");
+            jinja_fail(parser->run, -EINVAL,
+                       "a parameter without a default follows one with a default");
         }
         *place = parameter;
         place = &parameter->next;
