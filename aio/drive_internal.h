@@ -98,7 +98,7 @@ struct attached_file {
     char name[NAME_BYTES];
 };
 
-/* A function that another thread lets the drive's thread run. */
+/* A function that the drive's thread runs for another thread. */
 struct drive_call {
     /* -EINPROGRESS: the call is answered later */
     int (*run)(struct aio_drive *drive, struct drive_call *self);

@@ -38,8 +38,8 @@ static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
     return false;
 }
 
-/* Returns the MPI library that the launcher belongs to. If the launcher can start both libraries,
- * returns the one for which a module was built. */
+/* Sets `path` to the module for the MPI library that the launcher belongs to. If the launcher can
+ * start both libraries, takes the first for which there is a module. */
 static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     for (int f = COLL_FLAVOUR_OPENMPI; f <= COLL_FLAVOUR_MPICH; f++) {

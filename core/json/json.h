@@ -79,9 +79,9 @@ struct core_json_member {
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
 
-/* Return typed members. A missing key and a null return -ENOENT, another type returns -EINVAL, each
- * with a message that names source, line and key. An integer may be written as a real without a
- * fraction (5e8). A string that contains a NUL is refused. */
+/* Set *out to a member of this type and return 0. A missing key and a null return -ENOENT, another
+ * type returns -EINVAL, each with a message that names source, line and key. An integer may be
+ * written as a real without a fraction (5e8). A string that contains a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out);
 int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,

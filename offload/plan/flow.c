@@ -23,8 +23,8 @@ struct plan_flow {
     uint64_t begun; /* tapes */
 };
 
-/* A block has sums, and a read, an update and a write for each chunk. These wait for at most two
- * queues, so that there are no joins. */
+/* Returns the largest number of commands of a block: the sums, and a read, an update and a write
+ * for each chunk. Each of these waits for at most two queues, so there are no joins. */
 static uint32_t most_commands(const struct plan_input *input, const struct plan *plan)
 {
     uint64_t most = 0;

@@ -46,7 +46,8 @@ const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before
 
 /* Returns the kind of the steady state, which repeats. */
 enum plan_kind plan_steady(const struct plan *plan);
-/* Generations of the streams that an update overwrites: 1, or 2 if updates are speculative. */
+/* Returns the number of generations of the streams that an update overwrites: 1, or 2 if updates
+ * are speculative. */
 unsigned plan_generations(const struct plan *plan);
 
 /* Returns the prediction for a steady step. */

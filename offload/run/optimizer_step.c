@@ -281,7 +281,7 @@ static int settle(struct run_optimizer *optimizer)
     return run_optimizer_inside(optimizer) ? 0 : update_deferred(optimizer, verdict.factor);
 }
 
-/* Records the order of this step, and reads ahead for the next step until this has a block
+/* Records the order of this step, and reads ahead for the next step until a block of that step is
  * ready. */
 static int end_step(struct run_optimizer *optimizer)
 {

@@ -578,7 +578,7 @@ static void change_base(const struct case_model *made)
 }
 
 /* Checkpoints of a run on a frozen base have the trained blocks and the identity of the base. A run
- * resumes with the same bits in every kind of place and on every rank. On another base it is
+ * resumes with the same bits with every placement and on every rank. On another base it is
  * refused with an error that names both. */
 static void checkpoints_name_their_base(void)
 {

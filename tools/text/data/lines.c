@@ -284,7 +284,7 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     }
 }
 
-/* Skips what separates elements. Returns 1; 0 after the last one. */
+/* Skips what separates elements. Returns 1, 0 after the last element, or -errno. */
 static int pass_comma(struct text_lines *lines)
 {
     int byte;

@@ -259,9 +259,9 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     return find_cut_begin(turns, whole, &prefixes[0], from, &part, out);
 }
 
-/* Finds the beginning of the first turn: after the first prompt, or at the beginning of the text if
- * there is none; otherwise unknown. `first` is the beginning up to the end of the turn; NULL if
- * that is the whole. */
+/* Finds the beginning of the first turn: the end of the first generation prompt in the text or, if
+ * the text has only a part of it, of the longest part. If it has none, out->known is false. `first`
+ * is the text up to the end of the turn; NULL: the turn ends the whole text. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                             struct beginning *first, struct text_turn_place *out)
 {
