@@ -438,8 +438,8 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
             return core_err_set(
                 -EROFS, "%s is on a read-only file system: give a writable directory", name);
         }
-        return core_err_set(-cause, "cannot create a%s file in %s: %s", direct ? " direct" : "",
-                            name, strerror(cause));
+        return core_err_set(-cause, "cannot create a file%s in %s: %s",
+                            direct ? " for direct I/O" : "", name, strerror(cause));
     }
     return fd;
 }

@@ -260,7 +260,7 @@ int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
     if (bytes > capacity) {
         return core_err_set(-ENOSPC,
                             "the store is full: %" PRIu64
-                            " bytes are needed, the limits of its %u path%s allow %" PRIu64,
+                            " bytes are needed; the limits of its %u path%s allow %" PRIu64,
                             bytes, count, count == 1 ? "" : "s", capacity);
     }
     for (unsigned i = 0; i < count; i++) {
