@@ -23,7 +23,7 @@ enum {
     AIO_REPEATS_MAX = 4096, /* repeats after EINTR, EAGAIN, EBUSY, ENOMEM, with growing pauses */
     AIO_DEPTH_DEFAULT = 32,
     AIO_BLOCK_DEFAULT_BYTES = 1 << 20,
-    AIO_ALIGN_BYTES = 4096, /* alignment of memory, offset and size of a direct file */
+    AIO_ALIGN_BYTES = 4096, /* alignment of memory, offset and size of direct I/O */
 };
 
 struct aio_drive_options {

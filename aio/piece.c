@@ -323,7 +323,7 @@ static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
     piece_fail(drive, index, rc);
 }
 
-/* Continues a short transfer where it stopped; on a direct file, at the last aligned byte. A
+/* Continues a short transfer where it stopped; with direct I/O, at the last aligned byte. A
  * transfer that makes no progress this way counts as a repeat, which bounds the loop. */
 static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t moved)
 {

@@ -1,5 +1,5 @@
-/* description.h: the members of struct adam, for the files of cpu_adam. Entered by the thread that
- * uses the adam; during a call the members of its team read it. Private to cpu_adam. */
+/* description.h: the members of struct adam, for the files of cpu_adam. The thread that uses the
+ * adam changes it; during a call the members of its team read it. Private to cpu_adam. */
 #ifndef CPU_ADAM_DESCRIPTION_H
 #define CPU_ADAM_DESCRIPTION_H
 

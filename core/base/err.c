@@ -10,7 +10,7 @@
 
 static _Thread_local char message_of_thread[CORE_ERR_MESSAGE_BYTES];
 
-/* Ends a cut text in "...", without a partial UTF-8 character before it. */
+/* Ends a cut text with "...", without a partial UTF-8 character before it. */
 static void cut_mark(char *text, size_t bytes)
 {
     size_t at = bytes - 4;

@@ -86,7 +86,8 @@ static void walk_up(const char *root, const struct version *version, const char 
     }
 }
 
-/* Lines have the form "id:controllers:path"; v2 is the one with id 0 and no controllers. */
+/* Lines of /proc/self/cgroup have the form "id:controllers:path"; the line of v2 has id 0 and no
+ * controllers. */
 static void look_at_cgroups(const char *root, struct found *found)
 {
     static const struct version v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",

@@ -588,7 +588,7 @@ static int connect_lower(struct meeting *meeting, unsigned to)
     return introduce(meeting, to, 0, &unused);
 }
 
-/* Sends the answer to a process that connects to this one. */
+/* Sends the answer to the processes of higher ranks, all of which have connected to this one. */
 static int welcome_higher(struct meeting *meeting)
 {
     struct answer welcome = make_answer(meeting, 0);

@@ -69,8 +69,8 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
 void run_executor_destroy(struct run_executor *executor);
 
 /* Appends a tape to those under way. Its commands that read STORE start when their edges allow; all
- * others also wait for `gate`: for the step's data, and for the verdict on the tape before. -EAGAIN
- * while two are under way. `tape` is borrowed until it has retired. */
+ * others also wait for `gate`: for the step's data, and for the verdict on the tape before. Returns
+ * -EAGAIN while two are under way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
 /* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were

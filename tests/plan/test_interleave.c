@@ -1,5 +1,5 @@
 /* Proves that the edges of tapes suffice: in every order that they allow, commands read the
- * versions of program order. Also proves that this test can fail. */
+ * versions that program order reads. Also proves that this test can fail. */
 #include <stdlib.h>
 
 #include "tests/harness/test.h"

@@ -288,7 +288,7 @@ void plain_destroy(struct plain *plain)
 
 /* ---- files ---- */
 
-/* Adapters are fp32 in files. */
+/* Loads the low halves of the masters of adapters, whose files have fp32. */
 static int load_low_halves(const struct model_block *block, const struct model_files *files,
                            uint16_t *low)
 {

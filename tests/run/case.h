@@ -15,7 +15,7 @@ enum case_rows {
     CASE_SHORT,  /* one row less, and shorter */
     CASE_PACKED, /* several documents per row, with positions; some tokens are not trained on */
     CASE_FEWER,  /* one micro-batch fewer than a step has */
-    CASE_PAIRS,  /* each two rows begin with one prompt; the second row's answer is shorter */
+    CASE_PAIRS,  /* every two rows begin with the same prompt; the second answer is shorter */
 };
 
 struct run_prepared;

@@ -50,7 +50,7 @@ void text_batches_close(struct text_batches *batches);
 int64_t text_batches_room(const struct text_feed_options *options);
 
 /* Makes the next batch in `tokens`, which has room for [batch_rows][capacity] ids, labels and, if
- * packed, positions and starts. 1; 0 after the last epoch; -errno. */
+ * packed, positions and starts. Returns 1, 0 after the last epoch, or -errno. */
 int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out);
 
 /* Reads a little of what later batches need; false if there is nothing to do now. */
