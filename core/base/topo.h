@@ -44,7 +44,7 @@ struct core_topo {
     char source[64]; /* the source of the data: "hwloc 2.9.0", "sysfs" */
 };
 
-/* Finds a node by its number; NULL if there is none. */
+/* Finds a node by its number. Returns NULL if there is none. */
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
 /* Normalises a PCI address in any notation to "0000:3b:00.0". Returns 0, or -EINVAL without a
  * message. */

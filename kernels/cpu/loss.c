@@ -131,7 +131,7 @@ static void fill_scales(const struct arrays *arrays, int64_t first, int64_t coun
     }
 }
 
-/* Returns the loss of each pair, and the factors of its tokens. */
+/* Returns the loss of the pairs, and sets the factors of their tokens. */
 static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
                                      const struct arrays *arrays)
 {

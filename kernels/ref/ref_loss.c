@@ -59,7 +59,7 @@ static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log
     return labels;
 }
 
-/* Returns the loss of pairs and the factor of each token of the policy. */
+/* Returns the loss of pairs, and sets the factor of each token of the policy. */
 static struct kern_loss pairs_loss(const struct kern_loss_arguments *a, const double *log_p,
                                    double *factors)
 {

@@ -32,7 +32,7 @@ const struct model_tensor *model_files_find(const struct model_files *files, con
                                             const struct model_safetensors **shard);
 
 /* Returns the tensor of a parameter's part: by its name, by the name that files of the bare model
- * use ("h.0..." for "transformer.h.0..."), or by its other name. NULL if there is none. */
+ * use ("h.0..." for "transformer.h.0..."), or by its other name. Returns NULL if there is none. */
 const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);

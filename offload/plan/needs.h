@@ -21,8 +21,8 @@ struct plan_needs {
 void plan_needs_note(struct plan_needs *needs, const struct plan_need *need);
 
 /* Finds the member with the least bytes of `tier` among those that need at most `most` of the other
- * tiers and at most `joint_bytes` of DEVICE and HOST together (0: no limit). False if there is
- * none. */
+ * tiers and at most `joint_bytes` of DEVICE and HOST together (0: no limit). Returns false if there
+ * is none. */
 bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
                       const struct plan_need *most, uint64_t joint_bytes, struct plan_need *out);
 

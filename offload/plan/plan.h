@@ -40,7 +40,7 @@ struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 
 /* Returns the tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran
- * yet). NULL if `kind` may not follow `before`. */
+ * yet). Returns NULL if `kind` may not follow `before`. */
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 

@@ -41,7 +41,7 @@ struct run_pages {
     uint32_t block;
     char *slot;
     struct plan_span shard; /* the part of the block that this rank keeps */
-    uint64_t most;          /* maximum of a part */
+    uint64_t most;          /* most elements of a part */
     uint64_t type_bytes;
     uint32_t turns;        /* number of parts that the slot has room for: 1 or 2 */
     uint32_t turn;         /* turn of this part */

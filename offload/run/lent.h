@@ -36,7 +36,8 @@ struct run_lent {
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
     bool sums;
-    /* A gradient that is not as it was submitted when its update begins or ends is -EFAULT. */
+    /* If a gradient is not as it was submitted when its update begins or ends, the update fails
+     * with -EFAULT. */
     bool checks;
 };
 

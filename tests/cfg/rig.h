@@ -8,7 +8,7 @@
  * object. */
 struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *options);
 
-/* Finds the first note of this kind about the key; false if there is none. */
+/* Finds the first note of this kind about the key. Returns false if there is none. */
 bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *key,
               struct core_cfg_note *out);
 

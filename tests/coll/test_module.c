@@ -1,6 +1,6 @@
-/* test_module.c: the module of an MPI library over functions of MPI that this program plays: which
- * functions it calls for an application that has initialised MPI and for one that has not, and what
- * it reports for each call that fails. Built with MPICH's header. test_mpi.c tests real
+/* test_module.c: the module of an MPI library over functions of MPI that this program emulates:
+ * which functions it calls for an application that has initialised MPI and for one that has not,
+ * and what it reports for each call that fails. Built with MPICH's header. test_mpi.c tests real
  * libraries. */
 #include <errno.h>
 #include <limits.h>
@@ -14,7 +14,7 @@ const struct coll_transport *coll_mpi_module(void);
 
 enum { DUPLICATE = 5, RANK = 1, WORLD = 3, RECEIVED = 11, BROKEN = 99 };
 
-/* The state of the library that this program plays. */
+/* The state of the library that this program emulates. */
 static struct mpi {
     const char *fails; /* this function fails */
     int initialised, finalised, level;

@@ -14,7 +14,7 @@
 
 enum { ROWS = 700, THREADS = 4 };
 
-/* Makes a model folder; NULL if this build cannot read its tokenizer. */
+/* Makes a model folder. Returns NULL if this build cannot read its tokenizer. */
 static const char *make_folder(const char *tokenizer)
 {
     return model_folder(

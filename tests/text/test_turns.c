@@ -28,8 +28,8 @@ struct bench {
     _Atomic bool said;
 };
 
-/* Makes a model folder whose tokenizer has these special tokens; NULL if this build cannot read
- * it. */
+/* Makes a model folder whose tokenizer has these special tokens. Returns NULL if this build cannot
+ * read it. */
 static const char *make_folder(const char *source, const struct core_json_value *special)
 {
     struct core_json_write json;

@@ -26,7 +26,7 @@ static double seconds_left(const struct search *search)
     return (double)(search->deadline_ns - core_clock_now_ns()) / 1e9;
 }
 
-/* Finds or adds the point of a setting; NULL if the table is full. */
+/* Finds or adds the point of a setting. Returns NULL if the table is full. */
 static struct bench_point *point_of(struct bench_sweep *sweep, const struct bench_params *params)
 {
     for (unsigned i = 0; i < sweep->count; i++) {

@@ -69,8 +69,8 @@ struct finetune_counts {
  * for data that cannot be identified, such as a pipe. */
 void finetune_counts_place(const struct finetune_data_options *options, int64_t rows,
                            struct finetune_counts *out);
-/* Reads the kept counts; false if there are none or they are unusable. Counts that depend on the
- * time are valid for that time only. */
+/* Reads the kept counts. Returns false if there are none or they are unusable. Counts that depend
+ * on the time are valid for that time only. */
 bool finetune_counts_find(const struct finetune_counts *counts, int64_t now,
                           struct finetune_data_info *info);
 /* Writes the counts. A failure is logged and is not an error. */

@@ -134,8 +134,8 @@ static void finish_checkpoint(struct finetune_run *run)
     }
 }
 
-/* Reads the state from a checkpoint; false if tide finetune did not write it. *dated: it has a
- * time. */
+/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated: it
+ * has a time. */
 static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
 {
     *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;

@@ -47,7 +47,7 @@ int finetune_run_steps(struct finetune_run *run);
  * which a run with --resume continues (NULL: no such run), or else the present (text_feed_now). */
 int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
 
-/* Sets the run to the step at which the engine began, and prints which checkpoint that was. */
+/* Sets the run to the step at which the engine began; `talks`: prints which checkpoint that was. */
 int finetune_checkpoint_resume(struct finetune_run *run, bool talks);
 
 #endif

@@ -53,7 +53,7 @@ int64_t text_batches_room(const struct text_feed_options *options);
  * packed, positions and starts. Returns 1, 0 after the last epoch, or -errno. */
 int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out);
 
-/* Reads a little of what later batches need; false if there is nothing to do now. */
+/* Reads a little of what later batches need. Returns false if there is nothing to do now. */
 bool text_batches_ahead(struct text_batches *batches);
 
 #endif

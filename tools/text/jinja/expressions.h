@@ -18,7 +18,7 @@ struct jinja_scope {
 
 enum { JINJA_JUMP_NONE, JINJA_JUMP_BREAK, JINJA_JUMP_CONTINUE };
 
-/* Creates a scope inside `outer`. NULL if the run fails. */
+/* Creates a scope inside `outer`. Returns NULL if the run fails. */
 struct jinja_scope *jinja_scope_make(struct jinja_run *run, struct jinja_scope *outer);
 void jinja_scope_set(struct jinja_run *run, unsigned name, struct jinja_value value);
 /* Returns the value of a variable or global; undefined if there is none. */

@@ -155,7 +155,7 @@ static int digit_of(char c)
     return is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 16;
 }
 
-/* Adds a number such as 0x1f, 0o17, 0b1_1; false if there is none here. */
+/* Adds a number such as 0x1f, 0o17, 0b1_1. Returns false if there is none here. */
 static bool add_based(struct lexer *lexer)
 {
     const char *text = lexer->text;
@@ -431,7 +431,8 @@ static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, c
     return is_at(lexer, end, "%}") ? end + 2 - at : 0;
 }
 
-/* Handles {% raw %} ... {% endraw %}, whose content is plain text. False if there is none here. */
+/* Handles {% raw %} ... {% endraw %}, whose content is plain text. Returns false if there is none
+ * here. */
 static bool pass_raw(struct lexer *lexer)
 {
     char signs[2];

@@ -252,7 +252,8 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
     return found != NULL ? *found : undefined_key(run, name, bytes);
 }
 
-/* Resolves a Python index: negative ones count from the end. False if it is out of range. */
+/* Resolves a Python index: negative ones count from the end. Returns false if it is out of
+ * range. */
 static bool resolve_index(int64_t index, size_t count, size_t *out)
 {
     const int64_t at = index < 0 ? index + (int64_t)count : index;

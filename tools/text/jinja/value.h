@@ -134,8 +134,8 @@ enum { JINJA_DEPTH_MAX = 400 };
 /* Fails the run. Returns an undefined value. */
 struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* Counts work; false if the run has failed. Work proportional to operands must be counted before it
- * is done, because work without output is not limited by memory. */
+/* Counts work. Returns false if the run has failed. Work proportional to operands must be counted
+ * before it is done, because work without output is not limited by memory. */
 bool jinja_step(struct jinja_run *run, size_t steps);
 /* Counts passes over texts: by character with a table or branch for each; a plain scan of bytes;
  * and memcmp or memcpy. One step of each takes about the same time. */
@@ -145,7 +145,7 @@ bool jinja_step_bytes(struct jinja_run *run, size_t bytes);
 /* Enters a nested level; the caller leaves it by run->depth--. False, without entering, if it is
  * too deep. */
 bool jinja_deeper(struct jinja_run *run);
-/* Allocates zeroed memory of the run; NULL if the run fails. */
+/* Allocates zeroed memory of the run. Returns NULL if the run fails. */
 void *jinja_alloc(struct jinja_run *run, size_t bytes);
 void jinja_release(struct jinja_run *run);
 /* Frees memory that was allocated since the mark. */
@@ -188,11 +188,11 @@ bool jinja_truth(struct jinja_value value);
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
 /* Returns < 0, 0 or > 0; fails if the kinds have no order. */
 int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
-/* Sorts pairs by key, stable, as Python does. NULL if the run fails. */
+/* Sorts pairs by key, stable, as Python does. Returns NULL if the run fails. */
 struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *pairs, size_t count,
                                 bool reverse);
-/* Finds the first or the last occurrence of `part` in a text; NULL if there is none or the run has
- * failed. Time and counted work are proportional to the part and the bytes searched. */
+/* Finds the first or the last occurrence of `part` in a text. Returns NULL if there is none or the
+ * run has failed. Time and counted work are proportional to the part and the bytes searched. */
 const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct jinja_value part,
                          bool last);
 /* Returns the result of "left in right". */

@@ -209,7 +209,7 @@ static void order(struct token_form_char *chars, size_t count)
     }
 }
 
-/* Composes two characters into one; false if there is none. */
+/* Composes two characters into one. Returns false if there is none. */
 static bool join(const struct token_form *form, uint32_t first, uint32_t second, uint32_t *out)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};

@@ -177,7 +177,8 @@ static bool read_letter(struct reader *in, struct set *set)
     return set_add_range(set, point, point);
 }
 
-/* Reads a class of characters and gives it the next free bit; false if no class begins here. */
+/* Reads a class of characters and gives it the next free bit. Returns false if no class begins
+ * here. */
 static bool read_set(struct reader *in, uint8_t *class)
 {
     struct token_pattern *out = in->out;

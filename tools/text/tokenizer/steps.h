@@ -184,8 +184,8 @@ int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, s
                   size_t end);
 int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
 /* Finds the first added token of a trie at or after `from`, as `tokenizers` does: its bounds, with
- * stripped spaces; false if there is none. `from` becomes the end of the match without these
- * spaces. */
+ * stripped spaces. Returns false if there is none. `from` becomes the end of the match without
+ * these spaces. */
 bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
@@ -203,7 +203,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
                        const char *list, token_section_member *member);
 int token_section_search(struct token_section *section, const struct core_json_value *object,
                          struct token_search *out);
-/* Reads an optional member; the default if the key is missing or null. */
+/* Reads an optional member; takes the default if the key is missing or null. */
 int token_section_bool(struct token_section *section, const struct core_json_value *object,
                        const char *key, bool otherwise, bool *out);
 int token_section_string(struct token_section *section, const struct core_json_value *object,
