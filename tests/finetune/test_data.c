@@ -489,6 +489,18 @@ static void looks_no_further(void)
     check_string(step_of(data), "5 6");
     finetune_data_close(data);
     part = 0;
+    options.begun = 1; /* with other micro-batches, the rest of the steps begins at the place */
+    options.place = place;
+    options.batch = 1;
+    data = rows_open(&options);
+    finetune_data_describe(data, &info);
+    check_int(info.rows, ==, 4);
+    check_int(info.longest, ==, 4);
+    check_true(!info.whole);
+    finetune_data_close(data);
+    options.begun = 0;
+    options.batch = 2;
+    part = 0;
     options.path = test_file("all.jsonl", rows, strlen(rows));
     options.steps = 100;
     data = rows_open(&options);

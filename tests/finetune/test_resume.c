@@ -222,6 +222,24 @@ static void resumed_otherwise(void)
     rig_end();
 }
 
+/* A run given in steps reads the rows of these steps. Fewer rows per step after a resume do not
+ * hide the longest row that it will train on. */
+static void resumed_with_smaller_steps(void)
+{
+    static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4]}\n"
+                               "{\"input_ids\": [5, 6]}\n{\"input_ids\": [7, 8]}\n"
+                               "{\"input_ids\": [1, 2, 3, 4, 5]}\n{\"input_ids\": [6, 7]}\n";
+    rig_train_begin();
+    test_file("d.jsonl", rows, strlen(rows));
+#define SMALLER                                                                                    \
+    "finetune --model %M --data %T/d.jsonl --rates %T/rates.json --out %T/smaller --batch 2 "      \
+    "--save-every 1 "
+    expect(0, SMALLER "--steps 1 --ranks 2");
+    expect(0, SMALLER "--steps 2 --resume");
+    check_contains(rig_err, "/smaller/checkpoint-1, after step 1 of 2");
+    rig_end();
+}
+
 /* A model of the same family and shapes that computes something else is detected: only some layers
  * have windows. */
 static void another_config(void)
@@ -449,6 +467,7 @@ static void resumed_clock(void)
 }
 
 TEST_MAIN({"files_of_the_user", files_of_the_user}, {"resumed_otherwise", resumed_otherwise},
+          {"resumed_with_smaller_steps", resumed_with_smaller_steps},
           {"another_config", another_config}, {"stopped_at_once", stopped_at_once},
           {"hung_up_and_ignored", hung_up_and_ignored}, {"resumed", resumed},
           {"cycled_betas", cycled_betas},

@@ -187,7 +187,7 @@ static int open_inputs(struct job *job)
     int rc = check_outputs(job);
     if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = check_writable(job)) != 0 ||
         (rc = hold_fifos(job)) != 0 ||
-        (rc = finetune_checkpoint_now(job->talk.context, resume, &job->settings.now)) != 0) {
+        (rc = finetune_checkpoint_look(job->talk.context, resume, &job->settings)) != 0) {
         return rc;
     }
     if (job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&

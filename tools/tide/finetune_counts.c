@@ -144,6 +144,9 @@ static uint64_t hash_options(const struct finetune_data_options *options, int64_
                               options->row_bytes};
     uint64_t key = core_hash(words, sizeof words, 1);
     add_text(options->chat_format, &key);
+    if (options->begun > 0 && rows < INT64_MAX) { /* the place decides how many rows are read */
+        key = core_hash(&options->place, sizeof options->place, key + (uint64_t)options->begun);
+    }
     return key;
 }
 

@@ -9,6 +9,11 @@
 
 #include "core/json/cache.h"
 
+/* Position of the next step in the rows: plain bytes for a checkpoint. */
+struct finetune_data_place {
+    uint64_t word[8];
+};
+
 struct finetune_data_options {
     const char *path;   /* a file, a pattern, or "-": standard input, kept to be read again */
     const char *model;  /* the folder with the tokenizer */
@@ -33,6 +38,10 @@ struct finetune_data_options {
     uint64_t row_bytes; /* memory limit of one row (text_memory_init); 0: chosen */
     const char *cache;  /* folder for counts of large files; NULL: none */
     int64_t steps; /* steps that will be made; later rows are not read; 0: at least one epoch */
+    /* A run that resumes has made `begun` of these steps, perhaps with other ranks and batches, and
+     * continues at this place. 0: it begins with the first row. */
+    int64_t begun;
+    struct finetune_data_place place;
     /* Called while rows are counted with the share of bytes read, 0 to 1; may be NULL. */
     void (*progress)(void *user, double part);
     void *user; /* passed to it */

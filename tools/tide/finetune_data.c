@@ -56,14 +56,18 @@ static int open_feed(struct finetune_data *data, const struct text_position *fro
     return text_feed_open(&data->feed_options, from, &data->feed);
 }
 
+static int64_t rows_of(const struct finetune_data_options *options, int64_t steps)
+{
+    int64_t rows;
+    const bool small = !__builtin_mul_overflow(steps, (int64_t)options->step_max, &rows) &&
+                       !__builtin_mul_overflow(rows, (int64_t)options->batch, &rows);
+    return small ? rows : INT64_MAX;
+}
+
 /* Rows that the whole run reads; INT64_MAX if its length is given in epochs. */
 static int64_t rows_needed(const struct finetune_data_options *options)
 {
-    int64_t rows;
-    const bool small = options->steps > 0 &&
-                       !__builtin_mul_overflow(options->steps, (int64_t)options->step_max, &rows) &&
-                       !__builtin_mul_overflow(rows, (int64_t)options->batch, &rows);
-    return small ? rows : INT64_MAX;
+    return options->steps > 0 ? rows_of(options, options->steps) : INT64_MAX;
 }
 
 enum { MANY_ROWS = 4096 };
@@ -87,10 +91,21 @@ static int measure_pair(const struct text_batch *batch, struct finetune_data_inf
     return rc != 0 ? core_err_adopt(rc, tide_last_error()) : 0;
 }
 
-/* Reads the rows once: their number, and the longest one. */
+/* Returns whether a resumed run continues at this position: it has the same epoch, file, offset and
+ * row. How many micro-batches lead there depends on their size. */
+static bool is_place(const struct text_position *at, const struct finetune_data_place *place)
+{
+    enum { FIRST = 1, COUNT = 5 };
+    return memcmp(at->word + FIRST, place->word + FIRST, COUNT * sizeof place->word[0]) == 0;
+}
+
+/* Reads the rows once: their number, and the longest one. A resumed run may have used more rows in
+ * its first steps than the same number of steps would now, so it counts from its place. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
+    const bool resumes = data->options.begun > 0 && most < INT64_MAX;
+    int64_t end = resumes ? INT64_MAX : most;
     struct text_feed_options options = data->feed_options;
     struct text_feed *feed = NULL;
     struct text_batch batch = {0};
@@ -103,17 +118,22 @@ static int scan(struct finetune_data *data)
     /* The order decides which rows come first, and how they fit into packed rows. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
-    while (rc == 0 && info->rows < most && (rc = text_feed_next(feed, &batch)) == 1) {
+    while (rc == 0 && info->rows < end && (rc = text_feed_next(feed, &batch)) == 1) {
         rc = data->options.pairs ? measure_pair(&batch, info) : 0;
         info->rows += batch.rows / options.batch_rows;
         info->longest = batch.length > info->longest ? batch.length : info->longest;
         info->tokens += batch.tokens;
         info->targets += batch.targets;
+        if (resumes && end == INT64_MAX && is_place(&batch.after, &data->options.place)) {
+            const int64_t rest = data->options.steps - data->options.begun;
+            const int64_t last = info->rows + (rest > 0 ? rows_of(&data->options, rest) : 0);
+            end = last > most ? last : most;
+        }
         if (data->options.progress != NULL && batch.part >= 0) {
             data->options.progress(data->options.user, batch.part);
         }
     }
-    info->whole = info->rows < most;
+    info->whole = info->rows < end;
     text_feed_close(feed);
     info->memory = (int64_t)text_memory_peak(&data->memory);
     info->row_memory = (int64_t)text_memory_row(&data->memory);

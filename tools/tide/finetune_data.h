@@ -33,10 +33,7 @@ double finetune_data_wait(const struct finetune_data *data);
 /* Continues with the first row of the first epoch. */
 int finetune_data_rewind(struct finetune_data *data);
 
-/* Position of the next step in the rows: plain bytes for a checkpoint. */
-struct finetune_data_place {
-    uint64_t word[8];
-};
+/* Tells the position of the next step. */
 void finetune_data_tell(const struct finetune_data *data, struct finetune_data_place *out);
 /* Continues at this position. Returns -EINVAL if the file or the options that select rows have
  * changed. */

@@ -148,18 +148,24 @@ static bool read_place(const void *bytes, size_t count, struct place *out, bool 
     return *dated || undated;
 }
 
-int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now)
+int finetune_checkpoint_look(struct tide_context *context, const char *out,
+                             struct finetune_settings *settings)
 {
     struct place place;
     struct place kept;
     size_t bytes = 0;
     bool dated = false;
     if (out != NULL && tide_checkpoint_peek(context, out, &kept, sizeof kept, &bytes) == 0 &&
-        read_place(&kept, bytes, &place, &dated) && dated) {
-        *now = place.now;
+        read_place(&kept, bytes, &place, &dated)) {
+        settings->begun = place.steps;
+        settings->place = place.data;
+    }
+    if (dated) {
+        settings->now = place.now;
         return 0;
     }
-    return text_feed_now(now); /* errors of a checkpoint are reported when it is resumed */
+    return text_feed_now(
+        &settings->now); /* a checkpoint's errors are reported when it is resumed */
 }
 
 /* Checks that the rows were read with the time of the checkpoint from which the engine resumed. */

@@ -43,9 +43,11 @@ struct finetune_run {
  * errors of libtide and of the data. */
 int finetune_run_steps(struct finetune_run *run);
 
-/* Finds the time that the run's rows depend on: the one that the checkpoints in `out` keep, from
- * which a run with --resume continues (NULL: no such run), or else the present (text_feed_now). */
-int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
+/* Sets what the run's rows depend on. The checkpoints in `out`, from which a run with --resume
+ * continues (NULL: no such run), keep the time of its start, its steps and its place in the rows.
+ * Without them the time is the present (text_feed_now). */
+int finetune_checkpoint_look(struct tide_context *context, const char *out,
+                             struct finetune_settings *settings);
 
 /* Sets the run to the step at which the engine began; `talks`: prints which checkpoint that was. */
 int finetune_checkpoint_resume(struct finetune_run *run, bool talks);

@@ -481,6 +481,8 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
         .row_bytes = settings->row_bytes,
         .cache = settings->cache[0] != '\0' ? settings->cache : NULL,
         .steps = trains ? settings->steps : 0,
+        .begun = trains ? settings->begun : 0,
+        .place = settings->place,
     };
 }
 

@@ -33,6 +33,8 @@ struct finetune_settings {
     int64_t vocab;
     uint64_t row_bytes; /* memory limit of one row of data; 0: chosen */
     int64_t now;        /* time for chat templates: that of the first start of the run */
+    int64_t begun;      /* steps that a run to be resumed has made; 0: none */
+    struct finetune_data_place place; /* where it continues in the rows */
     bool shuffle, pack, split, skip_bad, drop_last, train_on_all;
     const char *chat_format; /* NULL: the model's */
     int64_t print_every;     /* in a pipe: steps between two lines of progress */
