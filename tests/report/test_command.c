@@ -38,7 +38,8 @@ static void refused(void)
     check_contains(rig_err, "none.jsonl: No such file");
     mkdir(rig_path("two"), 0700);
     expect(2, "report %T/two");
-    check_contains(rig_err, "has 0 logs (*.jsonl)");
+    check_contains(rig_err,
+                   "two has no log (*.jsonl); name the file that tide finetune --log wrote");
     test_file("two/a.jsonl", "{\"step\":1}\n", 11);
     test_file("two/b.jsonl", "{\"step\":1}\n", 11);
     expect(2, "report %T/two");

@@ -46,11 +46,14 @@ static int find_log(const char *folder, char *out)
         snprintf(out, PATH_MAX_BYTES - 8, "%s/%s", folder, entry->d_name);
     }
     closedir(list);
-    if (count != 1) {
-        return core_err_set(-EINVAL, "%s has %u logs (*.jsonl%s%s); name one of them", folder,
-                            count, count > 0 ? ": " : "", names);
+    if (count == 0) {
+        return core_err_set(-EINVAL,
+                            "%s has no log (*.jsonl); name the file that tide finetune --log wrote",
+                            folder);
     }
-    return 0;
+    return count == 1 ? 0
+                      : core_err_set(-EINVAL, "%s has %u logs (*.jsonl: %s); name one of them",
+                                     folder, count, names);
 }
 
 static int log_of(const char *given, char *out)
