@@ -138,32 +138,55 @@ struct plan_advice plan_needs_advise(const struct plan_input *input, const struc
     return advice;
 }
 
+/* What sets the budgets: the flags of the commands, or the options of an application's optimizer
+ * (tide/optimizer.h), which has no DEVICE. In the order of the message. */
+struct budget_name {
+    enum plan_tier tier;
+    const char *text;
+};
+static const struct budget_name flags[] = {
+    {PLAN_HOST, "--host-memory "}, {PLAN_DEVICE, "--device-memory "}, {PLAN_STORE, "--store DIR:"}};
+static const struct budget_name options[] = {{PLAN_HOST, "host_bytes "},
+                                             {PLAN_STORE, "bytes of stores "}};
+
+/* Says which single budget would be sufficient. Returns whether there is one. */
+static bool say_alone(struct refusal *refusal, const struct plan_advice *advice,
+                      const struct budget_name *names, size_t count)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t alone = advice->alone_mib[names[i].tier];
+        if (alone > 0) {
+            say(refusal, "; %s%s%" PRIu64 "M", any ? "" : "any one of: ", names[i].text, alone);
+            any = true;
+        }
+    }
+    return any;
+}
+
 int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *advice)
 {
-    static const struct {
-        enum plan_tier tier;
-        const char *flag;
-    } flags[] = {{PLAN_HOST, "--host-memory "},
-                 {PLAN_DEVICE, "--device-memory "},
-                 {PLAN_STORE, "--store DIR:"}};
     const struct plan_budgets *budgets = &input->budgets;
     const uint64_t *together = advice->together_mib;
     struct refusal refusal = {.used = 0};
-    bool any = false;
-    say(&refusal,
-        "the run cannot fit into device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
+    say(&refusal, "the run cannot fit into ");
+    if (input->application) {
+        say(&refusal, "host %" PRIu64 "M, store %" PRIu64 "M", mib(input, budgets->host_bytes),
+            mib(input, budgets->store_bytes));
+        if (!say_alone(&refusal, advice, options, sizeof options / sizeof options[0]) &&
+            together[PLAN_HOST] > 0) {
+            say(&refusal, "; sufficient: %s%" PRIu64 "M and %s%" PRIu64 "M", options[0].text,
+                together[PLAN_HOST], options[1].text, together[PLAN_STORE]);
+        }
+        return core_err_set(-EFBIG, "%s", refusal.text);
+    }
+    say(&refusal, "device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
         mib(input, budgets->device_bytes), mib(input, budgets->host_bytes),
         mib(input, budgets->store_bytes));
     if (budgets->joint_bytes > 0) {
         say(&refusal, " (%" PRIu64 "M of memory together)", mib(input, budgets->joint_bytes));
     }
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        const uint64_t alone = advice->alone_mib[flags[i].tier];
-        if (alone > 0) {
-            say(&refusal, "; %s%s%" PRIu64 "M", any ? "" : "any one of: ", flags[i].flag, alone);
-            any = true;
-        }
-    }
+    const bool any = say_alone(&refusal, advice, flags, sizeof flags / sizeof flags[0]);
     if (together[PLAN_HOST] > 0) {
         say(&refusal,
             "; the least memory%s: --device-memory %" PRIu64 "M --host-memory %" PRIu64 "M",

@@ -64,7 +64,15 @@ static void wrong_options(void)
     app.group.beta1 = 1.5;
     app_refuse(-EINVAL, "beta");
     app.options.host_bytes = 1 << 20;
-    app_refuse(-EFBIG, "host 1M");
+    app_refuse(-EFBIG, "the run cannot fit into host 1M, store 0M; any one of: host_bytes ");
+    app.options.host_bytes = 1 << 20;
+    app.options.states = TIDE_STORE;
+    app.store.bytes = 4096;
+    app.options.stores = &app.store;
+    app.options.store_count = 1;
+    app_refuse(-EFBIG, "host 1M, store 1M; sufficient: host_bytes ");
+    check_contains(tide_last_error(), "M and bytes of stores ");
+    check_true(strstr(tide_last_error(), "--") == NULL);
     app.options.device = "card";
     app_refuse(-EINVAL, "cuda");
     app.options.device = "cuda:77"; /* no such card, no driver, or a build without CUDA */
