@@ -26,9 +26,10 @@ _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.
 _STRIDED = torch.strided
 _COPIED = ("cuda",)  # devices whose gradients and weights the library copies
 _LAST = c_int(1)
-# Gradients in host memory are submitted when so many, or so many bytes, have been taken.
+# Gradients in host memory are submitted when so many, or so many bytes, have been taken: each time wakes threads
+# that compete with backward for the processors.
 _BATCH = 32
-_BATCH_BYTES = 4 << 20
+_BATCH_BYTES = 16 << 20
 _living = weakref.WeakSet()
 
 
