@@ -116,6 +116,16 @@ int tcp_connect(unsigned port)
     }
 }
 
+struct tcp_hello tcp_hello_of(unsigned world)
+{
+    return (struct tcp_hello){.magic = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'},
+                              .version = 1,
+                              .world = world,
+                              .rank = 1,
+                              .key = {7, 0},
+                              .host = "fake"};
+}
+
 size_t tcp_read_all(int fd, void *to, size_t bytes)
 {
     size_t done = 0;

@@ -28,6 +28,16 @@ struct tcp_start {
     int held; /* for `act` */
 };
 
+/* The message with which a process introduces itself, and the sizes of the answer and of the entry
+ * for each rank; they equal those of tcp_meet.c. */
+struct tcp_hello {
+    char magic[8];
+    uint32_t version, world, rank, port;
+    uint64_t key[2];
+    char host[64];
+};
+enum { TCP_ANSWER_BYTES = 232, TCP_ENTRY_BYTES = 92, TCP_ANSWER_TEXT_AT = 12 };
+
 struct tcp_outcome {
     int rc;
     char message[512];
@@ -52,6 +62,8 @@ const char *tcp_place(const char *host, unsigned *port);
 int tcp_socket(const char *host, unsigned port, struct sockaddr_in *address);
 /* Connects to 127.0.0.1 as soon as a process listens there. */
 int tcp_connect(unsigned port);
+/* Returns the hello of rank 1 of a run of number 7. */
+struct tcp_hello tcp_hello_of(unsigned world);
 /* Reads until the other side closes or `bytes` bytes have arrived; returns their number. */
 size_t tcp_read_all(int fd, void *to, size_t bytes);
 

@@ -196,6 +196,99 @@ static void strangers(void)
     close(rude);
 }
 
+static void is_refused(int fd, const char *text)
+{
+    char answer[TCP_ANSWER_BYTES + 1] = "";
+    check_uint(tcp_read_all(fd, answer, TCP_ANSWER_BYTES), ==, TCP_ANSWER_BYTES);
+    check_contains(answer + TCP_ANSWER_TEXT_AT, text);
+    close(fd);
+}
+
+/* Processes of another version, ranks that do not exist, and more connections than are waited for
+ * are told why. */
+static void wrong_hellos(void)
+{
+    enum { SILENT = 40 };
+    unsigned port;
+    int silent[SILENT];
+    const struct tcp_start start = {
+        .world = 2, .at = tcp_place("127.0.0.1", &port), .run = 7, .silence_ms = TCP_LONG_MS};
+    const struct tcp_child first = tcp_begin(start);
+    struct tcp_hello wrong[4];
+    static const char *const texts[] = {
+        "it is of another version of tide", "it is a process of another run of torchrun",
+        "rank 0 does not connect to rank 0", "rank 2 does not connect to rank 0"};
+    for (size_t i = 0; i < 4; i++) {
+        wrong[i] = tcp_hello_of(2);
+    }
+    wrong[0].version = 2;
+    wrong[1].key[1] = 1;
+    wrong[2].rank = 0;
+    wrong[3].rank = 2;
+    for (size_t i = 0; i < 4; i++) {
+        const int fd = tcp_connect(port);
+        check_int(write(fd, &wrong[i], sizeof wrong[i]), ==, (ssize_t)sizeof wrong[i]);
+        is_refused(fd, texts[i]);
+    }
+    for (int i = 0; i < SILENT; i++) {
+        silent[i] = tcp_connect(port);
+    }
+    is_refused(silent[0], "too many open connections have not identified themselves yet");
+    struct tcp_start other = start;
+    other.rank = 1;
+    const struct tcp_child second = tcp_begin(other);
+    check_int(tcp_end(first).rc, ==, 0);
+    check_int(tcp_end(second).rc, ==, 0);
+    for (int i = 1; i < SILENT; i++) {
+        close(silent[i]);
+    }
+}
+
+/* The case is rank 0, whose list of addresses does not come, or has a port at which nobody
+ * listens. */
+static void wrong_addresses(void)
+{
+    unsigned port;
+    struct sockaddr_in address;
+    struct sockaddr_in nobody;
+    struct tcp_hello hello;
+    struct tcp_start start = {.rank = 2,
+                              .world = 3,
+                              .at = tcp_place("127.0.0.1", &port),
+                              .run = 7,
+                              .silence_ms = TCP_LONG_MS};
+    char answer[TCP_ANSWER_BYTES] = "tide-tcp";
+    char entries[3][TCP_ENTRY_BYTES] = {{0}};
+    const int listener = tcp_socket("127.0.0.1", port, &address);
+    const int yes = 1;
+    (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    check_int(bind(listener, (struct sockaddr *)&address, sizeof address), ==, 0);
+    check_int(listen(listener, 8), ==, 0);
+    const int unheard = tcp_socket("127.0.0.1", 0, &nobody); /* bound, and does not listen */
+    socklen_t bytes = sizeof nobody;
+    check_int(bind(unheard, (struct sockaddr *)&nobody, sizeof nobody), ==, 0);
+    check_int(getsockname(unheard, (struct sockaddr *)&nobody, &bytes), ==, 0);
+    memcpy(entries[1], &nobody, sizeof nobody);
+    snprintf(entries[1] + TCP_ENTRY_BYTES - sizeof hello.host, sizeof hello.host, "fake");
+    for (int listed = 0; listed < 2; listed++) {
+        const struct tcp_child child = tcp_begin(start);
+        const int fd = accept(listener, NULL, NULL);
+        check_uint(tcp_read_all(fd, &hello, sizeof hello), ==, sizeof hello);
+        check_uint(hello.rank, ==, 2);
+        check_int(write(fd, answer, sizeof answer), ==, (ssize_t)sizeof answer);
+        if (listed) {
+            check_int(write(fd, entries, sizeof entries), ==, (ssize_t)sizeof entries);
+            tcp_ends_with(child, -ECONNREFUSED, "rank 2 cannot connect to rank 1 on fake at 127.");
+            close(fd);
+        } else {
+            close(fd);
+            tcp_ends_with(child, -EPIPE, "rank 0 did not send the addresses of the other ranks");
+        }
+    }
+    close(unheard);
+    close(listener);
+}
+
 /* When the limit is reached, the message names the missing ranks and the rendezvous. */
 static void limits(void)
 {
@@ -261,6 +354,7 @@ static void builds(void)
 }
 
 TEST_MAIN({"addresses", addresses}, {"one_address_listens", one_address_listens},
-          {"bad_addresses", bad_addresses}, {"strangers", strangers}, {"limits", limits},
+          {"bad_addresses", bad_addresses}, {"strangers", strangers},
+          {"wrong_hellos", wrong_hellos}, {"wrong_addresses", wrong_addresses}, {"limits", limits},
           {"another_program", another_program}, {"builds", builds},
           {"silent_address", silent_address})

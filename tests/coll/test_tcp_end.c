@@ -1,6 +1,7 @@
 /* test_tcp_end.c: how a world of processes that are connected over TCP ends: with the message of
  * the process that ended it, also when its connection is closed, and with an error that names a
- * process which sends bytes that no process of tide sends. */
+ * process which sends bytes that no process of tide sends. Cancelled receives, and sends to a
+ * process that has left, are calls of the transport itself. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -11,16 +12,12 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/coll/transport.h"
 #include "tests/coll/tcp_case.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* These structs equal those of tcp_meet.c, tcp.c and peers.c. */
-struct hello {
-    char magic[8];
-    uint32_t version, world, rank, port;
-    uint64_t key[2];
-    char host[64];
-};
+/* These structs equal those of tcp.c and peers.c. */
 struct frame {
     uint32_t kind;
     int32_t tag;
@@ -33,7 +30,7 @@ struct service {
     char message[1024];
 };
 enum { ALIVE, STOP, ENDED };
-enum { ANSWER_BYTES = 232, ENTRY_BYTES = 92, SHORT_KIND = 0x7464, ASK_KIND, GO_KIND, DATA_KIND };
+enum { SHORT_KIND = 0x7464, ASK_KIND, GO_KIND, DATA_KIND, BYE_KIND };
 
 /* A process of a case, and the connections through which the case acts as the other ranks. */
 struct fakes {
@@ -41,21 +38,16 @@ struct fakes {
     int fd[3];
 };
 
-static struct fakes meet_as_others(unsigned world)
+static struct fakes meet_with(struct tcp_start start)
 {
     unsigned port;
-    char answer[ANSWER_BYTES + 3 * ENTRY_BYTES];
-    const size_t answer_bytes = ANSWER_BYTES + world * ENTRY_BYTES;
-    const struct tcp_start start = {.world = world,
-                                    .at = tcp_place("127.0.0.1", &port),
-                                    .run = 7,
-                                    .silence_ms = TCP_LONG_MS,
-                                    .receives = true};
-    struct hello hello = {.magic = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'},
-                          .version = 1,
-                          .world = world,
-                          .key = {7, 0},
-                          .host = "fake"};
+    const unsigned world = start.world;
+    char answer[TCP_ANSWER_BYTES + 3 * TCP_ENTRY_BYTES];
+    const size_t answer_bytes = TCP_ANSWER_BYTES + world * TCP_ENTRY_BYTES;
+    struct tcp_hello hello = tcp_hello_of(world);
+    start.at = tcp_place("127.0.0.1", &port);
+    start.run = 7;
+    start.silence_ms = TCP_LONG_MS;
     struct fakes fakes = {.child = tcp_begin(start)};
     for (unsigned r = 1; r < world; r++) {
         const int yes = 1;
@@ -68,6 +60,11 @@ static struct fakes meet_as_others(unsigned world)
         check_uint(tcp_read_all(fakes.fd[r], answer, answer_bytes), ==, answer_bytes);
     }
     return fakes;
+}
+
+static struct fakes meet_as_others(unsigned world)
+{
+    return meet_with((struct tcp_start){.world = world, .receives = true});
 }
 
 static void send_short(int fd, int tag, const void *from, size_t bytes)
@@ -237,6 +234,252 @@ static void after_meeting(struct frame frame, const char *message)
     close(fd);
 }
 
+/* ---- the transport alone ---- */
+
+/* A process that calls the transport as peers.c does; the case acts as rank 1. Both go on when a
+ * byte of the other has come through a pipe. */
+static const struct coll_transport *const tcp = &coll_transport_tcp;
+static char why[COLL_TRANSPORT_WHY_BYTES];
+static unsigned char buffer[8192];
+static int go_on_at, told_at;
+
+static void await(void)
+{
+    char byte;
+    check_int(read(go_on_at, &byte, 1), ==, 1);
+}
+
+static void tell(void)
+{
+    check_int(write(told_at, "", 1), ==, 1);
+}
+
+/* An empty message ends the receive that waits for it. */
+static int takes_nothing(void)
+{
+    size_t bytes = 9;
+    int rc = tcp->receive(0, 1, 5, buffer, sizeof buffer, why);
+    tell();
+    while (rc == 0) {
+        rc = tcp->progress(why);
+        rc = rc == 0 ? tcp->test(0, &bytes, why) : rc;
+    }
+    return rc == 1 && bytes == 0 ? tcp->close(why) : -EBADMSG;
+}
+
+/* Cancels a receive of which half has arrived; returns what cancelling returned. */
+static int cancels_half(void)
+{
+    int rc = tcp->receive(0, 1, 5, buffer, 100, why);
+    tell();
+    while (rc == 0 && buffer[0] != 'x') {
+        rc = tcp->progress(why);
+    }
+    tell();
+    await();
+    return rc == 0 ? tcp->cancel(0, why) : rc;
+}
+
+static int cancels_the_rest(void)
+{
+    return cancels_half() == 0 && buffer[0] == 'x' && buffer[99] == 'x' ? tcp->close(why)
+                                                                        : -EBADMSG;
+}
+
+static int cancels_and_loses(void)
+{
+    return cancels_half() == 1 ? tcp->progress(why) : -EBADMSG;
+}
+
+/* Cancels the second of two receives whose messages have not come. */
+static int cancels_the_second(void)
+{
+    size_t bytes = 9;
+    int rc = tcp->receive(0, 1, 5, buffer, 8, why);
+    rc = rc == 0 ? tcp->receive(1, 1, 6, buffer + 8, 8, why) : rc;
+    if (rc != 0 || tcp->cancel(1, why) != 1) {
+        return -EBADMSG;
+    }
+    tell();
+    await();
+    while (rc == 0) {
+        rc = tcp->progress(why);
+        rc = rc == 0 ? tcp->test(0, &bytes, why) : rc;
+    }
+    return rc == 1 && bytes == 8 && buffer[8] == 0 ? tcp->close(why) : -EBADMSG;
+}
+
+/* Receives from a process that has left, and sends to it. */
+static int reaches_nobody(void)
+{
+    size_t bytes;
+    int found = 0;
+    int rc = tcp->receive(0, 1, 5, buffer, 8, why);
+    tell();
+    while (rc == 0 && found == 0) {
+        rc = tcp->progress(why);
+        found = tcp->test(0, &bytes, why);
+    }
+    if (rc != 0 || found != -EPIPE) {
+        return -EBADMSG;
+    }
+    rc = tcp->send(1, 1, 5, buffer, sizeof buffer, why);
+    return rc == 0 ? tcp->test(1, &bytes, why) : rc;
+}
+
+/* Closes although a message was not received. */
+static int leaves_a_message(void)
+{
+    tell();
+    await();
+    const int rc = tcp->progress(why);
+    return rc == 0 ? tcp->close(why) : rc;
+}
+
+static int is_flooded(void)
+{
+    int rc = 0;
+    tell();
+    while (rc == 0) {
+        rc = tcp->progress(why);
+    }
+    return rc;
+}
+
+static int (*part)(void); /* what the process does */
+
+static void play(struct tcp_start *start, int to)
+{
+    struct coll_launch launch = {.torchrun = true, .world = start->world, .run = start->run};
+    struct coll_place place;
+    struct tcp_outcome out = {.rc = 0};
+    snprintf(launch.rendezvous, sizeof launch.rendezvous, "%s", start->at);
+    const struct coll_transport_options options = {
+        .launch = &launch, .slots = 4, .limit_ns = TCP_LONG_MS * INT64_C(1000000)};
+    go_on_at = start->held;
+    told_at = to;
+    out.rc = tcp->open(&options, &place, why);
+    out.rc = out.rc == 0 ? part() : out.rc;
+    snprintf(out.message, sizeof out.message, "%.500s", why);
+    check_int(write(to, &out, sizeof out), ==, (ssize_t)sizeof out);
+    test_child_end(0);
+}
+
+static int go_on;
+
+static struct fakes begin_part(int (*now)(void))
+{
+    int hold[2];
+    check_int(pipe(hold), ==, 0);
+    part = now;
+    const struct fakes fakes = meet_with(
+        (struct tcp_start){.world = 2, .act = play, .held = hold[0]});
+    close(hold[0]);
+    go_on = hold[1];
+    return fakes;
+}
+
+static void wait_told(const struct fakes *fakes)
+{
+    char byte;
+    check_int(read(fakes->child.from, &byte, 1), ==, 1);
+}
+
+static void release(void)
+{
+    check_int(write(go_on, "", 1), ==, 1);
+}
+
+static void send_bye(int fd)
+{
+    const struct frame bye = {.kind = BYE_KIND};
+    check_int(write(fd, &bye, sizeof bye), ==, (ssize_t)sizeof bye);
+}
+
+static void end_part(const struct fakes *fakes, int rc, const char *message)
+{
+    tcp_ends_with(fakes->child, rc, message);
+    close(fakes->fd[1]);
+    close(go_on);
+}
+
+/* Receives end with an empty message, and are cancelled while their message arrives, while it never
+ * arrives whole, and while it has not begun. */
+static void receives(void)
+{
+    char text[100];
+    const struct frame frame = {.kind = SHORT_KIND, .tag = 5, .bytes = sizeof text};
+    memset(text, 'x', sizeof text);
+    struct fakes fakes = begin_part(takes_nothing);
+    wait_told(&fakes);
+    send_short(fakes.fd[1], 5, text, 0);
+    send_bye(fakes.fd[1]);
+    end_part(&fakes, 0, "");
+    for (int whole = 0; whole < 2; whole++) {
+        fakes = begin_part(whole ? cancels_the_rest : cancels_and_loses);
+        wait_told(&fakes);
+        check_int(write(fakes.fd[1], &frame, sizeof frame), ==, (ssize_t)sizeof frame);
+        check_int(write(fakes.fd[1], text, sizeof text / 2), ==, (ssize_t)sizeof text / 2);
+        wait_told(&fakes);
+        if (whole) {
+            check_int(write(fakes.fd[1], text, sizeof text / 2), ==, (ssize_t)sizeof text / 2);
+            send_bye(fakes.fd[1]);
+        } else {
+            check_int(shutdown(fakes.fd[1], SHUT_WR), ==, 0);
+        }
+        release();
+        end_part(&fakes, whole ? 0 : -EPIPE,
+                 whole ? "" : "rank 1 on fake has closed its connection");
+    }
+    fakes = begin_part(cancels_the_second);
+    wait_told(&fakes);
+    send_short(fakes.fd[1], 6, text, 8);
+    send_short(fakes.fd[1], 5, text, 8);
+    send_bye(fakes.fd[1]);
+    release();
+    end_part(&fakes, 0, "");
+}
+
+/* A process that has left is not reached; what it had sent before is freed; and one that sends
+ * without end is cut off. */
+static void others_leave(void)
+{
+    enum { MESSAGE = 4096, MIB = 1 << 20 };
+    static unsigned char flood[sizeof(struct frame) + MESSAGE];
+    const struct frame frame = {.kind = SHORT_KIND, .tag = 9, .bytes = MESSAGE};
+    struct fakes fakes = begin_part(reaches_nobody);
+    wait_told(&fakes);
+    send_bye(fakes.fd[1]);
+    check_int(shutdown(fakes.fd[1], SHUT_WR), ==, 0);
+    end_part(&fakes, -EPIPE, "rank 1 on fake has left");
+    fakes = begin_part(leaves_a_message);
+    wait_told(&fakes);
+    send_short(fakes.fd[1], 9, flood, 20);
+    send_short(fakes.fd[1], 9, flood, 0);
+    send_bye(fakes.fd[1]);
+    release();
+    end_part(&fakes, 0, "");
+    fakes = begin_part(is_flooded);
+    wait_told(&fakes);
+    memcpy(flood, &frame, sizeof frame);
+    size_t sent = 0;
+    while (send(fakes.fd[1], flood, sizeof flood, MSG_NOSIGNAL) == (ssize_t)sizeof flood) {
+        sent += MESSAGE;
+        check_uint(sent, <, 80 * MIB);
+    }
+    check_uint(sent, >=, 64 * MIB);
+    end_part(&fakes, -EPROTO, "while too many earlier ones wait for their receives");
+}
+
+static void too_many(void)
+{
+    const struct coll_launch launch = {.torchrun = true, .world = 1025};
+    const struct coll_transport_options options = {.launch = &launch, .slots = 4};
+    struct coll_place place;
+    check_int(tcp->open(&options, &place, why), ==, -EINVAL);
+    check_string(why, "1025 processes are too many (at most 1024)");
+}
+
 /* A process that sends bytes that no process of tide sends ends the world, and the message names
  * it. */
 static void frames(void)
@@ -254,5 +497,7 @@ static void frames(void)
     after_meeting((struct frame){.kind = 0}, "has closed its connection: its process has ended");
 }
 
-TEST_MAIN({"frames", frames}, {"last_words", last_words}, {"told_by_the_first", told_by_the_first},
+TEST_MAIN({"frames", frames}, {"receives", receives}, {"others_leave", others_leave},
+          {"too_many", too_many}, {"last_words", last_words},
+          {"told_by_the_first", told_by_the_first},
           {"too_large_for_its_receive", too_large_for_its_receive})
