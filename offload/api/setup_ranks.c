@@ -63,7 +63,7 @@ static int count_ranks(struct setup *setup)
     }
     setup->options.world = world;
     setup->options.local = world_ranks_per_host(setup->peers);
-    /* checkpoints of several processes read the states out instead */
+    /* with several processes, states are read out for a checkpoint instead */
     setup->options.wishes.saves = false;
     return 0;
 }

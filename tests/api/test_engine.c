@@ -162,7 +162,7 @@ static void refusals_do_no_harm(void)
 /* ---- evaluation ---- */
 
 /* An evaluation changes nothing, gives the same result twice, and agrees with the loss of the next
- * step. Fewer and shorter rows give the same loss as their targets alone. */
+ * step. A batch with fewer and shorter rows counts only its own targets. */
 static void evaluation_changes_nothing(void)
 {
     world_init(&world);

@@ -216,7 +216,8 @@ static void find_newest(void)
     snprintf(newest, sizeof newest, "%s/checkpoint-%llu", checkpoints, (unsigned long long)step);
 }
 
-/* A plan, a run of adapters with its checkpoint, and what is done with a checkpoint later. */
+/* Tests a plan, a run of adapters, a resumed run, the inspection and the export of its checkpoint,
+ * and the measurement of the device. */
 static void a_run(void)
 {
     world_init(&world);

@@ -393,8 +393,8 @@ static int parse(struct bench_options *out, unsigned count, const char *const *w
     return bench_options_parse((int)count, argv, out);
 }
 
-/* "-" and "_" are equal, "=" and a space are equal, and sizes with different units are equal. Modes
- * have defaults. */
+/* Options mean the same with "-" or "_", with "=" or a space, and with sizes in different units.
+ * Modes have defaults. */
 static void spellings(void)
 {
     static const char *const same[][12] = {

@@ -47,8 +47,8 @@ struct plain_result {
     bool skipped; /* fp16: the norm was not finite */
 };
 
-/* `model` and `device` are borrowed; no queue of the device may exist yet. -ENOMEM from the
- * device's budget. */
+/* `model` and `device` are borrowed; no queue of the device may exist yet. Returns -ENOMEM if the
+ * device's budget is too small. */
 int plain_create(const struct model *model, struct dev_device *device,
                  const struct plain_options *options, struct plain **out);
 void plain_destroy(struct plain *plain);

@@ -20,7 +20,8 @@ struct text_codec {
     int (*create)(void **state);
     void (*destroy)(void *state);
     int (*restart)(void *state);
-    /* Decompresses until input or room is used up. -EINVAL with a message for broken data. */
+    /* Decompresses until input or room is used up. Returns -EINVAL with a message for broken
+     * data. */
     int (*run)(void *state, struct text_codec_io *io);
     /* Returns whether the data may end here. */
     bool (*whole)(const void *state);

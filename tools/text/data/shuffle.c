@@ -6,7 +6,7 @@
 
 enum { ROUNDS = 6, STREAMS = 2, STREAM_RANGE = 0, STREAM_ARRAY = 1 };
 
-/* Returns a permutation of 0 ... 2^(2 half) - 1. */
+/* Returns the image of `value` under a permutation of 0 ... 2^(2 half) - 1. */
 static uint64_t network(uint64_t seed, uint64_t epoch, unsigned half, uint64_t value)
 {
     const uint64_t mask = (UINT64_C(1) << half) - 1;

@@ -203,7 +203,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
 
-/* Return str() of a value, and repr(). */
+/* Return or write str() of a value; jinja_write_repr() writes its repr(). */
 struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value value);
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes);
 void jinja_write_value(struct jinja_run *run, struct jinja_value value);
