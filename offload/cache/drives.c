@@ -39,8 +39,9 @@ static int place_path(struct cache *cache, const struct cache_options *options, 
         return rc;
     }
     if (strlen(parent) + sizeof "/" CACHE_FOLDER_NAME > PATH_BYTES) {
-        return core_err_set(-ENAMETOOLONG, "the path of the store's directory %s is too long",
-                            parent);
+        return core_err_set(-ENAMETOOLONG,
+                            "the path of a store's directory has %zu bytes; the maximum is %zu",
+                            strlen(parent), PATH_BYTES - sizeof "/" CACHE_FOLDER_NAME);
     }
     if (mkdir(parent, 0700) == 0) {
         snprintf(ours->parent, sizeof ours->parent, "%s", parent);

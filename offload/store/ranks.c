@@ -22,8 +22,9 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
     const int length = snprintf(text, bytes, "%s/%s%u", directory, prefix, rank);
     return length < (int)bytes
                ? 0
-               : core_err_set(-ENAMETOOLONG, "the path of the store's directory %s is too long",
-                              directory);
+               : core_err_set(-ENAMETOOLONG,
+                              "a path below a store's directory has %d bytes; the maximum is %zu",
+                              length, bytes - 1);
 }
 
 /* Returns whether a name is a rank's folder, in exactly the form that we write. */

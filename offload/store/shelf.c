@@ -254,7 +254,9 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
     int rc = 0;
     if ((size_t)snprintf(shelf->directory, sizeof shelf->directory, "%s", directory) >=
         sizeof shelf->directory) {
-        rc = core_err_set(-ENAMETOOLONG, "the path %s is too long", directory);
+        rc = core_err_set(-ENAMETOOLONG,
+                          "the path of a folder for checkpoints has %zu bytes; the maximum is %zu",
+                          strlen(directory), sizeof shelf->directory - 1);
     } else if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
         const int error = errno;
         rc = core_err_set(-error, "the folder %s cannot be created: %s", directory,

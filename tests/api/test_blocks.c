@@ -73,6 +73,11 @@ static void wrong_options(void)
     refuse(-EINVAL, "store 0 has no directory");
     store.struct_bytes = 0;
     refuse(-EINVAL, "tide_store_path");
+    char longest[5000];
+    memset(longest, 'd', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    store.directory = longest;
+    refuse(-ENAMETOOLONG, "the path of a store's directory has 4999 bytes; the maximum is ");
     options.store_count = 17;
     refuse(-EINVAL, "store_count is 17");
     options.io = "pigeon";

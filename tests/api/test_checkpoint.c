@@ -276,6 +276,54 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
+/* Folders that cannot hold checkpoints: a path that is too long, a file, a lock that is a link, and a
+ * folder below one that does not exist. */
+static void no_folders(void)
+{
+    char longest[5000];
+    char file[700];
+    char linked[700];
+    char lock[800];
+    char below[700];
+    uint64_t step = 0;
+    size_t count = 0;
+    begin();
+    memset(longest, 'd', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    snprintf(file, sizeof file, "%s/config.json", world.model);
+    snprintf(linked, sizeof linked, "%s/linked", test_directory());
+    snprintf(lock, sizeof lock, "%s/.tide-lock", linked);
+    snprintf(below, sizeof below, "%s/none/at/all", test_directory());
+    check_int(mkdir(linked, 0777), ==, 0);
+    check_int(symlink(file, lock), ==, 0);
+    const struct {
+        const char *directory;
+        int rc;
+        const char *message;
+    } rows[] = {
+        {longest, -ENAMETOOLONG, "for checkpoints has 4999 bytes; the maximum is 4031"},
+        {file, -ENOTDIR, "config.json cannot be opened: Not a directory"},
+        {linked, -ELOOP, "/linked/.tide-lock cannot be created: Too many"},
+        {below, -ENOENT, "/none/at/all cannot be created"},
+    };
+    struct tide_engine *engine = world_engine(&world.options);
+    (void)world_steps(&world, engine, 1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        saving.directory = rows[i].directory;
+        check_int(tide_engine_checkpoint(engine, &saving), ==, rows[i].rc);
+        check_contains(tide_last_error(), rows[i].message);
+    }
+    saving.directory = directory;
+    save(engine);
+    check_true(there(1));
+    tide_engine_destroy(engine);
+    check_int(tide_checkpoint_peek(NULL, file, &step, sizeof step, &count), ==, -ENOTDIR);
+    check_contains(tide_last_error(), "config.json cannot be read: Not a directory");
+    world.options.resume = file;
+    check_int(refuse(&world.options), ==, -ENOTDIR);
+    world.options.resume = NULL;
+}
+
 /* A checkpoint that one step begins is published during the next step; a call that needs it waits
  * until it is written. */
 static void later(void)
@@ -442,6 +490,7 @@ TEST_MAIN({"peeks", peeks}, {"tensors_are_bound", tensors_are_bound}, {"goes_on"
           {"begins_with_the_model", begins_with_the_model},
           {"damaged_ones_are_passed_over", damaged_ones_are_passed_over},
           {"other_runs_are_refused", other_runs_are_refused},
-          {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls}, {"later", later},
-          {"rotates", rotates}, {"same_step_again", same_step_again}, {"exports", exports},
+          {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls},
+          {"no_folders", no_folders}, {"later", later}, {"rotates", rotates},
+          {"same_step_again", same_step_again}, {"exports", exports},
           {"exports_parts", exports_parts})

@@ -424,6 +424,7 @@ static void left_by_more_ranks(void)
     check_int(store_close(store), ==, 0);
     check_int(store_look(directory, &look), ==, -ENOENT);
     check_int(store_rank_folder(directory, 2, folder, 20), ==, -ENAMETOOLONG);
+    check_contains(core_err_message(), " bytes; the maximum is 19");
     rmdir(directory);
     plan_end();
 }
