@@ -313,7 +313,7 @@ static void refuse(struct meeting *meeting, unsigned index, const char *text)
     struct answer answer = make_answer(meeting, -EPROTO);
     answer.key[0] = answer.key[1] = 0;
     snprintf(answer.text, sizeof answer.text, "%s", text);
-    core_log(CORE_LOG_WARN, "refused a connection of %s: %s", waiting->address, text);
+    core_log(CORE_LOG_WARN, "refused a connection from %s: %s", waiting->address, text);
     (void)send(waiting->fd, &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(waiting->fd);
     forget(meeting, index);
