@@ -2,7 +2,7 @@
  * two steps, an all-reduce three: each rank arrives and publishes its command; each rank works on
  * its part; each leaves when all are done. Between steps every rank waits for all others. When a
  * rank's fence is reached, no other rank uses its arrays, and no sum depends on the order of
- * arrival. The thread of each rank's queue enters, and any thread that aborts. */
+ * arrival. Called by the thread of each rank's queue, and to abort by any thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

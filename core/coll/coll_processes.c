@@ -4,7 +4,7 @@
  * unless the head of another rank reports that this other rank has left or aborted. So data are
  * sent only to ranks that will receive them, and all ranks fail at the same collective. Longer data
  * follow (exchange.h). If another back end moves the data (coll_work.meets), ranks only exchange
- * heads. The thread of the coll's queue enters, and any thread that aborts. */
+ * heads. Called by the thread of the coll's queue, and to abort by any thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* exchange.h: how ranks that are processes move the data of a collective that are too long for its
  * heads (coll_processes.c). Each rank sends the parts to their owners, who add them in the order of
- * ranks with the code that ranks as threads use; or groups of ranks add first. The thread of the
- * coll's queue enters; coll_exchange_post may be called by any thread. */
+ * ranks with the code that ranks as threads use; or groups of ranks add first. Only the thread of
+ * the coll's queue calls these functions, except coll_exchange_post: any thread. */
 #ifndef CORE_COLL_EXCHANGE_H
 #define CORE_COLL_EXCHANGE_H
 

@@ -2,8 +2,8 @@
  * (tcp_meet.c), over which frames are sent. A short message is sent at once, and waits in memory if
  * it arrives before its receive. A longer message is announced, and sent after its receive has
  * begun, directly into the receive's buffer. A process that fails sends the reason and ends. So
- * everything that arrived from a process is delivered before its closed connection is reported. The
- * thread of peers.c enters. */
+ * everything that arrived from a process is delivered before its closed connection is reported.
+ * Only the thread of peers.c calls this file. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * MPI and MPICH are not compatible), because a program that is linked with one does not start where
  * this library is missing. tcp.c implements the interface over TCP for torchrun, which does not
  * connect the processes that it starts. transport.c chooses one. A process has one transport at a
- * time, and only the thread of peers.c enters. Functions that fail return -errno and write the
+ * time, and only the thread of peers.c calls it. Functions that fail return -errno and write the
  * reason to `why`. */
 #ifndef CORE_COLL_TRANSPORT_H
 #define CORE_COLL_TRANSPORT_H

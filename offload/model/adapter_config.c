@@ -68,7 +68,7 @@ static bool next_module(struct walk *walk, struct module *out)
     return false;
 }
 
-/* Returns the number of modules with this last name, adapted or all. */
+/* Returns how many modules have this last name; with `adapted`, only adapted modules count. */
 static size_t count_name(const struct model *model, bool adapted, struct module name)
 {
     struct walk walk = {.model = model, .adapted = adapted};

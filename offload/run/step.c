@@ -319,7 +319,8 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
         return rc;
     }
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    if (!tape->guesses) { /* the verdict on a guess says which of two generations is read */
+    /* After a guess, the next tape waits for the verdict, which says which generation it reads. */
+    if (!tape->guesses) {
         const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
         rc = push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);
     }

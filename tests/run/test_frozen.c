@@ -1,6 +1,6 @@
 /* Frozen blocks, and the frozen parts of others, which are separate blocks. They have no states,
- * gradients, updates and writes, in plans, on drives and in checkpoints. Only those rows of a
- * frozen embedding are read that a micro-batch uses, wherever the embedding is kept. The bits are
+ * gradients, updates and writes, in plans, on drives and in checkpoints. Of a frozen embedding,
+ * only the rows that a micro-batch uses are read, wherever the embedding is kept. The bits are
  * those of a run that has all of it in memory. */
 #include <errno.h>
 #include <inttypes.h>

@@ -360,8 +360,8 @@ static bool begins_with(const struct token_text *text, struct text_span piece, c
     return piece.end - piece.begin >= bytes && memcmp(text->at + piece.begin, content, bytes) == 0;
 }
 
-/* Copies a piece to `to`: after the content of `split`, if `prefix` is set, and with META with its
- * spaces replaced by that content. */
+/* Copies a piece to `to`. If `prefix` is set, the content of `split` precedes it. With META, that
+ * content replaces the spaces of the piece. */
 static int rewrite_piece(struct text_scratch *scratch, const struct token_split *split,
                          struct text_span piece, bool prefix, struct token_text *to)
 {

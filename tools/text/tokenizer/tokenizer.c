@@ -287,7 +287,7 @@ static int check_text(const char *text, size_t bytes)
     return 0;
 }
 
-/* Encodes a part of the original between two early tokens. */
+/* Encodes a part of the original text between two tokens of tokenizer->early. */
 static int encode_stretch(struct text_scratch *scratch, const char *text, size_t begin, size_t end)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;
