@@ -179,7 +179,7 @@ def main():
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--batch", type=int, default=2)
     p.add_argument("--clip", type=float, default=1.0)
-    p.add_argument("--host-memory", default="256MiB", help="of tide.AdamW with states on the drive [256MiB]")
+    p.add_argument("--host-memory", default="64MiB", help="of tide.AdamW with states on the drive [64MiB]")
     p.add_argument("--rest", type=float, default=5, help="seconds to wait after each turn, for a drive that discards [5]")
     p.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     a = p.parse_args()
