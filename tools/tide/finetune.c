@@ -276,7 +276,7 @@ static void judge_rates(const struct job *job)
     if (measured && job->run.full_steps >= STEPS_MIN && (ratio > wrong || ratio < 1 / wrong) &&
         fabs(full - sum->plan_seconds) > least_seconds &&
         tide_plan_forget(tide_engine_plan(job->engine)) == 0 && job->common.verbose >= 0) {
-        fprintf(stderr, "plan was off by %.0f %%; rates will be re-measured on the next run\n",
+        fprintf(stderr, "the plan was off by %.0f %%; the next run measures the rates again\n",
                 100 * fabs(ratio - 1));
     }
 }
