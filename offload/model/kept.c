@@ -40,7 +40,7 @@ static uint64_t hash_block(const struct model_block *block, const struct model_s
     return hash;
 }
 
-/* Lays out the blocks, and hashes everything except the model's files that decides their bytes. */
+/* Lays out the blocks, and hashes everything that decides their bytes, except the model's files. */
 static int lay_out(struct model_kept *kept)
 {
     const struct model *model = kept->options.model;

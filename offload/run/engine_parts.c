@@ -149,7 +149,7 @@ static int check_holders(const struct completing *work, uint32_t machine, uint64
 
 /* ---- moving ---- */
 
-/* Both processes work at the same time, and all pieces are exchanged also after an error. */
+/* Both processes work at the same time, and all pieces are exchanged even after an error. */
 static int move_range(struct completing *work, const struct run_part_move *move)
 {
     struct run_engine *engine = work->engine;

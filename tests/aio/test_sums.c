@@ -50,7 +50,7 @@ static void close_guarded(struct guarded *g)
     rig_free(g->out);
 }
 
-/* Opens a new queue if the old one has failed. */
+/* Replaces the queue, which has failed, with a new one. */
 static void renew(struct guarded *g)
 {
     check_int(aio_queue_close(g->queue), ==, 0);

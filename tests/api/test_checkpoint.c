@@ -276,8 +276,8 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
-/* Folders that cannot hold checkpoints: a path that is too long, a file, a lock that is a link, and a
- * folder below one that does not exist. */
+/* Folders that cannot hold checkpoints: a path that is too long, a file, a lock that is a link, and
+ * a folder below one that does not exist. */
 static void no_folders(void)
 {
     char longest[5000];

@@ -667,8 +667,7 @@ static void a_file_has_the_name(void)
     fixture_close(&fixture);
 }
 
-/* A folder that may not be replaced and gets a file during the run does not lose the model,
- * either. */
+/* If a folder that may not be replaced gets a file during the run, the model is not lost. */
 static void a_file_came_meanwhile(void)
 {
     struct fixture fixture;
