@@ -61,8 +61,9 @@ int core_file_sum(int fd, uint64_t *out);
  * Returns 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
-/* Returns whether a name is that of a file with a model's weights: "model.safetensors",
- * "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
+/* Returns whether a name is that of a file with a model's weights ("model.safetensors",
+ * "model-00001-of-00003.safetensors", "model.safetensors.index.json"), or of an adapter's
+ * ("adapter_model.safetensors", "adapter_config.json"). */
 bool core_file_is_weights(const char *name);
 /* Returns whether a name is one of those or "config.json". Publishing a model replaces or removes
  * files with these names; of other files it makes copies. */

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tide/checkpoint.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "cpu_adam/adam.h"
 #include "offload/api/context.h"
 #include "offload/model/config_read.h"
+#include "offload/model/publish.h"
 #include "offload/model/save.h"
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
@@ -187,7 +189,8 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return 0;
 }
 
-/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest one. */
+/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest one. Another
+ * folder may be a model or an adapter. */
 static int open_checkpoint(const char *path, struct store_checkpoint **out)
 {
     uint64_t *steps = NULL;
@@ -198,14 +201,20 @@ static int open_checkpoint(const char *path, struct store_checkpoint **out)
         return rc;
     }
     const struct core_err kept = core_err_keep(rc);
-    if (store_shelf_list(path, &steps, &count) == 0 && count > 0) {
+    const bool folder = store_shelf_list(path, &steps, &count) == 0 && access(path, F_OK) == 0;
+    if (folder && count > 0) {
         rc = core_err_set(-ENOENT, "%s is not a checkpoint; its newest is %s", path,
                           store_shelf_path(path, steps[count - 1], newest, sizeof newest));
         free(steps);
         return rc;
     }
     free(steps);
-    return core_err_first(&kept, 0);
+    return folder ? core_err_set(-ENOENT,
+                                 "%s is not a checkpoint: it has no " MODEL_MANIFEST_NAME
+                                 "; name a folder checkpoint-STEP that a run wrote, or give the "
+                                 "model and its adapter (tide export --merge BASE ADAPTER)",
+                                 path)
+                  : core_err_first(&kept, 0);
 }
 
 /* A part of a checkpoint has the weights of some ranks only, unless each rank has all. */

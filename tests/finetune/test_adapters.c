@@ -215,6 +215,13 @@ static void exported(void)
     rig_same_model("merged", "at-once");
     check_uint(entries_like("at-once.adapter-"), ==, 0);
     expect(2, "export --merge %T/run %T/run/checkpoint-2 --out %T/never");
+    expect(2, "export %T/peft --out %T/never");
+    check_contains(rig_err, "peft is not a checkpoint: it has no manifest.json; name a folder");
+    check_contains(rig_err, "(tide export --merge BASE ADAPTER)");
+    expect(2, "export %T/none --out %T/never");
+    check_contains(rig_err, "the checkpoint ");
+    expect(2, "plan --model %T/peft");
+    check_contains(rig_err, "peft is an adapter; give the folder of its base model, and --adapter");
     check_uint(entries_like("never"), ==, 0);
     rig_end();
 }

@@ -75,7 +75,7 @@ void finetune_context_fini(struct finetune_context *talk)
     talk->context = NULL;
 }
 
-/* Checkpoints, stores and tensor files can be inspected, but are not model folders. */
+/* Checkpoints, stores, adapters and tensor files can be inspected, but are not model folders. */
 static int refuse_kind(const char *path, uint32_t what, bool empty)
 {
     if (what == TIDE_CHECKPOINT) {
@@ -95,6 +95,12 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
     }
     if (what == TIDE_BLOCKS_FOLDER) {
         return core_err_set(-EINVAL, "--model %s is a block store of an application", path);
+    }
+    if (what == TIDE_ADAPTER_FOLDER) {
+        return core_err_set(-EINVAL,
+                            "--model %s is an adapter; give the folder of its base model, and "
+                            "--adapter %s to continue with it",
+                            path, path);
     }
     return core_err_set(
         -EINVAL,
