@@ -180,7 +180,10 @@ static int lock(struct aio_dir *dir)
     int rc = core_lock_take(dir->fd, NULL, &dir->lock);
     if (rc != 0) {
         return rc == -EWOULDBLOCK
-                   ? core_err_set(-EBUSY, "%s is in use by another run", dir->path)
+                   ? core_err_set(-EBUSY,
+                                  "%s is in use by another run; wait for its end, or name "
+                                  "another directory",
+                                  dir->path)
                    : core_err_set(rc, "cannot lock %s: %s", dir->path, strerror(-rc));
     }
     if (fstat(dir->fd, &info) != 0 || info.st_nlink == 0) {

@@ -158,7 +158,10 @@ static int take_lock(struct store_shelf *shelf)
     }
     const int rc = core_lock_take(shelf->fd, lock_name, &shelf->lock);
     if (rc == -EWOULDBLOCK) {
-        return core_err_set(-EBUSY, "%s is in use by another run", shelf->directory);
+        return core_err_set(-EBUSY,
+                            "%s is in use by another run; wait for its end, or name another "
+                            "directory",
+                            shelf->directory);
     }
     return rc == 0 ? 0
                    : core_err_set(rc, "%s/%s cannot be locked: %s", shelf->directory, lock_name,

@@ -205,7 +205,7 @@ static void a_directory_in_use_is_busy(void)
     struct aio_store *first = NULL;
     check_int(open_store(place("busy"), &first), ==, 0);
     for (int i = 0; i < 10; i++) {
-        expect(place("busy"), -EBUSY, "in use by another run");
+        expect(place("busy"), -EBUSY, "in use by another run; wait for its end");
     }
     check_int(aio_store_close(first), ==, 0);
 }
@@ -323,7 +323,7 @@ static void a_forked_child_keeps_nothing(void)
         _exit(fork_and_wait(path, said[1], release[0]));
     }
     check_int(read(said[0], &byte, 1), ==, 1);
-    expect(path, -EBUSY, "in use by another run");
+    expect(path, -EBUSY, "in use by another run; wait for its end");
     check_int(kill(parent, SIGKILL), ==, 0);
     check_int(waitpid(parent, NULL, 0), ==, parent);
     for (int i = 0; i < 2; i++) {
@@ -332,10 +332,10 @@ static void a_forked_child_keeps_nothing(void)
         if (rc != 0) {
             test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_message());
         }
-        expect(path, -EBUSY, "in use by another run");
+        expect(path, -EBUSY, "in use by another run; wait for its end");
         if (i == 0) {
             close(release[1]); /* the child ends */
-            expect(path, -EBUSY, "in use by another run");
+            expect(path, -EBUSY, "in use by another run; wait for its end");
         }
         check_int(aio_store_close(store), ==, 0);
         check_true(stat(path, &info) != 0 || rmdir(path) == 0);

@@ -394,7 +394,7 @@ static void one_writer(void)
     case_shrink(true);
     snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
     check_int(store_shelf_open(directory, &second), ==, -EBUSY);
-    check_contains(core_err_message(), "in use by another run");
+    check_contains(core_err_message(), "in use by another run; wait for its end");
     snprintf(path, sizeof path, "%s/.", directory);
     check_true(store_shelf_is(shelf, directory) && store_shelf_is(shelf, path));
     check_true(!store_shelf_is(shelf, "/proc") && !store_shelf_is(shelf, ""));
