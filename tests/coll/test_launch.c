@@ -36,6 +36,10 @@ static void launchers(void)
     static const char *const slurm[] = {
         "SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "SLURM_STEP_ID", "0", NULL};
     static const char *const torch[] = {"RANK", "1", "WORLD_SIZE", "2", "LOCAL_RANK", "1", NULL};
+    static const char *const pmix[] = {"PMIX_RANK", "1",          "RANK", "1", "WORLD_SIZE",
+                                       "2",         "LOCAL_RANK", "1",    NULL};
+    check_string(find(pmix).launcher, "a launcher with PMIx");
+    check_uint(find(pmix).world, ==, 0); /* only MPI knows */
     check_true(find(none).launcher == NULL);
     check_uint(find(none).world, ==, 1);
     check_string(find(openmpi).launcher, "mpirun (Open MPI)");
@@ -102,6 +106,8 @@ static void torchrun(void)
                                          "LOCAL_RANK",  "0",     "MASTER_ADDR", "a",
                                          "MASTER_PORT", "65535", NULL};
     static const char *const mute[] = {"RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL};
+    static const char *const portless[] = {"RANK", "0",           "WORLD_SIZE", "2", "LOCAL_RANK",
+                                           "0",    "MASTER_ADDR", "a",          NULL};
     static const char *const zero[] = {"RANK",        "0", "WORLD_SIZE",  "2", "LOCAL_RANK", "0",
                                        "MASTER_ADDR", "a", "MASTER_PORT", "0", NULL};
     static const char *const nameless[] = {"RANK",        "0",     "WORLD_SIZE",  "2",
@@ -119,6 +125,7 @@ static void torchrun(void)
     check_string(find(beyond).rendezvous, "");
     check_string(find(mute).rendezvous, "");
     check_string(find(zero).rendezvous, "");
+    check_string(find(portless).rendezvous, "");
     check_string(find(nameless).rendezvous, "");
     check_true(find(some).launcher == NULL);
     check_string(find(inside).launcher, "mpirun (Open MPI)");

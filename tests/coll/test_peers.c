@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/coll/backend.h"
 #include "core/coll/peers.h"
+#include "core/coll/transport.h"
 #include "tests/coll/fake_mpi.h"
 #include "tests/coll/ranks.h"
 #include "tests/harness/child.h"
@@ -145,6 +146,25 @@ static int life_here(void)
     coll_close(coll);
     coll_peers_close(peers, 0);
     return rc;
+}
+
+/* Opens TCP, where no process listens. */
+static int tcp_life(void)
+{
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
+    const struct coll_launch launch = {
+        .torchrun = true, .rank = 1, .world = 2, .rendezvous = "127.0.0.1:1"};
+    const struct coll_transport_options options = {
+        .launch = &launch, .slots = 4, .limit_ns = 1000000};
+    struct coll_place place;
+    const int rc = coll_transport_tcp.open(&options, &place, why);
+    check_true(rc == -ETIMEDOUT || rc == -ENOMEM);
+    return rc == -ETIMEDOUT ? 0 : core_err_set(rc, "%s", why);
+}
+
+static void failing_allocations_over_tcp(void)
+{
+    check_int(test_fail_nth(tcp_life), >=, 5);
 }
 
 /* If memory or a thread is missing, opening reports it, frees everything, and can be repeated. */
@@ -335,6 +355,8 @@ static void other_rank(void)
 }
 
 TEST_MAIN({"failing_calls", failing_calls}, {"failing_close", failing_close},
-          {"failing_allocations", failing_allocations}, {"lost_messages", lost_messages},
-          {"other_heads", other_heads}, {"an_end_with_an_error", an_end_with_an_error},
-          {"silence", silence}, {"refused_worlds", refused_worlds}, {"other_rank", other_rank})
+          {"failing_allocations", failing_allocations},
+          {"failing_allocations_over_tcp", failing_allocations_over_tcp},
+          {"lost_messages", lost_messages}, {"other_heads", other_heads},
+          {"an_end_with_an_error", an_end_with_an_error}, {"silence", silence},
+          {"refused_worlds", refused_worlds}, {"other_rank", other_rank})

@@ -134,6 +134,20 @@ static void last_words(void)
     }
 }
 
+/* Messages about a process that are cut off, or are of a rank that does not exist, are ignored; an
+ * end without a code is an error, too. */
+static void odd_words(void)
+{
+    const struct service end = {.kind = ENDED, .rank = 1, .message = "rank 1: no code"};
+    const struct fakes fakes = meet_as_others(2);
+    send_name(fakes.fd[1]);
+    send_short(fakes.fd[1], 1, &end, 4);
+    send_service(fakes.fd[1], 9, ENDED, "rank 9: is not heard");
+    send_short(fakes.fd[1], 1, &end, sizeof end);
+    tcp_ends_with(fakes.child, -EIO, "rank 1: no code");
+    close(fakes.fd[1]);
+}
+
 enum { HELD_CODE = 5, TOLD_CODE = 6 };
 
 /* Runs a process of a world that rank 0 ends. The process ends with the code of the world: rank 0
@@ -336,6 +350,31 @@ static int leaves_a_message(void)
     return rc == 0 ? tcp->close(why) : rc;
 }
 
+/* Sends a long message, whose answer is wrong. The failure is reported after its transfer is
+ * tested. */
+static int sends_long(void)
+{
+    size_t bytes;
+    int rc = tcp->send(0, 1, 5, buffer, sizeof buffer, why);
+    tell();
+    while (rc == 0) {
+        rc = tcp->progress(why);
+        (void)tcp->test(0, &bytes, why);
+    }
+    return rc;
+}
+
+/* Receives a long message that is not as long as announced. */
+static int takes_long(void)
+{
+    int rc = tcp->receive(0, 1, 5, buffer, sizeof buffer, why);
+    tell();
+    while (rc == 0) {
+        rc = tcp->progress(why);
+    }
+    return rc;
+}
+
 static int is_flooded(void)
 {
     int rc = 0;
@@ -471,6 +510,28 @@ static void others_leave(void)
     end_part(&fakes, -EPROTO, "while too many earlier ones wait for their receives");
 }
 
+/* Answers and data that do not have the size of the message end the connection. */
+static void other_sizes(void)
+{
+    struct frame ask;
+    const struct frame answer = {.kind = GO_KIND, .tag = 5, .bytes = sizeof buffer - 1};
+    const struct frame announced = {.kind = ASK_KIND, .tag = 5, .bytes = 8000, .from = 3};
+    const struct frame data = {.kind = DATA_KIND, .tag = 5, .bytes = 7999};
+    struct fakes fakes = begin_part(sends_long);
+    wait_told(&fakes);
+    check_uint(tcp_read_all(fakes.fd[1], &ask, sizeof ask), ==, sizeof ask);
+    check_uint(ask.bytes, ==, sizeof buffer);
+    check_int(write(fakes.fd[1], &answer, sizeof answer), ==, (ssize_t)sizeof answer);
+    end_part(&fakes, -EPROTO, "that answers nothing");
+    fakes = begin_part(takes_long);
+    wait_told(&fakes);
+    check_int(write(fakes.fd[1], &announced, sizeof announced), ==, (ssize_t)sizeof announced);
+    check_uint(tcp_read_all(fakes.fd[1], &ask, sizeof ask), ==, sizeof ask);
+    check_uint(ask.kind, ==, GO_KIND);
+    check_int(write(fakes.fd[1], &data, sizeof data), ==, (ssize_t)sizeof data);
+    end_part(&fakes, -EPROTO, "that nothing waits for");
+}
+
 static void too_many(void)
 {
     const struct coll_launch launch = {.torchrun = true, .world = 1025};
@@ -498,6 +559,6 @@ static void frames(void)
 }
 
 TEST_MAIN({"frames", frames}, {"receives", receives}, {"others_leave", others_leave},
-          {"too_many", too_many}, {"last_words", last_words},
-          {"told_by_the_first", told_by_the_first},
+          {"too_many", too_many}, {"other_sizes", other_sizes}, {"odd_words", odd_words},
+          {"last_words", last_words}, {"told_by_the_first", told_by_the_first},
           {"too_large_for_its_receive", too_large_for_its_receive})
