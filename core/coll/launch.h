@@ -29,7 +29,7 @@ struct coll_launch {
  * each other, or if a variable is not a number. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
-/* Returns only the rank, also if coll_launch_find fails, so that only the first process reports
+/* Returns only the rank, even if coll_launch_find fails, so that only the first process reports
  * that error. Returns 0 if this process was started alone. */
 unsigned coll_launch_rank(const char *(*get)(const char *name));
 

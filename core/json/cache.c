@@ -41,7 +41,7 @@ bool core_cache_counts(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && is_of_now(&info);
 }
 
-/* Returns 0 also if another process made it meanwhile. */
+/* Returns 0 even if another process made it meanwhile. */
 static int make_one(const char *folder)
 {
     return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -errno;

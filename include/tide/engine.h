@@ -194,7 +194,7 @@ struct tide_engine_options {
     uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
     uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA) */
 
-    /* 1: the kernel places threads and memory, also on a machine with several NUMA nodes */
+    /* 1: the kernel places threads and memory, even on a machine with several NUMA nodes */
     uint64_t numa_off;
 
     /* 1: with `world`, each machine writes its own ranks' ranges of a checkpoint to a drive of its
@@ -552,7 +552,7 @@ struct tide_engine_memory {
 };
 
 /* Writes the timeline that the option `trace` requests, after the pending update. Without this call
- * tide_engine_destroy writes it, and an error is only logged. Returns 0, also without `trace`, or
+ * tide_engine_destroy writes it, and an error is only logged. Returns 0, even without `trace`, or
  * the error of writing; an incomplete file is removed. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 

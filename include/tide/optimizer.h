@@ -247,7 +247,7 @@ TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, ui
  * -EINVAL, -EBUSY and -ENOENT. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
-/* Like tide_optim_load, for checkpoints that several processes saved, also if another number of
+/* Like tide_optim_load, for checkpoints that several processes saved, even if another number of
  * processes loads them. `paths` are the checkpoints of all processes that saved, or their
  * directories, in any order; from directories, the newest step that all of them have is read. Only
  * those that have states of this process's share are needed and read. The weights of this share are

@@ -5,7 +5,7 @@
  *
  * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on
  * failure. After a failure tide_last_error() returns a message with names and numbers. The message
- * belongs to the calling thread, also if the work failed on a thread of the library. Output
+ * belongs to the calling thread, even if the work failed on a thread of the library. Output
  * parameters come last and are written on success only.
  *
  * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL.

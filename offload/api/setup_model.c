@@ -20,7 +20,7 @@ static void fill_targets(const struct tide_engine_options *given, struct model_l
     lora->target_count = all ? 0 : given->lora_target_count;
 }
 
-/* The reference of pairs is the model without adapters, also if training continues given
+/* The reference of pairs is the model without adapters, even if training continues given
  * adapters. */
 static int check_reference(const struct tide_engine_options *given,
                            const struct model_lora_options *lora)

@@ -3,7 +3,7 @@
  * memory as possible. If that fits, it uses spare DEVICE and HOST memory to keep weights and then
  * states resident, builds the steady tapes and simulates them. The fastest candidate of each timing
  * and chunk size is then improved by changes of slots, chunks and pending updates. If memory is to
- * be saved, the search then reduces memory as long as that costs little time, also with a drive
+ * be saved, the search then reduces memory as long as that costs little time, even with a drive
  * that is slower than measured. */
 #include <errno.h>
 #include <math.h>

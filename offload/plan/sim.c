@@ -402,7 +402,7 @@ static void sim_fini(struct sim *sim)
     free(sim->marks);
 }
 
-/* The caller calls sim_fini, also after an error. */
+/* The caller calls sim_fini, even after an error. */
 static int run(struct sim *sim)
 {
     const struct plan_rates *rates = sim->rates;

@@ -130,7 +130,7 @@ static int create_engine(struct follower *follower, size_t bytes, struct run_rep
     return run_engine_create_remote(&engine, made, &follower->engine);
 }
 
-/* All micro-batches are received, also after one that is invalid. */
+/* All micro-batches are received, even after one that is invalid. */
 static int feed(struct follower *follower, struct run_reply *reply)
 {
     struct run_rank *rank = run_engine_own(follower->engine);

@@ -462,7 +462,7 @@ static int load_kept_stored(struct loading *load, uint32_t block)
 }
 
 /* Loads a block that is kept in fewer bits: from the kept file if it has the block, otherwise from
- * the model's files, also if the run resumes. */
+ * the model's files, even if the run resumes. */
 static int load_stored(struct loading *load, uint32_t block)
 {
     struct run_rank *rank = load->rank;

@@ -106,7 +106,7 @@ struct plan_format run_options_format_of(const struct run_options *options,
 /* Returns the bytes of memory that the update of an element reads and writes. States and weights
  * count twice, but weights beside an fp32 master only once: they are written, not read. */
 double run_options_touched_bytes(const struct plan_format *format);
-/* Returns the back end for files other than the store's; NULL: probed, also if the store is in
+/* Returns the back end for files other than the store's; NULL: probed, even if the store is in
  * memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);

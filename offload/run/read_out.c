@@ -122,7 +122,7 @@ static int pass_chunks(struct reading *reading)
     return rc;
 }
 
-/* On return nothing is being read into slots, also after an error. */
+/* On return nothing is being read into slots, even after an error. */
 static int read_block(struct reading *reading)
 {
     struct core_err first = core_err_keep(pass_chunks(reading));

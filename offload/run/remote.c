@@ -314,7 +314,7 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
 
 /* ---- rates of collectives ---- */
 
-/* Makes one measurement with all processes. Each of them answers, also after an error of another
+/* Makes one measurement with all processes. Each of them answers, even after an error of another
  * one. */
 static int measure_once(struct coll_peers *peers, const struct run_remote_measure *with,
                         struct plan_rates *out)

@@ -216,7 +216,7 @@ static int decide_speculative(struct run_rank *rank, const struct plan_tape *tap
             run_memory_swap_generations(&rank->memory);
         }
     }
-    /* also after an error, because the store's writes wait for the decision */
+    /* even after an error, because the store's writes wait for the decision */
     if (rank->store != NULL) {
         store_decide(rank->store, writes, keep);
     }

@@ -101,7 +101,7 @@ static void teams_change_nothing(void)
     }
 }
 
-/* Runs with odd borders whose groups have the same scalars give the bits of one group, also with
+/* Runs with odd borders whose groups have the same scalars give the bits of one group, even with
  * 8-bit moments, whose blocks then belong to several runs. */
 static void runs_change_nothing(void)
 {

@@ -255,7 +255,7 @@ static int run_until_killed(const char *path)
     return 4;
 }
 
-/* Runs are killed at random moments, also while the file is being created. The next run takes the
+/* Runs are killed at random moments, even while the file is being created. The next run takes the
  * directory over, works, and leaves it empty. */
 static void killed_runs_are_cleaned_up(void)
 {

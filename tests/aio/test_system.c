@@ -430,7 +430,7 @@ static void signals_are_harmless(void)
     }
 }
 
-/* With polled completions the bytes are right, also after the drive was idle. If the drive has no
+/* With polled completions the bytes are right, even after the drive was idle. If the drive has no
  * poll queues, the error says so. */
 static void completions_are_polled(void)
 {

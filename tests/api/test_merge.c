@@ -297,7 +297,7 @@ static void adapters_of_16_bits(void)
     }
 }
 
-/* A tensor of modules_to_save replaces the base's tensor, also if the base has it transposed, as
+/* A tensor of modules_to_save replaces the base's tensor, even if the base has it transposed, as
  * GPT-2 does. */
 static void transposed_tensors_are_replaced(void)
 {

@@ -211,7 +211,7 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
     pthread_barrier_destroy(&common->barrier);
 }
 
-/* Processes with separate memory have the bits of one process, also after they loaded what another
+/* Processes with separate memory have the bits of one process, even after they loaded what another
  * number of processes saved. */
 static void processes(void)
 {

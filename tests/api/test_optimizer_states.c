@@ -243,7 +243,7 @@ static void averaged_weights(void)
 }
 
 /* Weights that two layers use are one parameter. Its two gradients in a step have the effect of
- * their sum, also after the program has written the weights. */
+ * their sum, even after the program has written the weights. */
 static void tied_weights(void)
 {
     static char expected[sizeof app.weights[0]];

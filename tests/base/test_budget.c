@@ -1,4 +1,4 @@
-/* Proves that a budget's limit is exact, also when threads compete for it, and that a refusal names
+/* Proves that a budget's limit is exact, even when threads compete for it, and that a refusal names
  * all numbers. */
 #include <errno.h>
 #include <sched.h>

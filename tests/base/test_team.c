@@ -23,7 +23,7 @@ static void count_part(void *argument, unsigned index, unsigned count)
     ran[index]++;
 }
 
-/* Every member runs every call once, in teams of 1 to 64, also if calls follow a sleep. */
+/* Every member runs every call once, in teams of 1 to 64, even if calls follow a sleep. */
 static void every_member_runs(void)
 {
     const unsigned sizes[] = {1, 2, 3, 64};

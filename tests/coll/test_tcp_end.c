@@ -1,5 +1,5 @@
 /* test_tcp_end.c: how a world of processes that are connected over TCP ends: with the message of
- * the process that ended it, also when its connection is closed, and with an error that names a
+ * the process that ended it, even when its connection is closed, and with an error that names a
  * process which sends bytes that no process of tide sends. Cancelled receives, and sends to a
  * process that has left, are calls of the transport itself. */
 #include <errno.h>

@@ -37,7 +37,7 @@ static size_t entries_like(const char *begin)
     "--modules-to-save lm_head "
 
 /* A run that continues from a PEFT folder with a learning rate of 0 writes the same folder, to the
- * bit of its fp32 masters. A continued run has the same bits wherever its data is kept, also if it
+ * bit of its fp32 masters. A continued run has the same bits wherever its data is kept, even if it
  * is stopped and resumed. */
 static void continued(void)
 {

@@ -72,7 +72,7 @@ static void learns(void)
     rig_end();
 }
 
-/* The adapters have the same bits wherever data is kept, also after a run that was resumed; a
+/* The adapters have the same bits wherever data is kept, even after a run that was resumed; a
  * resumed run warns if beta differs. Ranks with whole pairs end with nearly the same loss. */
 static void same_results(void)
 {

@@ -29,7 +29,7 @@ enum { NOBODY = 65534 };
 #ifdef TEST_COVERAGE
 _Noreturn void __real__exit(int code);
 _Noreturn void __wrap__exit(int code);
-/* Writes the coverage counters, also if code of tide ends its process at once. */
+/* Writes the coverage counters, even if code of tide ends its process at once. */
 _Noreturn void __wrap__exit(int code)
 {
     __gcov_dump();

@@ -257,7 +257,7 @@ static void rope_run(void)
     kern_ref_rope(&rope);
 }
 
-/* Checks the slopes of RoPE: `backward` is the transposed rotation, also if the tables are not a
+/* Checks the slopes of RoPE: `backward` is the transposed rotation, even if the tables are not a
  * rotation. */
 static void rope_slopes(void)
 {

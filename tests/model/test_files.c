@@ -362,7 +362,7 @@ static uint16_t pattern(uint64_t element)
     return (uint16_t)(element * 40503u + element / 65536);
 }
 
-/* A block has more elements than are read at once. Every element is in its place, also if reading
+/* A block has more elements than are read at once. Every element is in its place, even if reading
  * begins inside the block, by one thread or a team, as a whole or as a range. */
 static void long_runs(void)
 {

@@ -1,5 +1,5 @@
 /* Tests the executor. Real threads run whole tapes and read the versions that program order reads,
- * also if lanes are sometimes full. Failures and stalls end the executor with their message.
+ * even if lanes are sometimes full. Failures and stalls end the executor with their message.
  * Waiting is charged to its cause, and the number of turns per command is bounded. */
 #include <errno.h>
 #include <pthread.h>

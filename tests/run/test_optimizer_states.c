@@ -65,7 +65,7 @@ static void weights_may_change(void)
 
 /* ---- checkpoints ---- */
 
-/* Loads a checkpoint. Afterwards the weights are where the application has them, also on a
+/* Loads a checkpoint. Afterwards the weights are where the application has them, even on a
  * device. */
 static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
 {
@@ -102,7 +102,7 @@ static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, con
 }
 
 /* A run that is saved in one placement and loaded in another has the bits of a run that was never
- * interrupted. This holds for weights of one type and of several types, also if gradients then come
+ * interrupted. This holds for weights of one type and of several types, even if gradients then come
  * in another order. */
 static void checkpoints_go_on(void)
 {

@@ -87,7 +87,7 @@ static void labels_are_shifted(void)
 /* ---- blocks and programs ---- */
 
 /* Trained parameters and padding cover a block's array. They agree with the runs into which updates
- * are cut, also if others of the block's parameters are frozen. */
+ * are cut, even if others of the block's parameters are frozen. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};

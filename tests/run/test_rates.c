@@ -1,6 +1,6 @@
 /* test_rates.c: a cached part of a machine's rates applies to its key alone, for some weeks, and
  * only if it is complete. A damaged cache causes only another measurement. A machine is measured
- * once, until its rates are renewed or forgotten. Measuring stays within the budgets, also if the
+ * once, until its rates are renewed or forgotten. Measuring stays within the budgets, even if the
  * run does not fit in them. */
 #include <dirent.h>
 #include <errno.h>

@@ -462,7 +462,7 @@ static void sections_have_the_largest_matrix(void)
 
 /* ---- checkpoints ---- */
 
-/* A run resumes with its bits, also without stored layers. Frozen layers that differ from those of
+/* A run resumes with its bits, even without stored layers. Frozen layers that differ from those of
  * the training are refused. */
 static void resumes_on_the_same_base(void)
 {

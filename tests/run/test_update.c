@@ -172,7 +172,7 @@ static void pieces_have_their_groups_terms(void)
     bench_close(&bench);
 }
 
-/* The first and the last tile of each block name that block, also if earlier blocks have bad
+/* The first and the last tile of each block name that block, even if earlier blocks have bad
  * tiles. */
 static void bad_tiles_name_their_blocks(void)
 {

@@ -14,7 +14,7 @@ struct text_row_pair {
 };
 
 /* Sets what `row` has of a pair. Prompt and answers are all texts, or all lists of messages.
- * Returns -EINVAL with the key and the error. The caller frees the documents made for `row`, also
+ * Returns -EINVAL with the key and the error. The caller frees the documents made for `row`, even
  * after an error. */
 int text_row_pair_read(struct text_row *row, const struct text_row_pair *pair);
 
