@@ -23,7 +23,7 @@ static const char *const module_places[] = {"tide", "../../core/coll"};
 static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     Dl_info info;
-    if (dladdr(module_names, &info) == 0 || info.dli_fname == NULL) {
+    if (dladdr(module_names, &info) == 0) {
         return false;
     }
     const char *slash = strrchr(info.dli_fname, '/');
