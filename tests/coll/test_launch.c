@@ -26,6 +26,13 @@ static struct coll_launch find(const char *const *variables)
     return launch;
 }
 
+/* The rank alone, which a process asks for before it reads anything else. */
+static unsigned rank_of(const char *const *variables)
+{
+    environment = variables;
+    return coll_launch_rank(get);
+}
+
 /* Each launcher is recognised by its variables; without these variables a process is alone. */
 static void launchers(void)
 {
@@ -42,6 +49,9 @@ static void launchers(void)
     check_uint(find(pmix).world, ==, 0); /* only MPI knows */
     check_true(find(none).launcher == NULL);
     check_uint(find(none).world, ==, 1);
+    check_uint(rank_of(none), ==, 0);
+    check_uint(rank_of(openmpi), ==, 2);
+    check_uint(rank_of(slurm), ==, 1);
     check_string(find(openmpi).launcher, "mpirun (Open MPI)");
     check_uint(find(openmpi).rank, ==, 2);
     check_uint(find(openmpi).world, ==, 4);
