@@ -193,7 +193,10 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
     const unsigned most = options->micro_batches * options->world;
     struct run_step result;
     uint64_t tokens;
-    if (count == 0 || count > most || batches == NULL) {
+    if (batches == NULL) {
+        return core_err_set(-EINVAL, "the array of micro-batches is NULL");
+    }
+    if (count == 0 || count > most) {
         return core_err_set(-EINVAL, "%u micro-batches; a step takes 1 to %u", count, most);
     }
     if (!isfinite(lr) || lr < 0) {

@@ -17,9 +17,12 @@ enum { CHUNK_GRAIN = 65536 };
 
 static int check_range(const char *name, double value, double low, double high)
 {
-    return value >= low && value <= high
-               ? 0
-               : core_err_set(-EINVAL, "%s is %g; expected %g to %g", name, value, low, high);
+    if (value >= low && value <= high) {
+        return 0;
+    }
+    const bool below = high < 1 && nextafter(high, 1) >= 1;
+    return core_err_set(-EINVAL, "%s is %.10g; expected %.10g to %s%.10g", name, value, low,
+                        below ? "below " : "", high);
 }
 
 static int check_choices(const struct tide_engine_options *given)

@@ -140,6 +140,7 @@ static void refusals_do_no_harm(void)
     check_contains(tide_last_error(), "2 micro-batches; a step takes 1 to 1");
     check_int(tide_engine_step(engine, two, 0, 1e-3, &step), ==, -EINVAL);
     check_int(tide_engine_step(engine, NULL, 1, 1e-3, &step), ==, -EINVAL);
+    check_contains(tide_last_error(), "the array of micro-batches is NULL");
     check_int(tide_engine_step(engine, two, 1, (double)NAN, &step), ==, -EINVAL);
     check_contains(tide_last_error(), "learning rate");
     check_int(tide_engine_step(engine, two, 1, -1, &step), ==, -EINVAL);

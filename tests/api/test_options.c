@@ -180,6 +180,11 @@ static void names(void)
     bad = good;
     bad.length = 129;
     refuse(&bad, -EINVAL, "longer than the 128 positions");
+    bad.length = 1 << 25;
+    refuse(&bad, -EINVAL, "length is 33554432; expected 1 to 16777216");
+    bad = good;
+    bad.beta2 = 1;
+    refuse(&bad, -EINVAL, "beta2 is 1; expected 0 to below 1");
     bad = good;
     bad.store_count = 0;
     refuse(&bad, -EINVAL, "store");
