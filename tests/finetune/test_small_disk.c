@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -187,6 +188,32 @@ static void spare_gives_way(void)
     end_disk("disk");
 }
 
+/* Without space for the model at the end, the message says that a checkpoint is there to continue
+ * from; with more space, the run does. */
+static void model_does_not_fit_any_more(void)
+{
+    static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 2 --keep 1 "
+                                          "--io threads";
+    char size[40];
+    begin();
+    small_disk("disk", 8192);
+    expect(0, TRAIN_SMALL "--out %T/disk/out --steps 1");
+    const unsigned model = kib_of("disk");
+    expect(0, TRAIN_SMALL "--out %T/disk/out --overwrite --steps 1 --save-every 1");
+    const unsigned checkpoint = kib_of("disk") - model;
+    end_disk("disk");
+    small_disk("disk", checkpoint + model / 2);
+    expect(1, run);
+    check_contains(rig_err, "disk/out are complete: without this problem, the same command with ");
+    check_true(rig_has("disk/out/checkpoint-2") && !rig_has("disk/out/model.safetensors"));
+    snprintf(size, sizeof size, "size=%uk", 3 * checkpoint);
+    check_int(mount("tide", rig_path("disk"), "tmpfs", MS_REMOUNT, size), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 2 --io threads --resume");
+    check_contains(rig_err, "checkpoint-2, after step 2 of 4");
+    check_true(rig_has("disk/out/model.safetensors"));
+    end_disk("disk");
+}
+
 /* An output folder that cannot be renamed is refused before anything begins. */
 static void output_is_a_mount_point(void)
 {
@@ -287,6 +314,7 @@ TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"timeline_on_a_full_disk", timeline_on_a_full_disk},
           {"log_on_a_full_disk", log_on_a_full_disk}, {"overlay", overlay},
           {"spare_gives_way", spare_gives_way},
+          {"model_does_not_fit_any_more", model_does_not_fit_any_more},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output}, {"missing_store", missing_store},
           {"somebody_elses_store", somebody_elses_store})

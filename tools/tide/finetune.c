@@ -393,7 +393,12 @@ static int train(struct job *job)
     rc = tide_engine_save(job->engine, job->flags.out, 1);
     finetune_live_end(&job->talk.live);
     if (rc != 0) {
-        return core_err_adopt(rc, tide_last_error());
+        const bool kept = job->run.begun > 0 || job->run.saves > job->run.saves_failed;
+        return core_err_set(rc, "%s%s%s%s", tide_last_error(), kept ? "; the checkpoints in " : "",
+                            kept ? job->flags.out : "",
+                            kept ? " are complete: without this problem, the same command with "
+                                   "--resume continues from the newest one"
+                                 : "");
     }
     print_outcome(job);
     judge_rates(job);
