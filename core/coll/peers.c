@@ -173,7 +173,8 @@ static unsigned test_active(struct coll_peers *peers)
     return done;
 }
 
-static void withdraw(struct coll_peers *peers, const struct coll_transfer *transfer)
+/* Returns false if the transfer has not begun yet: it must be withdrawn again. */
+static bool withdraw(struct coll_peers *peers, const struct coll_transfer *transfer)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
     for (unsigned i = 0; i < peers->active_count; i++) {
@@ -183,9 +184,10 @@ static void withdraw(struct coll_peers *peers, const struct coll_transfer *trans
                 end_by_transport(peers, why);
             }
             end_transfer(peers, i, rc == 0 ? COLL_TRANSFER_DONE : COLL_TRANSFER_FREE);
-            return;
+            return true;
         }
     }
+    return atomic_load_explicit(&transfer->state, memory_order_relaxed) != COLL_TRANSFER_POSTED;
 }
 
 /* Serves the requests of other threads besides transfers: to withdraw a receive, or to end the
@@ -195,15 +197,17 @@ static bool serve_wishes(struct coll_peers *peers)
     pthread_mutex_lock(&peers->lock);
     const struct coll_transfer *transfer = peers->withdrawn;
     const int code = peers->wish.code;
-    peers->withdrawn = NULL;
     pthread_mutex_unlock(&peers->lock);
-    if (transfer != NULL) {
-        withdraw(peers, transfer);
+    const bool withdrew = transfer != NULL && withdraw(peers, transfer);
+    if (withdrew) {
+        pthread_mutex_lock(&peers->lock);
+        peers->withdrawn = NULL;
+        pthread_mutex_unlock(&peers->lock);
     }
     if (code != 0) {
         set_error(peers, code, peers->wish.message); /* the message does not change any more */
     }
-    return transfer != NULL;
+    return withdrew;
 }
 
 /* ---- signs of life, on the thread ---- */
@@ -425,7 +429,7 @@ static void close_transport(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
     const int64_t until_ns = core_clock_now_ns() + 10 * second_ns;
-    withdraw(peers, &peers->listen);
+    (void)withdraw(peers, &peers->listen);
     while (peers->active_count > 0 && core_clock_now_ns() < until_ns && peers->failed == 0) {
         (void)test_active(peers);
     }
@@ -533,16 +537,21 @@ void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfe
     if (atomic_load_explicit(&transfer->state, memory_order_acquire) != COLL_TRANSFER_POSTED) {
         return;
     }
-    for (bool given = false; !given && coll_peers_error(peers) == 0;) {
+    for (bool given = false; coll_peers_error(peers) == 0;) {
+        const uint32_t seen = core_bell_look(&peers->done);
         pthread_mutex_lock(&peers->lock);
-        given = peers->withdrawn == NULL;
-        if (given) {
+        const bool served = given && peers->withdrawn != transfer;
+        if (!given && peers->withdrawn == NULL) {
             peers->withdrawn = transfer;
+            given = true;
+            core_bell_ring(&peers->work);
         }
         pthread_mutex_unlock(&peers->lock);
-        core_bell_ring(&peers->work);
+        if (served) {
+            return;
+        }
+        (void)core_bell_sleep(&peers->done, seen, CORE_CLOCK_BEAT_NS);
     }
-    (void)coll_peers_wait(peers, transfer, 1);
 }
 
 bool coll_peers_told(const struct coll_peers *peers)

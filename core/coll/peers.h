@@ -99,7 +99,8 @@ int coll_peers_tags(struct coll_peers *peers, int count);
 void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer);
 /* Returns whether a transfer is done. */
 bool coll_transfer_done(const struct coll_transfer *transfer);
-/* Withdraws a receive. Afterwards it is DONE, or FREE if nothing was received. */
+/* Withdraws a receive. Afterwards it is DONE, or FREE if nothing was received, unless the world has
+ * ended with an error. */
 void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
 /* Returns the bell that rings when transfers are done and when the world ends. */
 struct core_bell *coll_peers_bell(struct coll_peers *peers);

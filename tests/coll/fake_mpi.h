@@ -30,6 +30,7 @@ extern struct fake_mpi {
     int lost_tag_min;   /* messages with this tag or a higher one are lost; 0: none */
     size_t change_at;   /* this byte of messages with more bytes is changed; 0: none */
     int change_tag_min; /* only of messages with this tag or a higher one */
+    bool dozes;         /* progress sleeps a moment, so that other threads act during a turn */
     unsigned world;     /* the number of ranks that it reports; 0: the right one, 2 */
 } fake_mpi;
 

@@ -306,6 +306,33 @@ static void silence(void)
     check_int(test_child(silent_rank, NULL), ==, 1);
 }
 
+/* Receives that are withdrawn as soon as they are posted: the thread that calls the library may get
+ * to know of the wish before it has taken the receive. A wish that is lost ends the child by its
+ * alarm. */
+static int withdraws(void *argument)
+{
+    struct coll_peers *peers = NULL;
+    char byte;
+    (void)argument;
+    alarm(30);
+    check_int(open_peers("test", &peers), ==, 0);
+    const int tag = coll_peers_tags(peers, 1);
+    for (int i = 0; i < TEST_COUNT(1000, 200); i++) {
+        struct coll_transfer transfer = {.peer = 0, .tag = tag, .at = &byte, .bytes = 1};
+        coll_peers_post(peers, &transfer);
+        coll_peers_withdraw(peers, &transfer);
+        check_int(atomic_load(&transfer.state), ==, COLL_TRANSFER_FREE);
+    }
+    coll_peers_close(peers, 0);
+    return WORKED;
+}
+
+static void receives_are_withdrawn(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1, .dozes = true};
+    check_int(test_child(withdraws, NULL), ==, WORKED);
+}
+
 /* ---- a library that does not fit ---- */
 
 static void check_refused(int rc, const char *text)
@@ -359,4 +386,5 @@ TEST_MAIN({"failing_calls", failing_calls}, {"failing_close", failing_close},
           {"failing_allocations_over_tcp", failing_allocations_over_tcp},
           {"lost_messages", lost_messages}, {"other_heads", other_heads},
           {"an_end_with_an_error", an_end_with_an_error}, {"silence", silence},
-          {"refused_worlds", refused_worlds}, {"other_rank", other_rank})
+          {"receives_are_withdrawn", receives_are_withdrawn}, {"refused_worlds", refused_worlds},
+          {"other_rank", other_rank})
