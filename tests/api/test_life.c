@@ -226,17 +226,17 @@ static void a_run(void)
     world.options.lora_rank = 4;
     world.options.io = "threads";
     check_int(plan_life(), ==, 0);
-    check_int(test_fail_every(plan_life, 3), >=, 100);
+    check_int(test_fail_every(plan_life, TEST_COUNT(3, 31)), >=, 100);
     check_int(engine_life(), ==, 0);
-    check_int(test_fail_every(engine_life, 41), >=, 100);
+    check_int(test_fail_every(engine_life, TEST_COUNT(41, 151)), >=, 100);
     world.options.resume = checkpoints;
     check_int(engine_life(), ==, 0);
-    check_int(test_fail_every(engine_life, 41), >=, 100);
+    check_int(test_fail_every(engine_life, TEST_COUNT(41, 151)), >=, 100);
     find_newest();
     check_int(inspect_life(), ==, 0);
-    check_int(test_fail_every(inspect_life, 3), >=, 100);
+    check_int(test_fail_every(inspect_life, TEST_COUNT(3, 31)), >=, 100);
     check_int(export_life(), ==, 0);
-    check_int(test_fail_every(export_life, 2), >=, 100);
+    check_int(test_fail_every(export_life, TEST_COUNT(2, 31)), >=, 100);
     check_int(test_fail_nth(device_life), >=, 2);
 }
 
