@@ -26,8 +26,8 @@ _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.
 _STRIDED = torch.strided
 _COPIED = ("cuda",)  # devices whose gradients and weights the library copies
 _LAST = c_int(1)
-# Gradients in host memory are submitted when so many, or so many bytes, have been taken: each time wakes threads
-# that compete with backward for the processors.
+# Gradients in host memory whose updates begin inside backward are submitted when so many, or so many bytes, have been
+# taken: each time wakes threads that compete with backward for the processors.
 _BATCH = 32
 _BATCH_BYTES = 16 << 20
 _living = weakref.WeakSet()
@@ -301,8 +301,10 @@ class AdamW(torch.optim.Optimizer):
             pending.append((index, grad))
             self._pending_bytes = size = self._pending_bytes + self._bytes[index]
             # The first one is submitted at once, so that the library refuses what is not allowed in a step. Those on
-            # a GPU are, too: later calls may be on another stream.
-            if first or size >= _BATCH_BYTES or len(pending) >= _BATCH or self._device is not None:
+            # a GPU are, too: later calls may be on another stream. Others whose updates need the norm wait for step():
+            # until then the library could only sum their squares, which takes the processors from backward.
+            full = self._inside and (size >= _BATCH_BYTES or len(pending) >= _BATCH)
+            if first or full or self._device is not None:
                 try:
                     self._submit_pending()
                 except (library.Error, RuntimeError):
