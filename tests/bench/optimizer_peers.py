@@ -10,7 +10,7 @@ process; figures are medians. With --apart, which --parameters 1100 implies, eac
 the memory of both does not add up: each side runs its rounds in each of two turns.
 `--only hooks`: three equal models of 300 linear layers run their backward passes in turns: without hooks, with hooks that do nothing, and with
 those of tide.AdamW. Figures are medians of the ratios to the pass without hooks in the same turn: of time, of processor time of the thread
-that runs backward, and of processor time of the whole process, with torch's and the library's threads. Further passes meter the hook and the
+that runs backward, and of processor time of the whole process, with torch's and the library's threads. Further passes meter the guest and the
 C call in it. `free` is the processor time to free a gradient without tide.
 Prints `name value unit` lines."""
 import argparse
@@ -104,25 +104,33 @@ class Residual(torch.nn.Module):
 
 
 class Meter:
-    """Adds up the processor time of a thread in a function."""
-    def __init__(self, function):
-        self.function, self.seconds, self.calls = function, 0.0, 0
+    """Adds up the processor time of a thread in functions. What one of them calls of the others is counted once."""
+    def __init__(self):
+        self.seconds, self.calls, self.inside = 0.0, 0, False
 
-    def __call__(self, *arguments):
-        begin = time.thread_time()
-        result = self.function(*arguments)
-        self.seconds += time.thread_time() - begin
-        self.calls += 1
-        return result
+    def around(self, function):
+        def metered(*arguments):
+            if self.inside:
+                return function(*arguments)
+            self.inside = True
+            begin = time.thread_time()
+            try:
+                return function(*arguments)
+            finally:
+                self.seconds += time.thread_time() - begin
+                self.calls += 1
+                self.inside = False
+        return metered
 
 
 class Metered:
     """The library with a meter around one function."""
     def __init__(self, library, name):
-        self.library, self.name, self.meter = library, name, Meter(getattr(library, name))
+        self.library, self.name, self.meter = library, name, Meter()
+        self.function = self.meter.around(getattr(library, name))
 
     def __getattr__(self, name):
-        return self.meter if name == self.name else getattr(self.library, name)
+        return self.function if name == self.name else getattr(self.library, name)
 
 
 def freeing(edge, rounds):
@@ -169,19 +177,22 @@ def hooks(edge, rounds):
 
 
 def meter_hooks(edge, rounds, model, x, optimizer):
-    """In passes of its own, because meters take time."""
+    """In passes of its own, because meters take time. With clipping, step() submits what the hooks took."""
     import tide
-    module = tide.optimizer
+    module, adamw, guest = tide.optimizer, tide.optimizer.AdamW, Meter()
     module.lib = Metered(module.lib, "tide_optim_submit")
-    hook = Meter(module.AdamW._after_backward)
-    module.AdamW._after_backward = lambda optimizer, index: hook(optimizer, index)
+    plain = {name: getattr(adamw, name) for name in ("_after_backward", "_submit_pending")}
+    for name, function in plain.items():
+        setattr(adamw, name, guest.around(function))
     for _ in range(rounds):
         backward(model, x)
         optimizer.step()
     submit = module.lib.meter
-    print(f"hook_{edge}_over_submit {1e6 * (hook.seconds - submit.seconds) / hook.calls:.1f} us\n"
+    print(f"hook_{edge}_over_submit {1e6 * (guest.seconds - submit.seconds) / submit.calls:.1f} us\n"
           f"hook_{edge}_submit {1e6 * submit.seconds / submit.calls:.1f} us", flush=True)
-    module.lib, module.AdamW._after_backward = module.lib.library, hook.function
+    module.lib = module.lib.library
+    for name, function in plain.items():
+        setattr(adamw, name, function)
 
 
 def make_gradients(all_shapes):
