@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "aio/drive.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "offload/api/abi.h"
@@ -87,6 +88,12 @@ static int path_bytes(const struct tide_engine_options *given, const struct disk
                          " MiB free for others; free some space, or set the limit: --store %s:SIZE",
                          path->directory, free_bytes >> 20, (uint64_t)SETUP_RESERVE_BYTES >> 20,
                          path->directory);
+    }
+    if (path->bytes < AIO_ALIGN_BYTES) {
+        return core_err_set(-EINVAL,
+                            "the store's directory %s: its limit of %" PRIu64
+                            " bytes is less than the smallest write, %d bytes",
+                            path->directory, path->bytes, AIO_ALIGN_BYTES);
     }
     *out = path->bytes;
     if (path->bytes > free_bytes) {

@@ -374,6 +374,20 @@ static void many_micro_batches(void)
     check_uint(commands[1], <=, 2 * commands[0]);
 }
 
+/* A limit below one page of the drive would be a store of no bytes. */
+static void a_limit_below_a_page_is_no_store(void)
+{
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    struct tide_plan *plan = NULL;
+    struct tide_store_path store = {.struct_bytes = sizeof store, .directory = world.store};
+    options.stores = &store;
+    options.io = "threads";
+    store.bytes = 4095;
+    check_int(tide_plan_create(NULL, &options, &plan), ==, -EINVAL);
+    check_contains(tide_last_error(), "limit of 4095 bytes is less than the smallest write");
+}
+
 /* A drive without spare space is refused, even though no limit was given. Memory that is used as a
  * drive has no limit. */
 static void no_space_is_no_store(void)
@@ -592,6 +606,7 @@ static void budgets_beyond_the_machine(void)
 TEST_MAIN({"budgets_beyond_the_machine", budgets_beyond_the_machine},
           {"what_has_no_meaning", what_has_no_meaning}, {"other_machines", other_machines},
           {"plan_and_engine_agree", plan_and_engine_agree},
+          {"a_limit_below_a_page_is_no_store", a_limit_below_a_page_is_no_store},
           {"no_space_is_no_store", no_space_is_no_store},
           {"one_file_system_counts_once", one_file_system_counts_once},
           {"many_micro_batches", many_micro_batches}, {"struct_sizes", struct_sizes},
