@@ -67,6 +67,9 @@ struct block {
     size_t tensor_count;
 };
 
+/* the family of parameters without a model, which an application's optimizer has */
+#define BLOCKS_APPLICATION "application"
+
 struct blocks_text;
 
 struct blocks {

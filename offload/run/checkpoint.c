@@ -153,29 +153,67 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
 
 /* ---- comparing a checkpoint with a run ---- */
 
+/* why the blocks of a checkpoint are not those of a run */
+struct block_causes {
+    const char *count;
+    const char *shape;
+    const char *hash;
+};
+
+static struct block_causes causes_of(const char *family)
+{
+    return strcmp(family, BLOCKS_APPLICATION) == 0
+               ? (struct block_causes){.count = "the application has other parameters",
+                                       .shape = "the application has other parameters, or "
+                                                "their order differs",
+                                       .hash = "parameters of other names, elements or precisions"}
+               : (struct block_causes){.count = "it has other layers, or other tensors are frozen "
+                                                "or adapted (--freeze, --lora, --modules-to-save)",
+                                       .shape = "it has other shapes, or other adapters (--lora, "
+                                                "--lora-targets, --lora-dora)",
+                                       .hash = "tensors of other names or shapes, other frozen "
+                                               "tensors, or adapters of another scale "
+                                               "(--lora-alpha)"};
+}
+
+static int check_family(const char *found, const char *mine)
+{
+    if (strcmp(found, mine) == 0) {
+        return 0;
+    }
+    if (strcmp(mine, BLOCKS_APPLICATION) == 0) {
+        return core_err_set(
+            -EINVAL, "the checkpoint is of a %s model, not of an application's optimizer", found);
+    }
+    if (strcmp(found, BLOCKS_APPLICATION) == 0) {
+        return core_err_set(-EINVAL,
+                            "the checkpoint is of an application's optimizer, not of a model");
+    }
+    return core_err_set(-EINVAL, "the checkpoint is of a %s model; this model is a %s", found,
+                        mine);
+}
+
 static int check_blocks(const struct blocks *found, const struct blocks *mine)
 {
-    if (strcmp(found->family, mine->family) != 0) {
-        return core_err_set(-EINVAL, "the checkpoint is of a %s model; this model is a %s",
-                            found->family, mine->family);
+    const struct block_causes causes = causes_of(mine->family);
+    int rc = check_family(found->family, mine->family);
+    if (rc != 0) {
+        return rc;
     }
     if (found->count != mine->count) {
         return core_err_set(-EINVAL,
-                            "the checkpoint has %" PRIu32 " blocks; the model has %" PRIu32
-                            ": it has other layers, or other tensors are frozen or adapted "
-                            "(--freeze, --lora, --modules-to-save)",
-                            found->count, mine->count);
+                            "the checkpoint has %" PRIu32 " blocks; this run has %" PRIu32 ": %s",
+                            found->count, mine->count, causes.count);
     }
     for (uint32_t b = 0; b < mine->count; b++) {
         const struct block *theirs = &found->list[b];
         const struct block *ours = &mine->list[b];
         if (theirs->elements != ours->elements || strcmp(theirs->name, ours->name) != 0) {
-            return core_err_set(-EINVAL,
-                                "block %" PRIu32 " is \"%s\" of %" PRIu64
-                                " elements in the checkpoint and \"%s\" of %" PRIu64
-                                " in the model: it has other shapes, or other adapters (--lora, "
-                                "--lora-targets, --lora-dora)",
-                                b, theirs->name, theirs->elements, ours->name, ours->elements);
+            return core_err_set(
+                -EINVAL,
+                "block %" PRIu32 " is \"%s\" of %" PRIu64
+                " elements in the checkpoint and \"%s\" of %" PRIu64 " in this run: %s",
+                b, theirs->name, theirs->elements, ours->name, ours->elements, causes.shape);
         }
         if (theirs->trained != ours->trained) {
             return core_err_set(-EINVAL, "%s is %s in the checkpoint and %s now", ours->name,
@@ -187,12 +225,8 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
                                 ours->name);
         }
     }
-    if (found->hash != mine->hash) {
-        return core_err_set(-EINVAL,
-                            "the checkpoint's model has tensors of other names or shapes, other "
-                            "frozen tensors, or adapters of another scale (--lora-alpha)");
-    }
-    return 0;
+    return found->hash == mine->hash ? 0
+                                     : core_err_set(-EINVAL, "the checkpoint has %s", causes.hash);
 }
 
 /* Compares the formats of the states themselves, because their names in a file may be wrong. */

@@ -357,7 +357,7 @@ static int list_blocks(struct run_optimizer *optimizer, const struct run_optimiz
         rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b], &moved);
     }
     if (rc == 0) {
-        rc = blocks_finish(optimizer->whole, "application", hash_parameters(options, moved));
+        rc = blocks_finish(optimizer->whole, BLOCKS_APPLICATION, hash_parameters(options, moved));
     }
     if (rc != 0 || optimizer->world == 1) {
         optimizer->blocks = optimizer->whole;

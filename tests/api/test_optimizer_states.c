@@ -60,6 +60,14 @@ static void save_and_load(void)
     check_int(tide_optim_load(optim, directory, &step), ==, -EINVAL);
     check_contains(tide_last_error(), "optimizer is adamw in the checkpoint");
     tide_optim_destroy(optim);
+    app_reset();
+    app.options.optimizer = TIDE_ADAMW;
+    app.parameters[0].precision = TIDE_BF16;
+    app.parameters[1].elements--;
+    optim = app_create();
+    check_int(tide_optim_load(optim, directory, &step), ==, -EINVAL);
+    check_contains(tide_last_error(), "parameters of other names, elements or precisions");
+    tide_optim_destroy(optim);
 }
 
 static void spoil(const char *path)

@@ -54,7 +54,7 @@ static void resumed_with_another_model(void)
     } cases[] = {
         {"--model %M/../gpt2", "the checkpoint is of a llama model; this model is a gpt2"},
         {"--model %M/../llama3",
-         "the checkpoint has 4 blocks; the model has 3: it has other layers"},
+         "the checkpoint has 4 blocks; this run has 3: it has other layers"},
         {"--freeze *embed*", "embedding is trained in the checkpoint and frozen now"},
         {"--precision fp16", "precision is bf16 in the checkpoint and fp16 now"},
     };
