@@ -168,6 +168,7 @@ static bool matches(const struct coll *coll, const struct coll_work *a, const st
     bool parts = a->op == COLL_GATHER || a->op == COLL_REDUCE_SCATTER;
     return a->op == b->op && (a->op == COLL_BARRIER || a->type == b->type) &&
            a->count == b->count && a->root == b->root && a->within == b->within &&
+           (a->type != COLL_INT4 || a->sum_type == b->sum_type) &&
            (!parts || (a->borders == NULL && b->borders == NULL) || same_borders(coll, a, b));
 }
 

@@ -27,7 +27,8 @@ struct head {
     int32_t code; /* ABORTED */
     uint32_t op, type, root, within;
     uint64_t count;
-    uint64_t borders; /* a hash of the borders */
+    uint64_t borders;  /* a hash of the borders */
+    uint64_t sum_type; /* of INT4; else 0 */
 };
 
 /* A transfer of HEAD_BYTES is below the size up to which MPI libraries send without waiting for the
@@ -106,6 +107,7 @@ static struct head head_of_work(const struct processes *procs, const struct coll
         .within = work->within,
         .count = work->count,
         .borders = work->borders != NULL ? core_hash(work->borders, bytes, 0) : 0,
+        .sum_type = work->type == COLL_INT4 ? work->sum_type : 0,
     };
 }
 
@@ -197,12 +199,17 @@ static int look_at_heads(struct processes *procs, const struct coll_work *work, 
             continue;
         }
         const struct head head = head_from(procs, r);
-        const char *message = (const char *)head_of(procs->heads_in, r) + sizeof head;
+        if (procs->in[r].received < sizeof head) {
+            return core_err_set(-EPROTO, "rank %u sent a head of %zu bytes; expected %zu", r,
+                                procs->in[r].received, sizeof head);
+        }
         if (head.kind == HEAD_LEFT) {
             return coll_fail_left(procs->number, work, r);
         }
         if (head.kind == HEAD_ABORTED) {
-            return core_err_adopt(head.code, message);
+            char *message = (char *)head_of(procs->heads_in, r);
+            coll_peers_end_text(message, HEAD_BYTES, procs->in[r].received);
+            return core_err_adopt(head.code < 0 ? head.code : -EPROTO, message + sizeof head);
         }
     }
     return 0;
@@ -249,7 +256,7 @@ static bool same(const struct head *a, const struct head *b)
 {
     return a->op == b->op && (a->op == COLL_BARRIER || a->type == b->type) &&
            a->count == b->count && a->root == b->root && a->within == b->within &&
-           a->borders == b->borders;
+           a->borders == b->borders && a->sum_type == b->sum_type;
 }
 
 static struct coll_work work_of(const struct head *head)
@@ -258,7 +265,8 @@ static struct coll_work work_of(const struct head *head)
                               .type = (enum coll_type)head->type,
                               .root = head->root,
                               .within = head->within,
-                              .count = head->count};
+                              .count = head->count,
+                              .sum_type = (enum coll_type)head->sum_type};
 }
 
 /* All ranks find the same first rank whose command differs from rank 0's. */

@@ -250,10 +250,11 @@ static bool tell(struct coll_peers *peers, unsigned rank, enum service_kind kind
 
 static void hear(struct coll_peers *peers)
 {
-    const struct service *service = &peers->heard;
+    struct service *service = &peers->heard;
     if (atomic_load_explicit(&peers->listen.state, memory_order_relaxed) != COLL_TRANSFER_DONE) {
         return;
     }
+    coll_peers_end_text(service, sizeof *service, peers->listen.received);
     const bool whole = peers->listen.received >= offsetof(struct service, message) &&
                        service->rank < peers->place.world;
     if (whole) {
@@ -577,6 +578,11 @@ int coll_peers_fail(struct coll_peers *peers, int code)
     }
 }
 
+void coll_peers_end_text(void *message, size_t room, size_t received)
+{
+    ((char *)message)[received < room ? received : room - 1] = '\0';
+}
+
 int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes)
 {
     struct coll_transfer transfer = {
@@ -626,6 +632,16 @@ static int exchange_names(struct coll_peers *peers)
         rc = coll_peers_send(peers, r, peers->list, bytes);
     }
     return rc;
+}
+
+/* Ends the texts of the list, which other processes have sent. */
+static void end_names(struct coll_peers *peers)
+{
+    for (unsigned r = 0; r < peers->place.world; r++) {
+        struct coll_peer *peer = &peers->list[r];
+        peer->host[sizeof peer->host - 1] = '\0';
+        peer->identity[sizeof peer->identity - 1] = '\0';
+    }
 }
 
 /* All processes find the same first difference. */
@@ -697,6 +713,7 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
     }
     rc = exchange_names(peers);
     if (rc == 0) {
+        end_names(peers);
         rc = compare_builds(peers);
     }
     if (rc != 0) {

@@ -107,6 +107,10 @@ struct core_bell *coll_peers_bell(struct coll_peers *peers);
 /* Waits for all transfers, without a limit: a process that is gone ends the world. */
 int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transfers, size_t count);
 
+/* Ends the text at the end of a received message of at most `room` bytes with a zero, because its
+ * sender may not have sent one. */
+void coll_peers_end_text(void *message, size_t room, size_t received);
+
 /* Send and receive between the first process and another one, in order; one thread in each process.
  * A transfer longer than `room` is -EPROTO. */
 int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes);

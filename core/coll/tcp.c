@@ -17,7 +17,8 @@
 #include "core/coll/tcp_meet.h"
 
 enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
-/* the most bytes of messages from one process that wait for their receives */
+/* the most memory for messages of one process, and for announcements, that wait for their
+ * receives */
 enum { EARLY_BYTES_MAX = 64 << 20 };
 enum { TURN_BYTES_MAX = 4 << 20 }; /* the most bytes that are read from one process in a turn */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
@@ -261,6 +262,12 @@ static struct slot *take_wanted(unsigned from, int tag)
     return NULL;
 }
 
+/* Returns the memory that a message, or the announcement of one, takes until its receive. */
+static uint64_t early_bytes(const struct frame *frame)
+{
+    return sizeof(struct early) + (frame->kind == FRAME_SHORT ? frame->bytes : 0);
+}
+
 /* Removes and returns the first message of one process for a receive; NULL: there is none. */
 static struct early *take_early(struct peer *peer, int tag)
 {
@@ -271,7 +278,7 @@ static struct early *take_early(struct peer *peer, int tag)
             for (peer->early_last = &peer->early; *peer->early_last != NULL;) {
                 peer->early_last = &(*peer->early_last)->next;
             }
-            peer->early_bytes -= early->frame.kind == FRAME_SHORT ? early->frame.bytes : 0;
+            peer->early_bytes -= early_bytes(&early->frame);
             return early;
         }
     }
@@ -331,17 +338,15 @@ static void read_into(struct peer *peer, struct slot *slot, unsigned char *to)
 
 static void keep_early(struct peer *peer)
 {
-    const uint64_t bytes = peer->in.kind == FRAME_SHORT ? peer->in.bytes : 0;
-    struct early *early = peer->early_bytes + bytes <= EARLY_BYTES_MAX
-                              ? malloc(sizeof *early + bytes)
-                              : NULL;
+    const uint64_t bytes = early_bytes(&peer->in);
+    struct early *early = peer->early_bytes + bytes <= EARLY_BYTES_MAX ? malloc(bytes) : NULL;
     if (early == NULL) {
         fail_frame(peer, "while too many earlier ones wait for their receives");
         return;
     }
     *early = (struct early){.frame = peer->in};
     peer->early_bytes += bytes;
-    if (bytes > 0) {
+    if (bytes > sizeof *early) {
         peer->fresh = early;
         read_into(peer, NULL, early->data);
         return;
@@ -435,7 +440,7 @@ static void end_message(struct peer *peer)
     }
     slot = take_wanted(rank_of(peer), early->frame.tag); /* the receive may have begun meanwhile */
     if (slot != NULL) {
-        peer->early_bytes -= early->frame.bytes;
+        peer->early_bytes -= early_bytes(&early->frame);
         give_early(peer, slot, early);
     } else {
         *peer->early_last = early;

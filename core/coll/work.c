@@ -86,6 +86,10 @@ static const char *work_print(const struct coll_work *work, char *text, size_t b
         const int length = snprintf(text, bytes, "%s of %" PRIu64 " %s", coll_op_name(work->op),
                                     work->count, coll_type_name(work->type));
         assert(length > 0 && (size_t)length < bytes);
+        if (work->type == COLL_INT4) {
+            snprintf(text + length, bytes - (size_t)length, " to %s",
+                     coll_type_name(work->sum_type));
+        }
         if (work->op == COLL_BROADCAST) {
             snprintf(text + length, bytes - (size_t)length, " from rank %u", work->root);
         }
@@ -100,14 +104,11 @@ int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned r
                       const struct coll_work *other)
 {
     char texts[2][96];
+    (void)work_print(first, texts[0], sizeof texts[0]);
+    (void)work_print(other, texts[1], sizeof texts[1]);
     return core_err_set(
         -EPROTO, "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s", number,
-        work_print(first, texts[0], sizeof texts[0]), rank,
-        work_print(other, texts[1], sizeof texts[1]),
-        first->op == other->op && first->count == other->count && first->type == other->type &&
-                first->root == other->root && first->within == other->within
-            ? " with other borders"
-            : "");
+        texts[0], rank, texts[1], strcmp(texts[0], texts[1]) == 0 ? " with other borders" : "");
 }
 
 int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank)

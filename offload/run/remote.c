@@ -95,8 +95,10 @@ int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *
         return core_err_set(-EPROTO, "rank %u sent a reply of %zu bytes; expected %zu", rank, bytes,
                             sizeof reply);
     }
+    reply.message[sizeof reply.message - 1] = '\0';
     *out = reply;
-    return reply.code == 0 ? 0 : core_err_adopt(reply.code, reply.message);
+    return reply.code == 0 ? 0
+                           : core_err_adopt(reply.code < 0 ? reply.code : -EPROTO, reply.message);
 }
 
 static uint64_t grains(uint64_t bytes)

@@ -175,12 +175,20 @@ static const struct mismatch mismatches[] = {
     {{{.op = COLL_REDUCE_SCATTER, .count = 8},
       {.op = COLL_REDUCE_SCATTER, .count = 8, .borders = other_borders}},
      "rank 2 calls reduce-scatter of 8 fp32 with other borders"},
+    {{{.op = COLL_REDUCE_SCATTER, .type = COLL_INT4, .count = 3, .sum_count = 256},
+      {.op = COLL_REDUCE_SCATTER,
+       .type = COLL_INT4,
+       .count = 3,
+       .sum_type = COLL_BF16,
+       .sum_count = 256}},
+     "rank 0 calls reduce-scatter of 3 int4 to fp32, rank 2 calls reduce-scatter of 3 int4 to "
+     "bf16"},
     {{{.op = COLL_BARRIER}, {.op = COLL_BROADCAST, .count = 0}}, "rank 0 calls barrier, rank 2"},
 };
 
 static int differs(struct rank *rank)
 {
-    static _Thread_local float arrays[2][8];
+    static _Thread_local float arrays[2][256];
     const struct mismatch *mismatch = &mismatches[rank->run->delay];
     struct coll_command command = mismatch->calls[rank->index == 2];
     command.from = arrays[0];

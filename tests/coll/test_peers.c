@@ -240,6 +240,36 @@ static void other_heads(void)
     }
 }
 
+/* So is the type to which codes of 4 bits are summed. */
+static int changed_sum(void *argument)
+{
+    unsigned char groups[2][132] = {{0}};
+    float sums[256];
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    const struct coll_command command = {.op = COLL_REDUCE_SCATTER,
+                                         .type = COLL_INT4,
+                                         .from = groups,
+                                         .to = sums,
+                                         .count = 2,
+                                         .sum_count = 256};
+    (void)argument;
+    check_int(open_peers("test", &peers), ==, 0);
+    check_int(open_coll(peers, LONG_NS, &coll), ==, 0);
+    check_int(submit_wait(coll, &command), ==, -EPROTO);
+    check_contains(core_err_message(), "differs: rank 0 calls reduce-scatter of 2 int4 to bf16, "
+                                       "rank 1 calls reduce-scatter of 2 int4 to fp32");
+    coll_close(coll);
+    coll_peers_close(peers, ENDED_WORLD);
+    return WORKED;
+}
+
+static void other_sums(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1, .change_at = 40, .change_tag_min = 16};
+    check_int(test_child(changed_sum, NULL), ==, WORKED);
+}
+
 /* ---- ends ---- */
 
 /* The back end's end, for a back end that uses it below its own: without an error it is 0; an error
@@ -385,6 +415,6 @@ TEST_MAIN({"failing_calls", failing_calls}, {"failing_close", failing_close},
           {"failing_allocations", failing_allocations},
           {"failing_allocations_over_tcp", failing_allocations_over_tcp},
           {"lost_messages", lost_messages}, {"other_heads", other_heads},
-          {"an_end_with_an_error", an_end_with_an_error}, {"silence", silence},
-          {"receives_are_withdrawn", receives_are_withdrawn}, {"refused_worlds", refused_worlds},
-          {"other_rank", other_rank})
+          {"other_sums", other_sums}, {"an_end_with_an_error", an_end_with_an_error},
+          {"silence", silence}, {"receives_are_withdrawn", receives_are_withdrawn},
+          {"refused_worlds", refused_worlds}, {"other_rank", other_rank})

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/coll/coll.h"
 #include "core/coll/transport.h"
 #include "tests/coll/tcp_case.h"
 #include "tests/harness/child.h"
@@ -146,6 +147,94 @@ static void odd_words(void)
     send_short(fakes.fd[1], 1, &end, sizeof end);
     tcp_ends_with(fakes.child, -EIO, "rank 1: no code");
     close(fakes.fd[1]);
+}
+
+/* Texts without a zero at their end are read up to the end of the message, or of their member. */
+static void texts_without_end(void)
+{
+    struct service alive = {.kind = ALIVE, .rank = 1};
+    struct service end = {.kind = ENDED, .rank = 1, .code = -ENOSPC};
+    struct coll_peer name;
+    struct fakes fakes = meet_as_others(2);
+    send_name(fakes.fd[1]);
+    memset(alive.message, 'y', sizeof alive.message);
+    memcpy(end.message, "rank 1: is full", 15);
+    send_short(fakes.fd[1], 1, &alive, sizeof alive);
+    send_short(fakes.fd[1], 1, &end, offsetof(struct service, message) + 15);
+    const struct tcp_outcome out = tcp_end(fakes.child);
+    check_int(out.rc, ==, -ENOSPC);
+    check_string(out.message, "rank 1: is full");
+    close(fakes.fd[1]);
+    fakes = meet_as_others(2);
+    memset(&name, 'h', sizeof name);
+    memset(name.identity, 'i', sizeof name.identity);
+    send_short(fakes.fd[1], 2, &name, sizeof name);
+    char text[256];
+    snprintf(text, sizeof text, "rank 1 on %.63s is %.127s, and rank 0 on ", name.host,
+             name.identity);
+    tcp_ends_with(fakes.child, -EPROTO, text);
+    close(fakes.fd[1]);
+}
+
+/* The head of a collective, which equals that of coll_processes.c. */
+struct head {
+    uint32_t kind;
+    int32_t code;
+    uint32_t op, type, root, within;
+    uint64_t count, borders, sum_type;
+};
+enum { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED, HEAD_TAG = 16 };
+
+/* Calls an all-reduce and a barrier. */
+static void sum_and_meet(struct tcp_start *start, int to)
+{
+    static float array[800];
+    struct tcp_outcome out = {.rc = 0};
+    struct coll_peers *peers = tcp_open(start, &out.rc);
+    const struct coll_options options = {.kind = "processes", .world = 2, .peers = peers};
+    const struct coll_command commands[2] = {
+        {.op = COLL_ALL_REDUCE, .from = array, .to = array, .count = 800}, {.op = COLL_BARRIER}};
+    struct coll *coll = NULL;
+    out.rc = out.rc == 0 ? coll_open(&options, &coll) : out.rc;
+    for (int i = 0; out.rc == 0 && i < 2; i++) {
+        struct core_fence fence;
+        out.rc = coll_submit(coll, &commands[i], &fence);
+        out.rc = out.rc == 0 ? core_fence_wait(fence, TCP_LONG_MS * INT64_C(1000000)) : out.rc;
+    }
+    snprintf(out.message, sizeof out.message, "%s", core_err_message());
+    check_int(write(to, &out, sizeof out), ==, (ssize_t)sizeof out);
+    test_child_end(0);
+}
+
+/* Acts as rank 1, which aborts the second collective with a message of `bytes` bytes. */
+static void abort_with(int32_t code, size_t bytes, int rc, const char *message)
+{
+    static struct {
+        struct head head;
+        char data[3200];
+    } sum, end;
+    const struct fakes fakes = meet_with((struct tcp_start){.world = 2, .act = sum_and_meet});
+    sum.head = (struct head){.kind = HEAD_WORK, .op = COLL_ALL_REDUCE, .count = 800};
+    memset(sum.data, 'y', sizeof sum.data);
+    end.head = (struct head){.kind = HEAD_ABORTED, .code = code};
+    memcpy(end.data, "rank 1: is full", 15);
+    send_name(fakes.fd[1]);
+    send_short(fakes.fd[1], HEAD_TAG, &sum, sizeof sum);
+    send_short(fakes.fd[1], HEAD_TAG, &end, bytes);
+    const struct tcp_outcome out = tcp_end(fakes.child);
+    check_int(out.rc, ==, rc);
+    check_string(out.message, message);
+    close(fakes.fd[1]);
+}
+
+/* A rank aborts without a zero at the end of its message, with a code that is no error, and with a
+ * head that is cut off. */
+static void odd_heads(void)
+{
+    const size_t whole = sizeof(struct head) + 15;
+    abort_with(-ENOSPC, whole, -ENOSPC, "rank 1: is full");
+    abort_with(5, whole, -EPROTO, "rank 1: is full");
+    abort_with(-ENOSPC, 20, -EPROTO, "rank 1 sent a head of 20 bytes; expected 48");
 }
 
 enum { HELD_CODE = 5, TOLD_CODE = 6 };
@@ -479,13 +568,43 @@ static void receives(void)
     end_part(&fakes, 0, "");
 }
 
-/* A process that has left is not reached; what it had sent before is freed; and one that sends
- * without end is cut off. */
+/* Sends these bytes until the process ends the connection; returns how often. */
+static size_t send_flood(const void *flood, size_t bytes, size_t max)
+{
+    const struct fakes fakes = begin_part(is_flooded);
+    size_t sent = 0;
+    wait_told(&fakes);
+    while (sent < max && send(fakes.fd[1], flood, bytes, MSG_NOSIGNAL) == (ssize_t)bytes) {
+        sent++;
+    }
+    if (sent < max) {
+        end_part(&fakes, -EPROTO, "while too many earlier ones wait for their receives");
+    }
+    return sent;
+}
+
+/* A process that sends short messages, or announces long ones, without end is cut off. */
+static void floods(void)
+{
+    enum { MESSAGE = 4096, MIB = 1 << 20, ASKS = 1000 };
+    static unsigned char flood[sizeof(struct frame) + MESSAGE];
+    static struct frame asks[ASKS];
+    const struct frame frame = {.kind = SHORT_KIND, .tag = 9, .bytes = MESSAGE};
+    memcpy(flood, &frame, sizeof frame);
+    const size_t messages = send_flood(flood, sizeof flood, 80 * MIB / MESSAGE);
+    check_uint(messages, >=, 60 * MIB / MESSAGE);
+    check_uint(messages, <, 80 * MIB / MESSAGE);
+    for (size_t i = 0; i < ASKS; i++) {
+        asks[i] = (struct frame){.kind = ASK_KIND, .tag = 9, .bytes = 2 * MESSAGE};
+    }
+    const size_t most = 80 * MIB / sizeof asks;
+    check_uint(send_flood(asks, sizeof asks, most), <, most);
+}
+
+/* A process that has left is not reached; what it had sent before is freed. */
 static void others_leave(void)
 {
-    enum { MESSAGE = 4096, MIB = 1 << 20 };
-    static unsigned char flood[sizeof(struct frame) + MESSAGE];
-    const struct frame frame = {.kind = SHORT_KIND, .tag = 9, .bytes = MESSAGE};
+    const unsigned char text[20] = {0};
     struct fakes fakes = begin_part(reaches_nobody);
     wait_told(&fakes);
     send_bye(fakes.fd[1]);
@@ -493,21 +612,11 @@ static void others_leave(void)
     end_part(&fakes, -EPIPE, "rank 1 on fake has left");
     fakes = begin_part(leaves_a_message);
     wait_told(&fakes);
-    send_short(fakes.fd[1], 9, flood, 20);
-    send_short(fakes.fd[1], 9, flood, 0);
+    send_short(fakes.fd[1], 9, text, 20);
+    send_short(fakes.fd[1], 9, text, 0);
     send_bye(fakes.fd[1]);
     release();
     end_part(&fakes, 0, "");
-    fakes = begin_part(is_flooded);
-    wait_told(&fakes);
-    memcpy(flood, &frame, sizeof frame);
-    size_t sent = 0;
-    while (send(fakes.fd[1], flood, sizeof flood, MSG_NOSIGNAL) == (ssize_t)sizeof flood) {
-        sent += MESSAGE;
-        check_uint(sent, <, 80 * MIB);
-    }
-    check_uint(sent, >=, 64 * MIB);
-    end_part(&fakes, -EPROTO, "while too many earlier ones wait for their receives");
 }
 
 /* Answers and data that do not have the size of the message end the connection. */
@@ -559,6 +668,8 @@ static void frames(void)
 }
 
 TEST_MAIN({"frames", frames}, {"receives", receives}, {"others_leave", others_leave},
-          {"too_many", too_many}, {"other_sizes", other_sizes}, {"odd_words", odd_words},
-          {"last_words", last_words}, {"told_by_the_first", told_by_the_first},
+          {"floods", floods}, {"too_many", too_many}, {"other_sizes", other_sizes},
+          {"odd_words", odd_words}, {"texts_without_end", texts_without_end},
+          {"odd_heads", odd_heads}, {"last_words", last_words},
+          {"told_by_the_first", told_by_the_first},
           {"too_large_for_its_receive", too_large_for_its_receive})
