@@ -33,6 +33,11 @@ struct tide_world_options {
     /* torchrun: the address at which its processes meet, "HOST:PORT", on the machine of the first
      * process. It is the same in all processes. NULL: MASTER_ADDR and the port after MASTER_PORT */
     const char *rendezvous;
+    /* Arguments of this process, which are compared with those of the first one
+     * (tide_world_info.difference). The processes must have the same, because only the first one's
+     * have an effect. NULL: none */
+    const char *const *arguments;
+    uint64_t argument_count;
 };
 
 /* Connects the processes that were started together, and waits until all are connected. It uses the
@@ -60,6 +65,9 @@ struct tide_world_info {
     /* "mpirun (Open MPI)"; this string and the next one live as long as the world */
     const char *launcher;
     const char *library; /* "Open MPI v4.1.4" */
+    /* in the first process: the first argument that another process has in a different form, as
+     * text for an error; NULL: there is none. It lives as long as the world */
+    const char *difference;
 };
 
 /* Describes a world. Returns 0, or -EINVAL for a wrong struct_bytes. */

@@ -77,6 +77,115 @@ static int open_peers(struct tide_world *world)
     return coll_peers_open(&options, &world->peers);
 }
 
+/* ---- arguments ---- */
+
+static const char *own_argument(const struct tide_world *world, uint64_t index)
+{
+    return index < world->given.argument_count ? world->given.arguments[index] : NULL;
+}
+
+/* Sends the arguments to the first process: the size of their texts, then the texts. */
+static int send_arguments(const struct tide_world *world)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < world->given.argument_count; i++) {
+        bytes += strlen(world->given.arguments[i]) + 1;
+    }
+    char *texts = malloc(bytes + 1);
+    char *at = texts;
+    if (texts == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the arguments of a process");
+    }
+    for (uint64_t i = 0; i < world->given.argument_count; i++) {
+        at = stpcpy(at, world->given.arguments[i]) + 1;
+    }
+    *at = '\0'; /* an empty transfer is not needed */
+    int rc = coll_peers_send(world->peers, 0, &bytes, sizeof bytes);
+    rc = rc == 0 ? coll_peers_send(world->peers, 0, texts, bytes + 1) : rc;
+    free(texts);
+    return rc;
+}
+
+/* Describes the difference of an argument. `own`, `other` NULL: there is no such argument. `before`
+ * is the argument before it. */
+static void describe_difference(struct tide_world *world, unsigned rank, const char *before,
+                                const char *own, const char *other)
+{
+    const char *host = coll_peers_at(world->peers, rank)->host;
+    char *to = world->difference;
+    const size_t room = sizeof world->difference;
+    if (own == NULL || other == NULL) {
+        snprintf(to, room, "%.100s was given to rank %s%u on %s%s", own != NULL ? own : other,
+                 own != NULL ? "0 but not to rank " : "", rank, host,
+                 own != NULL ? "" : " but not to rank 0");
+        return;
+    }
+    const size_t name = strcspn(own, "=");
+    const bool flags = strncmp(own, "--", 2) == 0 || strncmp(other, "--", 2) == 0;
+    if (!flags && before != NULL && strncmp(before, "--", 2) == 0) {
+        snprintf(to, room, "%.60s is %.100s for rank %u on %s, but %.100s for rank 0", before,
+                 other, rank, host, own);
+    } else if (own[name] == '=' && strncmp(own, other, name + 1) == 0) {
+        snprintf(to, room, "%.*s is %.100s for rank %u on %s, but %.100s for rank 0",
+                 (int)(name < 60 ? name : 60), own, other + name + 1, rank, host, own + name + 1);
+    } else {
+        snprintf(to, room, "rank %u on %s was started with %.100s where rank 0 has %.100s", rank,
+                 host, other, own);
+    }
+}
+
+/* Compares the arguments of a process with those of this one, which is the first. */
+static void find_difference(struct tide_world *world, unsigned rank, const char *texts,
+                            const char *end)
+{
+    const char *before = NULL;
+    for (uint64_t i = 0; world->difference[0] == '\0'; i++) {
+        const char *own = own_argument(world, i);
+        const char *other = texts < end ? texts : NULL;
+        if (own == NULL && other == NULL) {
+            return;
+        }
+        if (own == NULL || other == NULL || strcmp(own, other) != 0) {
+            describe_difference(world, rank, before, own, other);
+        }
+        before = own;
+        texts += other != NULL ? strlen(other) + 1 : 0;
+    }
+}
+
+static int receive_arguments(struct tide_world *world, unsigned rank)
+{
+    static const uint64_t most = UINT64_C(1) << 30;
+    uint64_t bytes = 0;
+    size_t got = 0;
+    int rc = coll_peers_receive(world->peers, rank, &bytes, sizeof bytes, &got);
+    char *texts = rc == 0 && bytes < most ? calloc(1, bytes + 1) : NULL;
+    if (rc == 0 && texts == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory for the arguments of rank %u", rank);
+    }
+    if (rc == 0) {
+        rc = coll_peers_receive(world->peers, rank, texts, bytes + 1, &got);
+    }
+    if (rc == 0) {
+        texts[bytes] = '\0';
+        find_difference(world, rank, texts, texts + bytes);
+    }
+    free(texts);
+    return rc;
+}
+
+static int compare_arguments(struct tide_world *world)
+{
+    int rc = 0;
+    if (coll_peers_rank(world->peers) > 0) {
+        return send_arguments(world);
+    }
+    for (unsigned r = 1; rc == 0 && r < coll_peers_world(world->peers); r++) {
+        rc = receive_arguments(world, r);
+    }
+    return rc;
+}
+
 static int open_world(const struct tide_world_options *options, struct tide_world **out)
 {
     struct tide_world made = {.peers = NULL};
@@ -104,6 +213,12 @@ static int open_world(const struct tide_world_options *options, struct tide_worl
         free(world);
         return rc;
     }
+    rc = compare_arguments(world);
+    if (rc != 0) {
+        (void)coll_peers_fail(world->peers, rc); /* the next call reports it */
+    }
+    world->given.arguments = NULL; /* they are the caller's */
+    world->given.argument_count = 0;
     *out = world;
     return 0;
 }
@@ -192,7 +307,9 @@ int tide_world_describe(const struct tide_world *world, struct tide_world_info *
                                    .ranks_per_host = world_ranks_per_host(peers),
                                    .first_on_host = host.index == 0,
                                    .launcher = world->launch.launcher,
-                                   .library = coll_peers_library(peers)};
+                                   .library = coll_peers_library(peers),
+                                   .difference = world->difference[0] != '\0' ? world->difference
+                                                                              : NULL};
     for (unsigned r = 0; r < info.ranks; r++) {
         coll_peers_host(peers, r, &host);
         info.hosts += host.first == r;

@@ -481,6 +481,36 @@ static void refused(void)
     rig_end();
 }
 
+/* Starts two processes with `first` and `second` after the same flags. */
+static void two_ways(int code, const char *first, const char *second)
+{
+    char words[1400];
+    snprintf(words, sizeof words, "%s%s : -n 1 %%T/rank %s%s", RANKS, first, RANKS, second);
+    world(1, code, words);
+}
+
+/* Only the first process's arguments have an effect, so a process with other arguments ends the
+ * run, and the message names the first that differs. Some processes may be quieter. */
+static void arguments(void)
+{
+    begin();
+    two_ways(2, "--steps 1 --seed 1 --out %T/none", "--steps 1 --seed 2 --out %T/none");
+    check_contains(rig_err, "--seed is 2 for rank 1 on ");
+    check_contains(rig_err, ", but 1 for rank 0: give all processes the same arguments");
+    two_ways(2, "--out %T/none --steps=1", "--out %T/none --steps=2");
+    check_contains(rig_err, "--steps is 2 for rank 1 on ");
+    two_ways(2, "--out %T/none --zero 1 --steps 1", "--out %T/none --steps 1");
+    check_contains(rig_err, " was started with --steps where rank 0 has --zero");
+    two_ways(2, "--out %T/none --shuffle", "--out %T/none");
+    check_contains(rig_err, "--shuffle was given to rank 0 but not to rank 1 on ");
+    two_ways(2, "--out %T/none", "--out %T/none --shuffle");
+    check_contains(rig_err, "--shuffle was given to rank 1 on ");
+    check_true(!rig_has("none"));
+    two_ways(0, "--steps 1 --out %T/both -vv", "-q --steps 1 --out %T/both");
+    rig_remove("both");
+    rig_end();
+}
+
 /* A signal to any process saves the run and ends all processes. The log has the slowest rank of
  * each step. */
 static void signalled(void)
@@ -657,5 +687,5 @@ TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
           {"threads_are_shared", threads_are_shared}, {"measured", measured}, {"bound", bound},
           {"drives_counted", drives_counted}, {"grouped", grouped}, {"fast", fast},
           {"saved", saved}, {"adapters", adapters}, {"pairs", pairs}, {"apart", apart},
-          {"refused", refused}, {"signalled", signalled}, {"other_library", other_library},
-          {"storm", storm}, {"failing_rank", failing_rank})
+          {"refused", refused}, {"arguments", arguments}, {"signalled", signalled},
+          {"other_library", other_library}, {"storm", storm}, {"failing_rank", failing_rank})

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -59,21 +60,41 @@ static int follow(const struct cli_command *command, struct tide_world *world)
     return code;
 }
 
+/* Copies the arguments that must be the same in all processes: all but -q and -v, so that some
+ * processes may be started as quiet. Returns their number. */
+static uint64_t select_compared(int argc, char **argv, const char **to)
+{
+    uint64_t count = 0;
+    for (int i = 0; to != NULL && i < argc; i++) {
+        const bool talk = argv[i][0] == '-' && argv[i][1] != '\0' &&
+                          argv[i][1 + strspn(argv[i] + 1, "qv")] == '\0';
+        if (!talk) {
+            to[count++] = argv[i];
+        }
+    }
+    return count;
+}
+
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out)
 {
     /* The flags are parsed when the world is open, so that errors are the first process's. */
+    const char **compared = calloc((size_t)argc + 1, sizeof *compared);
     const char *dev = cli_find(argc, argv, "dev");
-    const struct tide_world_options options = {.struct_bytes = sizeof options,
-                                               .stop = asked_to_stop,
-                                               .cards = dev != NULL && strncmp(dev, "cuda", 4) == 0,
-                                               .rendezvous = cli_find(argc, argv, "rendezvous")};
+    const struct tide_world_options options = {
+        .struct_bytes = sizeof options,
+        .stop = asked_to_stop,
+        .cards = dev != NULL && strncmp(dev, "cuda", 4) == 0,
+        .rendezvous = cli_find(argc, argv, "rendezvous"),
+        .arguments = compared,
+        .argument_count = select_compared(argc, argv, compared)};
     struct tide_world *world = NULL;
     const bool leads = tide_world_rank() == 0;
     if (!leads) {
         finetune_stop_begin(); /* the first process decides what a signal does */
     }
     const int rc = tide_world_open(&options, &world);
+    free(compared);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
         /* If the first process has left, it says why; if a signal ended this process, its sender
@@ -107,6 +128,9 @@ int finetune_world_count(const struct tide_world *world, struct finetune_flags *
     }
     if (world == NULL) {
         return 0;
+    }
+    if (info.difference != NULL) {
+        return core_err_set(-EINVAL, "%s: give all processes the same arguments", info.difference);
     }
     if (FINETUNE_GIVEN(flags, ranks) && flags->ranks != info.ranks) {
         return core_err_set(-EINVAL,
