@@ -29,6 +29,8 @@ static const struct row {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+enum { NUMBER_MAX = 1000000 };
+
 /* The variable is set. */
 static int read_number(const char *(*get)(const char *name), const char *name, unsigned *out)
 {
@@ -36,9 +38,10 @@ static int read_number(const char *(*get)(const char *name), const char *name, u
     char *end = NULL;
     errno = 0;
     const unsigned long value = strtoul(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value > 1000000) {
-        return core_err_set(-EINVAL, "the environment variable %s is \"%s\" (expected a number)",
-                            name, text);
+    if (end == text || *end != '\0' || errno != 0 || value > NUMBER_MAX) {
+        return core_err_set(
+            -EINVAL, "the environment variable %s is \"%.100s\" (expected a number from 0 to %d)",
+            name, text, NUMBER_MAX);
     }
     *out = (unsigned)value;
     return 0;
@@ -147,8 +150,9 @@ int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *o
 unsigned coll_launch_rank(const char *(*get)(const char *name))
 {
     for (const struct row *row = rows; row < rows + ROWS; row++) {
+        unsigned rank = 0;
         if (is_set(get, row)) {
-            return (unsigned)strtoul(get(row->rank), NULL, 10);
+            return read_number(get, row->rank, &rank) == 0 ? rank : 0;
         }
     }
     return 0;

@@ -350,12 +350,15 @@ static int open_transport(struct coll_peers *peers)
     const unsigned world = peers->place.world;
     if (world > COLL_PEERS_MAX || peers->place.rank != launch->rank ||
         (launch->world > 0 && world != launch->world)) {
-        return core_err_set(
-            -EPROTO,
-            "%s started rank %u of %u processes, but %s connects it as rank %u of %u: mpirun and "
-            "the MPI library that tide was built with have to belong together",
-            launch->launcher, launch->rank, launch->world, peers->place.library, peers->place.rank,
-            world);
+        char number[32] = "";
+        if (launch->world > 0) {
+            snprintf(number, sizeof number, " of %u processes", launch->world);
+        }
+        return core_err_set(-EPROTO,
+                            "%s started rank %u%s, but %s connects it as rank %u of %u: mpirun and "
+                            "the MPI library that tide was built with have to belong together",
+                            launch->launcher, launch->rank, number, peers->place.library,
+                            peers->place.rank, world);
     }
     peers->slots = slots_of(world);
     peers->active = calloc(peers->slots, sizeof(struct coll_transfer *));

@@ -45,6 +45,8 @@ static void launchers(void)
     static const char *const torch[] = {"RANK", "1", "WORLD_SIZE", "2", "LOCAL_RANK", "1", NULL};
     static const char *const pmix[] = {"PMIX_RANK", "1",          "RANK", "1", "WORLD_SIZE",
                                        "2",         "LOCAL_RANK", "1",    NULL};
+    static const char *const negative[] = {"RANK",       "-1", "WORLD_SIZE", "2",
+                                           "LOCAL_RANK", "1",  NULL};
     check_string(find(pmix).launcher, "a launcher with PMIx");
     check_uint(find(pmix).world, ==, 0); /* only MPI knows */
     check_true(find(none).launcher == NULL);
@@ -52,6 +54,7 @@ static void launchers(void)
     check_uint(rank_of(none), ==, 0);
     check_uint(rank_of(openmpi), ==, 2);
     check_uint(rank_of(slurm), ==, 1);
+    check_uint(rank_of(negative), ==, 0);
     check_string(find(openmpi).launcher, "mpirun (Open MPI)");
     check_uint(find(openmpi).rank, ==, 2);
     check_uint(find(openmpi).world, ==, 4);
@@ -187,7 +190,7 @@ static void contradictions(void)
     refused(beyond, "PMI_RANK is 2", "PMI_SIZE is 2");
     refused(words, "PMI_RANK", "\"two\"");
     refused(tail, "PMI_SIZE", "\"2x\"");
-    refused(huge, "PMI_SIZE", "\"99999999999999999999\" (expected a number)");
+    refused(huge, "PMI_SIZE", "\"99999999999999999999\" (expected a number from 0 to 1000000)");
     refused(million, "PMI_SIZE", "\"1000001\"");
     refused(here, "LOCAL_WORLD_SIZE", "\"here\"");
     refused(rank, "LOCAL_RANK", "\"-\"");

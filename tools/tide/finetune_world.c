@@ -89,7 +89,9 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
         .arguments = compared,
         .argument_count = select_compared(argc, argv, compared)};
     struct tide_world *world = NULL;
-    const bool leads = tide_world_rank() == 0;
+    /* MPI may set variables of a launcher when it starts. */
+    const unsigned rank = tide_world_rank();
+    const bool leads = rank == 0;
     if (!leads) {
         finetune_stop_begin(); /* the first process decides what a signal does */
     }
@@ -104,7 +106,7 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
             return finetune_exit_code(rc);
         }
         if (!leads) {
-            core_err_prefix(rc, "rank %u", tide_world_rank());
+            core_err_prefix(rc, "rank %u", rank);
         }
         return cli_fail(command, finetune_exit_code(rc), NULL);
     }
