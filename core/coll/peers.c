@@ -274,10 +274,11 @@ static void check_silence(struct coll_peers *peers, unsigned rank, int64_t now_n
     char text[MESSAGE_BYTES];
     const int64_t silent_ns = now_ns - peers->heard_ns[rank];
     if (silent_ns > peers->silence_ns && peers->failed == 0) {
+        const char *host = peers->list[rank].host; /* "": it has not described itself yet */
         snprintf(text, sizeof text,
-                 "rank %u on %s has not responded for %.0f s: its process was stopped, or its "
+                 "rank %u%s%s has not responded for %.0f s: its process was stopped, or its "
                  "network is gone",
-                 rank, peers->list[rank].host, (double)silent_ns * 1e-9);
+                 rank, host[0] != '\0' ? " on " : "", host, (double)silent_ns * 1e-9);
         set_error(peers, -ETIMEDOUT, text);
     }
 }

@@ -48,7 +48,7 @@ static struct fakes meet_with(struct tcp_start start)
     struct tcp_hello hello = tcp_hello_of(world);
     start.at = tcp_place("127.0.0.1", &port);
     start.run = 7;
-    start.silence_ms = TCP_LONG_MS;
+    start.silence_ms = start.silence_ms > 0 ? start.silence_ms : TCP_LONG_MS;
     struct fakes fakes = {.child = tcp_begin(start)};
     for (unsigned r = 1; r < world; r++) {
         const int yes = 1;
@@ -146,6 +146,15 @@ static void odd_words(void)
     send_service(fakes.fd[1], 9, ENDED, "rank 9: is not heard");
     send_short(fakes.fd[1], 1, &end, sizeof end);
     tcp_ends_with(fakes.child, -EIO, "rank 1: no code");
+    close(fakes.fd[1]);
+}
+
+/* A process that connects and then says nothing is named by its rank. */
+static void says_nothing(void)
+{
+    const struct fakes fakes = meet_with(
+        (struct tcp_start){.world = 2, .silence_ms = TCP_SHORT_MS});
+    tcp_ends_with(fakes.child, -ETIMEDOUT, "rank 1 has not responded for ");
     close(fakes.fd[1]);
 }
 
@@ -670,6 +679,6 @@ static void frames(void)
 TEST_MAIN({"frames", frames}, {"receives", receives}, {"others_leave", others_leave},
           {"floods", floods}, {"too_many", too_many}, {"other_sizes", other_sizes},
           {"odd_words", odd_words}, {"texts_without_end", texts_without_end},
-          {"odd_heads", odd_heads}, {"last_words", last_words},
+          {"odd_heads", odd_heads}, {"says_nothing", says_nothing}, {"last_words", last_words},
           {"told_by_the_first", told_by_the_first},
           {"too_large_for_its_receive", too_large_for_its_receive})
