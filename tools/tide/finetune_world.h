@@ -13,8 +13,8 @@
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out);
 
-/* Sets --ranks to the number of processes: -EINVAL if another number was given, a rendezvous without
- * torchrun, or other arguments to another process. */
+/* Sets --ranks to the number of processes: -EINVAL if another number was given, a rendezvous
+ * without torchrun, or other arguments to another process. */
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags);
 
 /* Prints one line about the world. */
