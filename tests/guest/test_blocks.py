@@ -40,6 +40,24 @@ def round_trip(folder):
     refused(RuntimeError, "was closed", lambda: blocks.get("bf16"))
 
 
+def conjugated(folder):
+    """Tensors whose memory torch conjugates or negates when it reads it are stored as they read, also by autograd."""
+    complex64 = torch.randn(200, 100, dtype=torch.complex64)
+    with tide.Blocks("8MiB", store=[(folder, "64MiB")]) as blocks:
+        for value in (complex64.conj(), complex64.conj().t(), complex64.conj()[:1, :1].imag):
+            blocks.put("a", value)
+            assert torch.equal(blocks.get("a"), value)
+        refused(ValueError, "needs a contiguous", lambda: blocks.get("a", complex64.conj()[:1, :1].imag))
+        weights = torch.randn(100, 200, dtype=torch.complex64, requires_grad=True)
+
+        def gradient():
+            return torch.autograd.grad((complex64.conj() @ weights.conj()).abs().sum(), [weights])[0]
+
+        expected = gradient()
+        with blocks.saved_tensors(min_bytes=0):
+            assert torch.equal(gradient(), expected)
+
+
 def pins(_):
     """A pinned view is the store's own memory: the next get returns what was written to it."""
     with tide.Blocks("16MiB") as blocks:
@@ -127,4 +145,4 @@ def stores(_):
         assert [(os.fsdecode(one.directory), one.bytes) for one in paths] == expected, store
 
 
-sys.exit(guest.main([round_trip, pins, activations, layout, sizes, stores]))
+sys.exit(guest.main([round_trip, conjugated, pins, activations, layout, sizes, stores]))

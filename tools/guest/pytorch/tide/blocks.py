@@ -27,6 +27,11 @@ def _tensor(value, what):
     return tensor.detach()
 
 
+def _plain(tensor):
+    """The tensor, or a copy if torch conjugates or negates its memory when it reads it."""
+    return tensor.resolve_conj().resolve_neg()
+
+
 def _bytes(tensor):
     return tensor.numel() * tensor.element_size()
 
@@ -64,7 +69,7 @@ class Blocks:
         given = _tensor(value, name)
         if given.numel() == 0:
             raise ValueError(f"{name} has no elements")
-        tensor = given.cpu().contiguous()
+        tensor = _plain(given.cpu()).contiguous()
         check(lib.tide_blocks_put(self._open(), name.encode(), tensor.data_ptr(), _bytes(tensor)))
         self._formats[name] = (tensor.dtype, tensor.shape, not isinstance(value, torch.Tensor), given.device)
 
@@ -80,7 +85,8 @@ class Blocks:
             return tensor.numpy() if is_numpy else tensor
         result = out if out is not None else torch.empty(shape, dtype=dtype, device=device)
         tensor = _tensor(result, "out")
-        if tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous():
+        if (tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous() or tensor.is_conj() or
+                tensor.is_neg()):
             raise ValueError(f"out is {tensor.dtype} {tuple(tensor.shape)}; {name} needs a contiguous {dtype} "
                              f"{tuple(shape)}")
         host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
@@ -159,6 +165,7 @@ class _Saved:
     """One tensor that autograd saved; its block lives as long as this object."""
 
     def __init__(self, blocks, tensor):
+        tensor = _plain(tensor)
         like = torch.empty_like(tensor, device="meta")
         if like.stride() != tensor.stride():  # it has gaps or overlaps
             tensor = tensor.contiguous()
