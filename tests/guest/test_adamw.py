@@ -2,6 +2,7 @@
 """test_adamw.py: tide.AdamW against torch.optim.AdamW, and what it refuses."""
 
 import copy
+import itertools
 import multiprocessing
 import sys
 import warnings
@@ -274,6 +275,59 @@ def averaged_weights(_):
             check_same(b, other)
 
 
+def states_after_writes(folder):
+    """What is saved or copied between steps after the program wrote weights has masters of the new weights, and a checkpoint
+    of earlier weights is not referred to."""
+    runs = itertools.count()
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        def begin():
+            b = network(16, 32, 4, dtype=dtype)
+            optimizer = create(b.parameters(), lr=1e-2, checkpoints=folder / f"{dtype}-{next(runs)}")
+            train(b, optimizer, 3)
+            optimizer.state_dict()
+            new = [torch.randn_like(p) for p in b.parameters()]
+            with torch.no_grad():
+                for p, value in zip(b.parameters(), new):
+                    p.copy_(value)
+            return b, optimizer, new
+
+        b, optimizer, _ = begin()
+        c = network(16, 32, 4, dtype=dtype)
+        resumed = create(c.parameters(), lr=1e-2)
+        resumed.load_state_dict(optimizer.state_dict())
+        check_same(c, b)
+        for model, one in ((b, optimizer), (c, resumed)):
+            train(model, one, 2)
+        check_same(c, b)
+        b, optimizer, new = begin()
+        full = optimizer.full_state_dict()
+        for state, value in zip(full["state"].values(), new):
+            assert torch.equal(state.get("master", value), value.float())
+        b, optimizer, new = begin()
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3, dtype=dtype))]})
+        assert all(torch.equal(p, value) for p, value in zip(b.parameters(), new)), dtype
+
+
+def writes_during_updates(folder):
+    """With attach(), a write to weights that may still be updated raises an error; after synchronize() it is allowed."""
+    for call in (lambda b, _: b(torch.ones(1, 16)), lambda _, optimizer: optimizer.synchronize(),
+                 lambda _, optimizer: optimizer.save(folder)):
+        b = network(16, 32, 4)
+        optimizer = create([("first", b[0].weight), *b[2].named_parameters()], clip=1.0)
+        optimizer.attach(b)
+        train(b, optimizer, 1)
+        with torch.no_grad():
+            b[0].weight.zero_()
+        refused(RuntimeError, "the weights of first were written to after step()", lambda: call(b, optimizer))
+        try:
+            optimizer.synchronize()
+        except RuntimeError:
+            pass  # it had not waited yet
+        with torch.no_grad():
+            b[0].weight.zero_()
+        train(b, optimizer, 1)
+
+
 class Tied(torch.nn.Module if torch else object):
     """The head uses the table of the embedding."""
     def __init__(self, dtype=None):
@@ -357,6 +411,14 @@ def borrowed_gradients(_):
     token = optimizer._borrowed[0][3]
     optimizer._borrowed[0] = (gradient, gradient.data_ptr() + 64, gradient._version, token)  # as if it had been moved
     refused(RuntimeError, "the gradient of weights was written to or freed", optimizer.step)
+    for change in (lambda gradient: gradient.mul_(100), lambda gradient: gradient.untyped_storage().resize_(0)):
+        pair = [torch.nn.Parameter(torch.ones(10)) for _ in range(2)]
+        optimizer = create(pair, clip=1.0)
+        sum((p * p).sum() for p in pair).backward()
+        change(optimizer._pending[0][1])  # it was taken in backward and is submitted in step()
+        for _ in range(2):  # the step is not closed without this gradient
+            refused(RuntimeError, "was written to or freed", optimizer.step)
+        assert all(torch.equal(p, torch.ones(10)) for p in pair) and optimizer.last()["step"] == 0
     model = network(16, 8)
     optimizer = create(model.parameters(), clip=1.0)
     optimizer.attach(model)
@@ -367,6 +429,17 @@ def borrowed_gradients(_):
             p.grad = buffer.mul_(0.5)
         optimizer.step()
     optimizer.synchronize()
+
+
+def negated_gradients(_):
+    """A gradient whose memory torch negates when it reads it: it is the imaginary part of a conjugated number."""
+    for clip in (0.0, 1.0):
+        p = torch.nn.Parameter(torch.zeros(1))
+        optimizer = create([p], lr=LR, weight_decay=0, clip=clip)
+        p.grad = torch.full((1,), 1j, dtype=torch.complex64).conj().imag
+        assert p.grad.is_neg() and p.grad.item() == -1
+        optimizer.step()
+        assert p.item() > 0
 
 
 def borrowed_again(_):
@@ -658,8 +731,13 @@ def later_groups(folder):
             train(model, optimizer, 5)
             optimizer.synchronize()
         check_same(b, a)
+        saved = part.full_state_dict()
+        saved["param_groups"][0]["lr"] = 1.0
         (b(torch.ones(1, 16, dtype=torch.bfloat16))).sum().backward()
-        refused(RuntimeError, "between backward and step", lambda: part.add_param_group({"params": [big]}))
+        for call in (lambda: part.add_param_group({"params": [big]}), lambda: part.load_state_dict(saved),
+                     lambda: part.load(folder)):
+            refused(RuntimeError, "between backward and step", call)
+        part.step()
         part.close()
 
 
@@ -709,7 +787,8 @@ def _use_in_child(optimizer, pipe):
 
 
 sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
-                     clipping, accumulation, weights_that_the_program_writes, averaged_weights, tied_weights,
+                     clipping, accumulation, weights_that_the_program_writes, averaged_weights, states_after_writes,
+                     writes_during_updates, tied_weights, negated_gradients,
                      borrowed_gradients, borrowed_again, dropped_in_forward, attached, stale_weights,
                      small_gradients, refusals, not_finite, state_dict, states_of_torch, masters_of_states,
                      later_groups, checkpoints, data_loader_workers]))

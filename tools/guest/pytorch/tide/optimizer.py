@@ -75,7 +75,7 @@ class AdamW(torch.optim.Optimizer):
         self._lock = threading.Lock()
         self._token = c_uint64()
         self._token_at = byref(self._token)
-        self._pending = collections.deque()  # (index, gradient) that are not submitted yet
+        self._pending = collections.deque()  # (index, gradient, address, version) that are not submitted yet
         self._pending_bytes = 0
         # index: (gradient, address, version, token) of a gradient that the library uses, in the order of submits
         self._borrowed = collections.OrderedDict()
@@ -198,10 +198,9 @@ class AdamW(torch.optim.Optimizer):
             return
         self._check_open()
         self._check_whole("add_param_group()")
-        if self._open:
-            raise RuntimeError("add_param_group() between backward and step(): call it before backward or after "
-                               "step()")
+        self._check_between("add_param_group()")
         self.synchronize()
+        self._report_writes()
         super().add_param_group(param_group)
         try:
             for i, p in enumerate(self.param_groups[-1]["params"]):
@@ -256,17 +255,27 @@ class AdamW(torch.optim.Optimizer):
                          if pointers[i] != self._pointers[i] or dtypes[i] != self._dtypes[i])
             raise RuntimeError(f"{self._names[moved]} has other memory than when tide.AdamW was created (model.to() or "
                                f"an assignment to .data); create the optimizer after that")
-        versions = [p._version for p in params]
-        written = []
-        if versions != self._versions:
-            written = [i for i, version in enumerate(versions) if version != self._versions[i]]
         values = [_values(group) for group in self.param_groups]
         for i, (old, new) in enumerate(zip(self._sent, values)):
             if old != new:
                 check(lib.tide_optim_set_group(self._handle, i, byref(_group(new))))
         self._sent = values
-        for i in written:
-            self.weights_changed(self._params[i])
+        self._report_writes()
+
+    def _written(self):
+        """Parameters whose weights the program wrote since the library was told the last time."""
+        versions = [p._version for p in self._params]
+        if versions == self._versions:
+            return []
+        return [i for i, version in enumerate(versions) if version != self._versions[i]]
+
+    def _report_writes(self):
+        """Called between steps, before states are used: masters follow the weights that the program wrote."""
+        if not self._open:
+            for index in self._written():
+                if self._waiting[index]:
+                    self._refuse_write(index)
+                self.weights_changed(self._params[index])
 
     def _use_stream(self):
         """Makes the library's next copies follow what is on torch's current stream."""
@@ -295,10 +304,12 @@ class AdamW(torch.optim.Optimizer):
                     or grad.device != self._place):
                 raise ValueError(f"the gradient of {self._names[index]} is {grad.dtype} ({grad.layout}, "
                                  f"{grad.device}); tide.AdamW needs a dense one of {p.dtype} on {p.device}")
+            if grad.is_neg():  # torch negates it when it reads it
+                grad = grad.resolve_neg()
             if not grad.is_contiguous():
                 grad = grad.contiguous()
             pending = self._pending
-            pending.append((index, grad))
+            pending.append((index, grad, grad.data_ptr(), grad._version))
             self._pending_bytes = size = self._pending_bytes + self._bytes[index]
             # The first one is submitted at once, so that the library refuses what is not allowed in a step. Those on
             # a GPU are, too: later calls may be on another stream. Others whose updates need the norm wait for step():
@@ -323,19 +334,19 @@ class AdamW(torch.optim.Optimizer):
             self._end_reached()
         self._use_stream()
         if self._inside:
-            self._note_updates([index for index, _ in pending])
+            self._note_updates([index for index, *_ in pending])
         handle, numbers, submit = self._handle, self._numbers, lib.tide_optim_submit
         self._pending_bytes = 0
         while pending:
-            index, grad = pending[0]
+            index, grad, address, version = pending[0]
+            self._check_gradient(index, grad, address, version)
             if index in self._borrowed:  # of an earlier step; the submit would wait for its update, too
                 check(lib.tide_optim_wait_parameter(handle, index))
                 self._end_borrow(index)
             pending.popleft()
-            address = grad.data_ptr()
             check(submit(handle, numbers[index], address, _LAST, self._token_at))
             if self._device is None:
-                self._borrowed[index] = grad, address, grad._version, token.value
+                self._borrowed[index] = grad, address, version, token.value
             else:  # it is copied on the stream
                 grad.record_stream(torch.cuda.current_stream(self._device))
 
@@ -351,17 +362,19 @@ class AdamW(torch.optim.Optimizer):
             reached = token
             self._end_borrow(index)
 
+    def _check_gradient(self, index, grad, address, version):
+        """Raises an error if the program wrote to a gradient after it was taken, or moved or freed its memory."""
+        if grad._version != version or grad.data_ptr() != address:
+            raise RuntimeError(f"the gradient of {self._names[index]} was written to or freed while the library "
+                               f"used it: before you reuse a gradient's memory, call synchronize(), or let the "
+                               f"forward of an attached module wait for the update")
+
     def _end_borrow(self, index):
-        """Drops a gradient. Raises an error if the program wrote to it while the library borrowed it, or moved or freed
-        its memory."""
+        """Drops a gradient, and checks it."""
         borrowed = self._borrowed.pop(index, None)
         if borrowed is not None:
             self._closed = max(self._closed - 1, 0)
-            grad, address, version, _ = borrowed
-            if grad._version != version or grad.data_ptr() != address:
-                raise RuntimeError(f"the gradient of {self._names[index]} was written to or freed while the library "
-                                   f"used it: before you reuse a gradient's memory, call synchronize(), or let the "
-                                   f"forward of an attached module wait for the update")
+            self._check_gradient(index, *borrowed[:3])
 
     def _note_updates(self, indices):
         """Makes autograd refuse weights that it saved before these updates."""
@@ -440,6 +453,10 @@ class AdamW(torch.optim.Optimizer):
             raise NotImplementedError(f"{what} is not supported with process_group, because each process has a share "
                                       f"of the states only; use save() and load()")
 
+    def _check_between(self, what):
+        if self._open:
+            raise RuntimeError(f"{what} between backward and step(): call it before backward or after step()")
+
     def _check_open(self):
         if self._handle is None:
             raise RuntimeError("this tide.AdamW was closed")
@@ -449,10 +466,13 @@ class AdamW(torch.optim.Optimizer):
         self._check_open()
         self._use_stream()
         check(lib.tide_optim_wait_parameter(self._handle, library.OPTIM_ALL))
-        self._waiting = [False] * len(self._params)
+        waited, self._waiting = self._waiting, [False] * len(self._params)
         if not self._open:
             while self._borrowed:
                 self._end_borrow(next(iter(self._borrowed)))
+            for index in self._written():
+                if waited[index]:
+                    self._refuse_write(index)
 
     def _wait(self, index):
         if self._waiting[index]:
@@ -461,10 +481,16 @@ class AdamW(torch.optim.Optimizer):
             self._waiting[index] = False
             if not self._open:
                 self._end_borrow(index)
+                if self._params[index]._version != self._versions[index]:
+                    self._refuse_write(index)
+
+    def _refuse_write(self, index):
+        raise RuntimeError(f"the weights of {self._names[index]} were written to after step(), while they might still be "
+                           f"updated: call synchronize() first")
 
     def attach(self, module):
         """Lets step() return while weights of `module` are updated: each of its modules waits for its own
-        parameters before its forward. Call synchronize() before weights are read outside of a forward."""
+        parameters before its forward. Call synchronize() before weights are read or written outside of a forward."""
         self._modules.add(module)
 
     def weights_changed(self, parameter):
@@ -507,6 +533,7 @@ class AdamW(torch.optim.Optimizer):
         newest checkpoints (0: all). Call it between steps. With process_group all processes call it; process R
         writes to directory/rank-R."""
         self._check_open()
+        self._report_writes()
         if self._shares is not None:
             directory = self._shares.directory(directory)
             directory.mkdir(parents=True, exist_ok=True)
@@ -521,6 +548,7 @@ class AdamW(torch.optim.Optimizer):
         optimizer with the same parameters and moments. Returns the number of its steps. Does not change param_groups.
         With process_group all processes call it; another number of processes may have saved."""
         self._check_open()
+        self._check_between("load()")
         step = c_uint64()
         saved = shares.paths(path)
         check(lib.tide_optim_load_shares(self._handle, library.texts(saved), len(saved), byref(step)))
@@ -537,6 +565,7 @@ class AdamW(torch.optim.Optimizer):
         """Returns the param_groups and, under "tide", a reference to the checkpoint that save() has written since the
         last step. If there is none, `checkpoints` makes this call write it."""
         self._check_open()
+        self._report_writes()
         if self._unsaved and self._checkpoints is not None:
             self.save(self._checkpoints)
         if self._unsaved:
@@ -553,6 +582,7 @@ class AdamW(torch.optim.Optimizer):
         or the free memory if that was not given)."""
         self._check_open()
         self._check_whole("full_state_dict()")
+        self._report_writes()
         wanted = sum(4 * p.numel() * len(states.names(p)) for p in self._params)
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         most = library.size(limit) if limit is not None else self._settings[0]["host_bytes"] or free
@@ -570,6 +600,8 @@ class AdamW(torch.optim.Optimizer):
         """Loads the param_groups, and the states: those of torch.optim.AdamW or of full_state_dict(), or those of
         the checkpoint that a state_dict() refers to, with its weights."""
         self._check_open()
+        self._check_between("load_state_dict()")
+        self._report_writes()
         checkpoint = states.find(state_dict["tide"]) if state_dict.get("tide") else None
         if state_dict["state"]:
             self._check_whole("load_state_dict() with states")
