@@ -64,6 +64,10 @@ struct model_kept *model_files_kept(const struct model_files *files);
  * values. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
+/* Hashes the types and sizes of some hundred tensors of the folder, and some bytes in the middle of
+ * each. Processes compare it to notice that they have different weights at the same path. */
+int model_files_sample(const struct model_files *files, uint64_t *out);
+
 /* Returns whether the files of a tied model contain a head that differs from its token table in any
  * element; transformers then keeps both. Returns false if one of them is absent or cannot be read,
  * because opening and checking the files reports that. */

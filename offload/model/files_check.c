@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "offload/model/codes.h"
 
@@ -156,4 +157,47 @@ int model_files_check(const struct model_files *files, const struct model *model
     }
     tell_surplus(files, model);
     return 0;
+}
+
+/* Adds the hash of a tensor, which does not depend on the file and the position that it has. */
+static int add_sample(const struct model_safetensors *shard, const struct model_tensor *tensor,
+                      uint64_t *sum)
+{
+    enum { BYTES = 64 };
+    struct {
+        uint64_t bytes, dtype;
+        unsigned char middle[BYTES];
+    } sample = {.bytes = tensor->bytes, .dtype = (uint64_t)tensor->dtype};
+    const uint64_t half = tensor->bytes / 2;
+    const uint64_t left = tensor->bytes - half;
+    const int rc = model_safetensors_read(shard, tensor, half, sample.middle,
+                                          left < BYTES ? left : BYTES);
+    *sum += core_hash(&sample, sizeof sample, core_hash(tensor->name, strlen(tensor->name), 0));
+    return rc;
+}
+
+int model_files_sample(const struct model_files *files, uint64_t *out)
+{
+    enum { SAMPLES = 512 };
+    uint64_t total = 0;
+    uint64_t sum = 0;
+    size_t count;
+    int rc = 0;
+    for (size_t i = 0; i < model_files_shard_count(files); i++) {
+        (void)model_safetensors_list(model_files_shard(files, i), &count);
+        total += count;
+    }
+    /* Names choose the samples, because other shards may have the same tensors. */
+    const uint64_t step = total / SAMPLES + 1;
+    for (size_t i = 0; i < model_files_shard_count(files); i++) {
+        const struct model_safetensors *shard = model_files_shard(files, i);
+        const struct model_tensor *list = model_safetensors_list(shard, &count);
+        for (size_t t = 0; rc == 0 && t < count; t++) {
+            if (core_hash(list[t].name, strlen(list[t].name), 0) % step == 0) {
+                rc = add_sample(shard, &list[t], &sum);
+            }
+        }
+    }
+    *out = sum;
+    return rc;
 }

@@ -206,12 +206,19 @@ static int make_threads(struct run_engine *engine)
     return rc;
 }
 
-/* Each process reads the model's configuration itself. */
-static int compare_model(const struct run_engine *engine, uint32_t rank, uint64_t hash)
+/* Each process reads the model's configuration and weights itself. */
+static int compare_model(const struct run_engine *engine, uint32_t rank,
+                         const struct run_reply *reply, uint64_t weights_hash)
 {
-    return hash == engine->given.model->flat->hash
+    if (reply->blocks_hash != engine->given.model->flat->hash) {
+        return core_err_set(-EINVAL, "rank %" PRIu32 " finds another model in %s than rank 0", rank,
+                            engine->given.folder);
+    }
+    return reply->weights_hash == weights_hash
                ? 0
-               : core_err_set(-EINVAL, "rank %" PRIu32 " finds another model in %s than rank 0",
+               : core_err_set(-EINVAL,
+                              "rank %" PRIu32 " finds other weights in %s than rank 0: give all "
+                              "machines the same files",
                               rank, engine->given.folder);
 }
 
@@ -228,6 +235,7 @@ static int make_processes(struct run_engine *engine)
                                        .adapter = given->peft != NULL ? given->peft->folder : NULL,
                                        .checkpoint = given->checkpoint};
     struct run_reply reply;
+    uint64_t weights_hash = 0;
     uint32_t called = 1;
     int rc = 0;
     engine->piece = malloc(RUN_PIECE_BYTES);
@@ -241,11 +249,14 @@ static int make_processes(struct run_engine *engine)
     if (rc == 0) {
         rc = run_engine_make_rank(engine, 0, engine->run);
     }
+    if (rc == 0) {
+        rc = model_files_sample(given->files, &weights_hash);
+    }
     struct core_err first = core_err_keep(rc);
     for (uint32_t r = 1; r < called; r++) {
         rc = run_engine_wait_remote(engine, r, &reply);
         if (rc == 0) {
-            rc = compare_model(engine, r, reply.blocks_hash);
+            rc = compare_model(engine, r, &reply, weights_hash);
         }
         if (rc == 0) {
             rc = compare_plan(engine, r, reply.plan_hash);

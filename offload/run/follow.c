@@ -115,6 +115,9 @@ static int create_engine(struct follower *follower, size_t bytes, struct run_rep
         return rc;
     }
     rc = run_prepared_create(follower->model, options, &made->rates, &follower->prepared);
+    if (rc == 0) {
+        rc = model_files_sample(follower->files, &reply->weights_hash);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -49,8 +49,9 @@ enum run_call {
 struct run_reply {
     int32_t code; /* 0 or -errno, with its message */
     char message[CORE_ERR_MESSAGE_BYTES];
-    uint64_t plan_hash;     /* CREATE, like the next member */
+    uint64_t plan_hash;     /* CREATE, like the next two members */
     uint64_t blocks_hash;   /* hash of the model: names, shapes, frozen parts */
+    uint64_t weights_hash;  /* hash of some weights in the model's files (model_files_sample) */
     uint64_t sums_hash;     /* LOAD: hash of all checksums of the checkpoint; 0: none was read */
     struct store_part part; /* PART: what the files have; it also has sums_hash */
     int64_t targets;        /* FEED */

@@ -445,6 +445,29 @@ static void apart(void)
     rig_end();
 }
 
+/* A process that has other weights at the path of the model is named. */
+static void other_weights(void)
+{
+    begin();
+    make_case();
+    test_file("apart", "", 0);
+    check_int(system(shell("mkdir -p cwd.0 cwd.1 && cp -r case/model cwd.0/own && "
+                           "cp -r case/model cwd.1/own")),
+              ==, 0);
+    const char *words = "finetune --model own --data %T/case/rows.jsonl --batch 1 --threads 2 "
+                        "--steps 1 --zero 1 --overwrite -q --out %T/weights";
+    world(2, 0, words);
+    rig_program = "tools/tide_make_case";
+    expect(0, "%T/other --hidden 256 --layers 1 --heads 4 --kv-heads 2 --inner 320 --vocab 512 "
+              "--seq-len 8 --rows 6 --seed 1 -q");
+    rig_program = "tools/tide";
+    check_int(system(shell("rm -r cwd.1/own && mv other/model cwd.1/own")), ==, 0);
+    world(2, 2, words);
+    check_contains(rig_err, "rank 1 finds other weights in own than rank 0");
+    check_int(unlink(rig_path("apart")), ==, 0);
+    rig_end();
+}
+
 /* Wrong input is reported once, by the first process. */
 static void refused(void)
 {
@@ -687,5 +710,6 @@ TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
           {"threads_are_shared", threads_are_shared}, {"measured", measured}, {"bound", bound},
           {"drives_counted", drives_counted}, {"grouped", grouped}, {"fast", fast},
           {"saved", saved}, {"adapters", adapters}, {"pairs", pairs}, {"apart", apart},
-          {"refused", refused}, {"arguments", arguments}, {"signalled", signalled},
-          {"other_library", other_library}, {"storm", storm}, {"failing_rank", failing_rank})
+          {"other_weights", other_weights}, {"refused", refused}, {"arguments", arguments},
+          {"signalled", signalled}, {"other_library", other_library}, {"storm", storm},
+          {"failing_rank", failing_rank})
