@@ -82,10 +82,6 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     if (given->lora_dropout > 0) {
         lora->dropout = given->lora_dropout;
     }
-    if (lora->dropout < 0 || lora->dropout > 0.999) {
-        return core_err_set(-EINVAL, "%s/%s: lora_dropout is %g; expected 0 to 0.999", peft->folder,
-                            file, lora->dropout);
-    }
     if (given->lora_target_count > 0) {
         fill_targets(given, lora);
     }

@@ -13,7 +13,25 @@
 
 enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
 
+static const double DROPOUT_MAX = 0.999;
+
 /* ---- adapter_config.json ---- */
+
+/* Returns whether a key has a value other than null, false, or an empty list, object or text. */
+static bool is_given(const struct core_json_value *value)
+{
+    if (value == NULL) {
+        return false;
+    }
+    switch (core_json_kind(value)) {
+    case CORE_JSON_NULL: return false;
+    case CORE_JSON_BOOL: return core_json_bool(value);
+    case CORE_JSON_STRING: return core_json_string(value, NULL)[0] != '\0';
+    case CORE_JSON_ARRAY:
+    case CORE_JSON_OBJECT: return core_json_count(value) > 0;
+    default: return true;
+    }
+}
 
 /* Features that change what the tensors mean, with the values at which they are off. */
 static int check_features(const struct core_json *doc, const struct core_json_value *root)
@@ -41,7 +59,7 @@ static int check_features(const struct core_json *doc, const struct core_json_va
         }
     }
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        if (core_json_count(core_json_find(root, lists[i])) > 0) {
+        if (is_given(core_json_find(root, lists[i]))) {
             return core_json_refuse(doc, root, lists[i], 0, -EINVAL, "is not supported");
         }
     }
@@ -140,6 +158,10 @@ static int read_config(const struct core_json *doc, struct model_peft *peft)
     if (rc != 0 && rc != -ENOENT) {
         return rc;
     }
+    if (peft->dropout < 0 || peft->dropout > DROPOUT_MAX) {
+        return core_json_refuse(doc, root, "lora_dropout", 0, -EINVAL, "found %g; expected 0 to %g",
+                                peft->dropout, DROPOUT_MAX);
+    }
     rc = read_base(doc, &peft->base);
     if (rc != 0) {
         return rc;
@@ -224,10 +246,24 @@ static int by_base(const void *a, const void *b)
                   ((const struct model_peft_entry *)b)->base);
 }
 
+/* Moves one part of an adapter from `from` to `to`. Two tensors can be the same part under two
+ * names: MODULE.weight and MODULE.modules_to_save.weight. */
+static int join_part(const struct model_peft *peft, const struct model_tensor *from,
+                     const struct model_tensor **to)
+{
+    if (from != NULL && *to != NULL) {
+        return core_err_set(-EINVAL, "%s: tensors %s and %s are two names of one tensor",
+                            model_safetensors_path(peft->file), (*to)->name, from->name);
+    }
+    *to = from != NULL ? from : *to;
+    return 0;
+}
+
 /* Joins entries of the same tensor, which are next to each other. */
-static void join_entries(struct model_peft *peft)
+static int join_entries(struct model_peft *peft)
 {
     size_t kept = 0;
+    int rc = 0;
     for (size_t i = 0; i < peft->count; i++) {
         struct model_peft_entry *entry = &peft->entries[i];
         struct model_peft_entry *last = kept > 0 ? &peft->entries[kept - 1] : NULL;
@@ -235,13 +271,14 @@ static void join_entries(struct model_peft *peft)
             peft->entries[kept++] = *entry;
             continue;
         }
-        last->a = entry->a != NULL ? entry->a : last->a;
-        last->b = entry->b != NULL ? entry->b : last->b;
-        last->magnitude = entry->magnitude != NULL ? entry->magnitude : last->magnitude;
-        last->whole = entry->whole != NULL ? entry->whole : last->whole;
+        rc = rc != 0 ? rc : join_part(peft, entry->a, &last->a);
+        rc = rc != 0 ? rc : join_part(peft, entry->b, &last->b);
+        rc = rc != 0 ? rc : join_part(peft, entry->magnitude, &last->magnitude);
+        rc = rc != 0 ? rc : join_part(peft, entry->whole, &last->whole);
         free((char *)(uintptr_t)entry->base);
     }
     peft->count = kept;
+    return rc;
 }
 
 static bool is_matrix(const struct model_tensor *tensor, uint64_t rows, uint64_t cols)
@@ -317,12 +354,12 @@ static int sort_tensors(struct model_peft *peft)
                                    : &entry->whole) = &list[i];
     }
     qsort(peft->entries, peft->count, sizeof *peft->entries, by_base);
-    join_entries(peft);
-    for (size_t i = 0; i < peft->count; i++) {
-        int rc = check_entry(peft, &peft->entries[i]);
-        if (rc != 0) {
-            return rc;
-        }
+    int rc = join_entries(peft);
+    for (size_t i = 0; rc == 0 && i < peft->count; i++) {
+        rc = check_entry(peft, &peft->entries[i]);
+    }
+    if (rc != 0) {
+        return rc;
     }
     return peft->count > 0
                ? 0

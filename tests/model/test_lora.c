@@ -645,6 +645,10 @@ static void odd_tensors(void)
         {"{\"base_model.model.wte.lora_embedding_A\": {\"dtype\": \"F32\", \"shape\": [1], "
          "\"data_offsets\": [0, 4]}}",
          4, "wte.lora_embedding_A is not one of LoRA on a linear layer"},
+        {"{\"base_model.model.n.weight\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": "
+         "[0, 4]}, \"base_model.model.n.modules_to_save.weight\": {\"dtype\": \"F32\", "
+         "\"shape\": [1], \"data_offsets\": [4, 8]}}",
+         8, "are two names of one tensor"},
         {"{}", 0, "has no tensors"},
     };
     static const char config[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3}";
@@ -669,6 +673,46 @@ static void odd_tensors(void)
                   68);
     check_int(model_peft_open(test_directory(), &peft), ==, -EINVAL);
     check_contains(core_err_message(), "lora_magnitude_vector is not the number of rows of lora_B");
+    (void)unlink(test_path(MODEL_ADAPTER_FILE));
+}
+
+/* Values of adapter_config.json with which the tensors alone do not define the model, and a rate of
+ * dropout that no run takes, are refused by their keys whatever type they have. */
+static void odd_configs(void)
+{
+    static const struct {
+        const char *key;
+        const char *value;
+        const char *says; /* NULL: accepted */
+    } odd[] = {
+        {"lora_dropout", "1.5", "lora_dropout: found 1.5; expected 0 to 0.999"},
+        {"lora_dropout", "-0.25", "lora_dropout: found -0.25; expected 0 to 0.999"},
+        {"lora_dropout", "0.5", NULL},
+        {"target_parameters", "\"mlp.experts.up_proj\"", "target_parameters: is not supported"},
+        {"target_parameters", "[]", NULL},
+        {"trainable_token_indices", "3", "trainable_token_indices: is not supported"},
+        {"trainable_token_indices", "null", NULL},
+        {"rank_pattern", "true", "rank_pattern: is not supported"},
+        {"rank_pattern", "{}", NULL},
+        {"kasa_config", "false", NULL},
+        {"arrow_config", "\"\"", NULL},
+    };
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        struct model_peft *peft = NULL;
+        char text[256];
+        const int length = snprintf(text, sizeof text,
+                                    "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, "
+                                    "\"%s\": %s}",
+                                    odd[i].key, odd[i].value);
+        (void)unlink(test_path(MODEL_ADAPTER_CONFIG));
+        test_file(MODEL_ADAPTER_CONFIG, text, (size_t)length);
+        write_tensors("{" A_OF("F32", "2, 3", "0", "24") ", " B_OF("4, 2", "24", "56") "}", 56);
+        check_int(model_peft_open(test_directory(), &peft), ==, odd[i].says != NULL ? -EINVAL : 0);
+        if (odd[i].says != NULL) {
+            check_contains(core_err_message(), odd[i].says);
+        }
+        model_peft_close(peft);
+    }
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
@@ -710,4 +754,4 @@ TEST_MAIN({"peft", peft}, {"peft_bf16", peft_bf16}, {"dpo", dpo}, {"recompute", 
           {"all_linear", all_linear}, {"initial_values", initial_values},
           {"initial_magnitudes", initial_magnitudes}, {"refused", refused},
           {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
-          {"other_adapters", other_adapters})
+          {"odd_configs", odd_configs}, {"other_adapters", other_adapters})
