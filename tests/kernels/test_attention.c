@@ -262,6 +262,39 @@ static void documents_case(void)
     }
 }
 
+/* The only key of a query has probability 1, so its score has no gradient: neither the query nor
+ * the key may get what rounding leaves, because Adam would make a whole step of it. */
+static void single_keys_case(void)
+{
+    enum { TOKENS = 70 };
+    int32_t starts[TOKENS];
+    const char zeros[TOKENS * 3 * 40 * sizeof(float)] = {0};
+    for (int t = 0; t < TOKENS; t++) {
+        starts[t] = t;
+    }
+    for (int i = 0; i < 6; i++) {
+        rig_case((uint64_t)i);
+        const enum kern_type type = (enum kern_type)(i % 3);
+        const struct shape s = {1, TOKENS, 3, 1, 40, i < 3 ? 1 : 0};
+        const struct kern_attention_arguments a = arguments_of(type, &s, i < 3 ? NULL : starts);
+        const struct kern_attention_grad_arguments g = grad_of(&a);
+        check_int(rig_run(KERN_ATTENTION, &a), ==, 0);
+        check_int(rig_run(KERN_ATTENTION_GRAD, &g), ==, 0);
+        check_memory(rig_fetch(g.dq), zeros,
+                     (size_t)(TOKENS * g.dq_stride) * kern_type_bytes(type));
+        check_memory(rig_fetch(g.dk), zeros,
+                     (size_t)(TOKENS * g.dk_stride) * kern_type_bytes(type));
+    }
+}
+
+static void single_keys_have_no_gradient(void)
+{
+    if (rig_is_card()) {
+        test_skip("cards keep what rounding leaves");
+    }
+    rig_each_kernel(single_keys_case);
+}
+
 /* The other cases run the same kernels: under a sanitizer an emulated GPU, which has no team, gains
  * nothing from a comparison of bits. */
 static void skip_bits(void)
@@ -305,5 +338,6 @@ static void bits_do_not_depend_on_threads(void)
 
 RIG_MAIN({"attention_is_right", attention_is_right}, {"tiles_are_right", tiles_are_right},
          {"blocks_go_on", blocks_go_on}, {"answers_are_apart", answers_are_apart},
+         {"single_keys_have_no_gradient", single_keys_have_no_gradient},
          {"documents_have_their_own_bits", documents_have_their_own_bits},
          {"bits_do_not_depend_on_threads", bits_do_not_depend_on_threads})

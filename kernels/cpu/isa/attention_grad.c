@@ -159,14 +159,17 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
     const struct seen seen = keys_seen(a, w->item->row, position, from[1], keys);
     const vf lse = vf_set(a->lse[head_of(w, h) * a->rows * a->length + token_of(w, position)]);
     const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
+    /* The probability of a single key is 1 whatever its score, and its gradient is 0, not what
+     * rounding leaves of dp - delta. */
+    const bool alone = position == w->item->start || a->window == 1;
+    const vf scale = vf_set(alone ? 0.0f : a->scale);
     struct turned row;
     for (int v = 0; v < VECTORS; v++) {
         const int64_t at = i * KEYS + v * LANES;
         const vi mask = lanes_seen(v * LANES, seen);
         const vf score = vf_load(w->p + at) * vf_set(a->scale) - lse;
         row.p[v] = vf_pick(mask, vf_exp(score), vf_zero());
-        row.ds[v] = vf_pick(mask, row.p[v] * (vf_load(w->ds + at) - delta) * vf_set(a->scale),
-                            vf_zero());
+        row.ds[v] = vf_pick(mask, row.p[v] * (vf_load(w->ds + at) - delta) * scale, vf_zero());
     }
     return row;
 }
