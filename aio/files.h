@@ -68,7 +68,7 @@ struct aio_fs {
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
 /* Examines a directory: calls statfs, and writes one block to a temporary file and reads it back.
- * Returns 0 with a verdict, also for a file system that is not usable; -errno with a message if
+ * Returns 0 with a verdict, even for a file system that is not usable; -errno with a message if
  * nothing can be written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 

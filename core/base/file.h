@@ -57,8 +57,8 @@ uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
 /* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
 
-/* Sets a file's size and reserves its space if the file system can. *reserved says whether it did.
- * Returns 0, or -errno without a message. */
+/* Extends a file to `bytes` and reserves its space if the file system can. *reserved says whether
+ * it did. A file that is longer may keep its length. Returns 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
 /* Returns whether a name is that of a file with a model's weights ("model.safetensors",

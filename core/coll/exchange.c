@@ -64,7 +64,7 @@ static int wait_turn(struct coll_exchange *exchange, const struct coll_turn *tur
 
 /* ---- parts ---- */
 
-/* Returns the `index`-th piece of a part. */
+/* Returns the bytes of a part's `index`-th piece, and where it begins in the part. */
 static uint64_t piece_of(uint64_t bytes, uint64_t piece_bytes, uint64_t index, uint64_t *at)
 {
     *at = index * piece_bytes < bytes ? index * piece_bytes : bytes;

@@ -17,7 +17,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 
-/* Elements per read: whole cuts of a few MiB. */
+/* Elements per read, a few MiB; a multiple of a cut. */
 enum { ELEMENTS = 64 * PLAN_CUT_ELEMENTS };
 
 struct export

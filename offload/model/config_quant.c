@@ -151,7 +151,7 @@ int model_config_read_quant(const struct core_json *doc, struct model_config *co
     }
     if (rc == 0 && four == eight) {
         return core_json_refuse(doc, object, "load_in_4bit", 0, -EINVAL,
-                                "one of load_in_4bit and load_in_8bit must be true");
+                                "exactly one of load_in_4bit and load_in_8bit must be true");
     }
     if (rc == 0) {
         rc = four ? read_4bit(doc, object, &config->quant) : read_8bit(doc, object, &config->quant);

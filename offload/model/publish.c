@@ -745,7 +745,7 @@ int model_publish_resume(const char *path, int fd, const char *folder)
         return rc;
     }
     core_log(CORE_LOG_INFO,
-             "%s is complete: the run that wrote it was stopped before all files were moved there",
-             folder);
+             "%s is now complete: finished moving the result of a stopped run from %s", folder,
+             path);
     return 1;
 }

@@ -36,7 +36,7 @@ struct run_engine_options {
     /* folder of the model and its files, for other processes; the next member, too */
     const char *folder;
     const struct model_options *model_options; /* without `frozen_as` */
-    const struct model_peft *peft;             /* adapters to begin with; NULL: none */
+    const struct model_peft *peft;             /* adapters that the run begins with; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };

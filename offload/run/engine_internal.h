@@ -93,7 +93,7 @@ void run_engine_base_close(struct run_engine *engine);
  * its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
 /* Finds the identity of the base model from what the ranks have read of it, and compares it with
- * that of the checkpoint, or of the adapters to begin with. */
+ * that of the checkpoint, or of the adapters that the run begins with. */
 int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */

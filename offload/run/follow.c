@@ -24,7 +24,7 @@ struct follower {
     void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and data that is sent */
     void *job;                /* owned: arguments of CREATE, which `made` points to */
     struct run_remote_made made;
-    struct model_peft *peft;       /* owned; NULL: no adapters to begin with */
+    struct model_peft *peft;       /* owned; NULL: the run begins without adapters */
     struct model *model;           /* owned */
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */

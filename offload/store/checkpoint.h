@@ -24,7 +24,7 @@ struct store_checkpoint_options {
 };
 
 /* Creates the folder and its files at full size. `manifest` contains all values that are known now;
- * its memory is taken over, also on failure. */
+ * its memory is taken over, even on failure. */
 int store_checkpoint_begin(const struct store_checkpoint_options *options,
                            struct store_manifest *manifest, struct store_checkpoint_write **out);
 /* Writes a range, with the arguments of store_flow_begin. The ranges may come in any order and must

@@ -29,7 +29,7 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Returns nanoseconds of one command. */
+/* Returns how many nanoseconds one command took. */
 static int64_t run(struct coll *coll, const struct coll_command *command)
 {
     struct core_fence fence;

@@ -81,7 +81,7 @@ static const char *const auto_text =
     "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\","
     "\"sub_group_size\": \"auto\"}}";
 
-/* "auto" takes the values of the Hugging Face trainer if the caller gives no values ... */
+/* "auto" takes the values of the Hugging Face trainer if the caller gives no values. */
 static void auto_alone(void)
 {
     struct core_cfg *cfg = rig_accept(auto_text);
@@ -103,7 +103,7 @@ static void auto_alone(void)
     core_cfg_destroy(cfg);
 }
 
-/* ... and the values that the caller gives, including the hidden size. */
+/* "auto" becomes the value that the caller gives, including the hidden size. */
 static void auto_asked(void)
 {
     struct core_cfg_options options;

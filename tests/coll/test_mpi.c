@@ -534,7 +534,7 @@ static void over_tcp(void)
     check_launched(torchrun, "goes_on", 2);
 }
 
-/* Processes that do not come, stop or die end the others over TCP, too. */
+/* A process that dies, stops or never connects ends the others over TCP, too. */
 static void ends_over_tcp(void)
 {
     static char text[16384];

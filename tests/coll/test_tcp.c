@@ -204,8 +204,8 @@ static void is_refused(int fd, const char *text)
     close(fd);
 }
 
-/* Processes of another version, ranks that do not exist, and more connections than are waited for
- * are told why. */
+/* Processes of another version or run, ranks that do not exist and surplus connections are refused
+ * with the reason. */
 static void wrong_hellos(void)
 {
     enum { SILENT = 40 };
@@ -244,7 +244,7 @@ static void wrong_hellos(void)
     }
 }
 
-/* The case is rank 0, whose list of addresses does not come, or has a port at which nobody
+/* The case is rank 0, which sends no list of addresses, or one with a port at which nobody
  * listens. */
 static void wrong_addresses(void)
 {

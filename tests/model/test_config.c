@@ -289,7 +289,7 @@ static void refuses(void)
          "from"},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"awq\"}}", "quantised by \"awq\""},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}}",
-         "load_in_4bit: one of load_in_4bit and load_in_8bit must be true"},
+         "load_in_4bit: exactly one of load_in_4bit and load_in_8bit must be true"},
         {"{" LLAMA BNB "\"load_in_4bit\":true,\"load_in_8bit\":true}}", "must be true"},
         {"{" LLAMA BNB "\"load_in_4bit\":1}}", "load_in_4bit"},
         {"{" LLAMA BNB "\"load_in_4bit\":true}}",

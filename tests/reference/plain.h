@@ -95,9 +95,9 @@ struct plain_time {
     double flops;
 };
 
-/* Returns nanoseconds and launches of an op so far (options.profile). */
+/* Returns how often an op was launched so far and how long it took (options.profile). */
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
-/* Returns nanoseconds of norm and update so far. */
+/* Returns the nanoseconds that norm and update took so far. */
 int64_t plain_update_ns(const struct plain *plain);
 
 #endif

@@ -15,7 +15,7 @@ enum { FINETUNE_OPTIONS_MAX = 80 };
  * the engine). */
 enum { FINETUNE_STEPS_MAX = 100 * 1000 * 1000, FINETUNE_ACCUM_MAX = 1 << 14 };
 
-/* The values of the flags; of a flag that was not given, the default of the table or 0. */
+/* The values of the flags. A flag that was not given has its default from the table, or 0. */
 struct finetune_flags {
     struct cli_given given; /* by the index in the table; copied from struct cli_parsed */
     const char *model, *data, *out, *config;

@@ -1,5 +1,5 @@
-/* inspect.c: `tide inspect`: what is in a model folder, a checkpoint, a store or a safetensors
- * file. The main thread. */
+/* inspect.c: `tide inspect`: shows what is in a model folder, a checkpoint, a store or a
+ * safetensors file. The main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -457,7 +457,7 @@ int text_lines_spool(struct text_lines *lines, bool lines_only)
     return rc;
 }
 
-/* Refuses other encodings, as Excel, the > of PowerShell and Python may write. */
+/* Refuses other encodings, which Excel, Python and PowerShell's > operator may write. */
 static int refuse_encoding(const struct text_lines *lines)
 {
     static const struct {

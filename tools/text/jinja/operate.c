@@ -332,7 +332,7 @@ static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3
     return true;
 }
 
-/* Returns whether an index is within first, end and step. */
+/* Returns whether an index is before the end, in the direction of the step. */
 static bool is_inside(int64_t at, const int64_t bounds[3])
 {
     return bounds[2] > 0 ? at < bounds[1] : at > bounds[1];
