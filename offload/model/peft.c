@@ -29,8 +29,10 @@ static bool is_given(const struct core_json_value *value)
     case CORE_JSON_STRING: return core_json_string(value, NULL)[0] != '\0';
     case CORE_JSON_ARRAY:
     case CORE_JSON_OBJECT: return core_json_count(value) > 0;
-    default: return true;
+    case CORE_JSON_INTEGER:
+    case CORE_JSON_REAL: break;
     }
+    return true;
 }
 
 /* Features that change what the tensors mean, with the values at which they are off. */
