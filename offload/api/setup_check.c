@@ -11,6 +11,7 @@
 #include "core/coll/coll.h"
 #include "core/dev/dev.h"
 #include "offload/api/setup.h"
+#include "offload/model/adapter.h"
 #include "offload/plan/layout.h"
 
 enum { CHUNK_GRAIN = 65536 };
@@ -76,7 +77,7 @@ static int check_numbers(const struct tide_engine_options *given)
         {"clip", given->clip, 0, most},
         {"lora_rank", given->lora_rank, 0, 1 << 16},
         {"lora_alpha", given->lora_alpha, 0, most},
-        {"lora_dropout", given->lora_dropout, 0, 0.999},
+        {"lora_dropout", given->lora_dropout, 0, MODEL_LORA_DROPOUT_MAX},
         {"dpo_beta", given->dpo_beta, 0, 1e6},
         {"decay", given->decay, 0, most},
         {"eps", given->eps, 0, most},

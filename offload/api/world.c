@@ -99,9 +99,11 @@ static int send_arguments(const struct tide_world *world)
     for (uint64_t i = 0; i < world->given.argument_count; i++) {
         at = stpcpy(at, world->given.arguments[i]) + 1;
     }
-    *at = '\0'; /* an empty transfer is not needed */
+    *at = '\0'; /* one byte more, so that no transfer is empty */
     int rc = coll_peers_send(world->peers, 0, &bytes, sizeof bytes);
-    rc = rc == 0 ? coll_peers_send(world->peers, 0, texts, bytes + 1) : rc;
+    if (rc == 0) {
+        rc = coll_peers_send(world->peers, 0, texts, bytes + 1);
+    }
     free(texts);
     return rc;
 }

@@ -29,12 +29,15 @@ enum model_adapter {
 #define MODEL_ADAPTER_MAPPING "auto_mapping"
 #define MODEL_ADAPTER_BASE    "tide_base"
 
+/* the largest rate of dropout: kept inputs are divided by 1 - rate */
+#define MODEL_LORA_DROPOUT_MAX 0.999
+
 struct model_lora_options {
     int64_t rank; /* at least 1 */
     double alpha;
     bool rslora;    /* the scale is alpha / sqrt(rank), not alpha / rank */
-    bool dora;      /* with magnitudes; dropout is 0 */
-    double dropout; /* rate at which an adapter's inputs are dropped in training; below 1 */
+    bool dora;      /* with magnitudes */
+    double dropout; /* rate at which an adapter's inputs are dropped in training: 0 to the most */
     /* Modules that get adapters: names of the linear layers, or the ends of their paths, each
      * beginning after a dot. NULL: all linear layers of all layers. */
     const char *const *targets;

@@ -13,8 +13,6 @@
 
 enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
 
-static const double DROPOUT_MAX = 0.999;
-
 /* ---- adapter_config.json ---- */
 
 /* Returns whether a key has a value other than null, false, or an empty list, object or text. */
@@ -160,9 +158,9 @@ static int read_config(const struct core_json *doc, struct model_peft *peft)
     if (rc != 0 && rc != -ENOENT) {
         return rc;
     }
-    if (peft->dropout < 0 || peft->dropout > DROPOUT_MAX) {
+    if (peft->dropout < 0 || peft->dropout > MODEL_LORA_DROPOUT_MAX) {
         return core_json_refuse(doc, root, "lora_dropout", 0, -EINVAL, "found %g; expected 0 to %g",
-                                peft->dropout, DROPOUT_MAX);
+                                peft->dropout, MODEL_LORA_DROPOUT_MAX);
     }
     rc = read_base(doc, &peft->base);
     if (rc != 0) {
@@ -261,7 +259,26 @@ static int join_part(const struct model_peft *peft, const struct model_tensor *f
     return 0;
 }
 
-/* Joins entries of the same tensor, which are next to each other. */
+static int join_parts(const struct model_peft *peft, const struct model_peft_entry *from,
+                      struct model_peft_entry *to)
+{
+    int rc = join_part(peft, from->a, &to->a);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = join_part(peft, from->b, &to->b);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = join_part(peft, from->magnitude, &to->magnitude);
+    if (rc != 0) {
+        return rc;
+    }
+    return join_part(peft, from->whole, &to->whole);
+}
+
+/* Joins entries of the same tensor, which are next to each other. After an error it goes on,
+ * because each entry must have one owner. */
 static int join_entries(struct model_peft *peft)
 {
     size_t kept = 0;
@@ -273,10 +290,9 @@ static int join_entries(struct model_peft *peft)
             peft->entries[kept++] = *entry;
             continue;
         }
-        rc = rc != 0 ? rc : join_part(peft, entry->a, &last->a);
-        rc = rc != 0 ? rc : join_part(peft, entry->b, &last->b);
-        rc = rc != 0 ? rc : join_part(peft, entry->magnitude, &last->magnitude);
-        rc = rc != 0 ? rc : join_part(peft, entry->whole, &last->whole);
+        if (rc == 0) {
+            rc = join_parts(peft, entry, last);
+        }
         free((char *)(uintptr_t)entry->base);
     }
     peft->count = kept;
