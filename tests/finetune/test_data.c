@@ -246,11 +246,42 @@ static void places(void)
     data = rows_open(&options);
     check_int(finetune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_message(),
-                   "the data or the options differ from those of the checkpoint");
+                   "the data or the options differ from those of the checkpoint: names, sizes or "
+                   "number of the files");
+    place.word[7] = 1; /* as tide wrote it before positions had the options */
+    check_int(finetune_data_seek(data, &place), ==, -EINVAL);
+    check_contains(core_err_message(), "files and their sizes, --loss");
     place.word[7] = 0; /* as tide wrote it before positions had a version */
     check_int(finetune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_message(), "another version of tide (it has format 0, and");
     finetune_data_close(data);
+}
+
+/* A position of another run is refused with the flags that differ, and only these. */
+static void other_options(void)
+{
+    const struct finetune_data_options first = rows_options(rows_file(9, 5));
+    struct finetune_data_options cases[5] = {first, first, first, first, first};
+    static const char *const differ[5] = {"--seq-len", "--pack", "--shuffle or --seed",
+                                          "--train-on", "--chat-format"};
+    struct finetune_data_place place;
+    cases[0].length_max = 7;
+    cases[1].pack = true;
+    cases[2].shuffle = true;
+    cases[3].train_on_all = true;
+    cases[4].chat_format = "chatml";
+    struct finetune_data *data = rows_open(&first);
+    step_of(data);
+    finetune_data_tell(data, &place);
+    finetune_data_close(data);
+    for (size_t i = 0; i < 5; i++) {
+        char end[128];
+        data = rows_open(&cases[i]);
+        check_int(finetune_data_seek(data, &place), ==, -EINVAL);
+        snprintf(end, sizeof end, "those of the checkpoint: %s", differ[i]);
+        check_string(strstr(core_err_message(), "those of"), end);
+        finetune_data_close(data);
+    }
 }
 
 /* Packed rows tell where each document begins; split rows lose nothing; bad rows are skipped on
@@ -515,4 +546,5 @@ TEST_MAIN({"order", order}, {"few_rows", few_rows}, {"begins_late", begins_late}
           {"standard_input", standard_input}, {"looks_no_further", looks_no_further},
           {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
           {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows}, {"places", places},
-          {"packing", packing}, {"pairs", pairs}, {"refusals", refusals})
+          {"other_options", other_options}, {"packing", packing}, {"pairs", pairs},
+          {"refusals", refusals})

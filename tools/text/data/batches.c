@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,31 @@ struct filling {
 enum { IDS, LABELS, POSITIONS, STARTS };
 
 /* Version of the meaning of a position and of its mark; 0 in positions of older versions. */
-enum { POSITION_VERSION = 1 };
+enum { POSITION_VERSION = 1, VERSION_BITS = 8 };
+
+/* The options on which the mark depends, and the bits of each in the last word of a position. */
+enum setting {
+    SETTING_LOSS,
+    SETTING_SEQ_LEN,
+    SETTING_PACK,
+    SETTING_SPLIT,
+    SETTING_ORDER,
+    SETTING_TRAIN_ON,
+    SETTING_CHAT_FORMAT,
+    SETTINGS
+};
+static const struct {
+    const char *flag;
+    unsigned bits;
+} settings[SETTINGS] = {
+    [SETTING_LOSS] = {"--loss", 1},
+    [SETTING_SEQ_LEN] = {"--seq-len", 24},
+    [SETTING_PACK] = {"--pack", 1},
+    [SETTING_SPLIT] = {"--split", 1},
+    [SETTING_ORDER] = {"--shuffle or --seed", 13},
+    [SETTING_TRAIN_ON] = {"--train-on", 4},
+    [SETTING_CHAT_FORMAT] = {"--chat-format", 12},
+};
 
 int64_t text_batches_room(const struct text_feed_options *options)
 {
@@ -60,19 +85,65 @@ static uint64_t window_rows(const struct text_batches *batches)
     return text_pack_rows(text_windows_rows(batches->windows));
 }
 
-static int refuse_position(const struct text_position *from)
+/* Returns the last word of a position: its version, then the options on which the mark depends,
+ * some of them hashed. Those of older versions of tide have no options. */
+static uint64_t describe_options(const struct text_feed_options *options)
 {
-    static const char same[] = "files and their sizes, --loss, --seq-len, --pack, --split, "
-                               "--shuffle, --seed, --train-on and --chat-format must be the same";
-    if (from->word[7] == POSITION_VERSION) {
+    const char *format = options->chat_format != NULL ? options->chat_format : "";
+    const uint64_t values[] = {
+        [SETTING_LOSS] = options->pairs,
+        [SETTING_SEQ_LEN] = (uint64_t)options->seq_len,
+        [SETTING_PACK] = options->pack,
+        [SETTING_SPLIT] = options->split,
+        [SETTING_ORDER] = options->shuffle ? core_hash(&options->seed, sizeof options->seed, 0) | 1
+                                           : 0,
+        [SETTING_TRAIN_ON] = options->train_on,
+        [SETTING_CHAT_FORMAT] = core_hash(format, strlen(format), 0),
+    };
+    uint64_t word = POSITION_VERSION;
+    unsigned at = VERSION_BITS;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        word |= (values[i] & ((UINT64_C(1) << settings[i].bits) - 1)) << at;
+        at += settings[i].bits;
+    }
+    return word;
+}
+
+/* Writes the flags of the options that differ; if none does, the files must differ. */
+static void list_differences(uint64_t before, uint64_t now, char *out, size_t bytes)
+{
+    unsigned at = VERSION_BITS;
+    size_t used = 0;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const uint64_t mask = ((UINT64_C(1) << settings[i].bits) - 1) << at;
+        at += settings[i].bits;
+        if (((before ^ now) & mask) != 0) {
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s", used > 0 ? ", " : "",
+                                     settings[i].flag);
+        }
+    }
+    if (used == 0) {
+        snprintf(out, bytes, "names, sizes or number of the files");
+    }
+}
+
+static int refuse_position(const struct text_position *from, uint64_t now)
+{
+    char list[256] = "files and their sizes, --loss, --seq-len, --pack, --split, --shuffle, "
+                     "--seed, --train-on and --chat-format must be the same";
+    const unsigned version = (unsigned)(from->word[7] & ((1U << VERSION_BITS) - 1));
+    if (from->word[7] >> VERSION_BITS != 0) {
+        list_differences(from->word[7], now, list, sizeof list);
+    }
+    if (version == POSITION_VERSION) {
         return core_err_set(
-            -EINVAL, "the data or the options differ from those of the checkpoint: %s", same);
+            -EINVAL, "the data or the options differ from those of the checkpoint: %s", list);
     }
     return core_err_set(-EINVAL,
-                        "the position was written by another version of tide (it has format %llu, "
+                        "the position was written by another version of tide (it has format %u, "
                         "and this one writes %d), or the data or the options differ (%s): "
                         "resume with that version, or start a new run from its last model",
-                        (unsigned long long)from->word[7], POSITION_VERSION, same);
+                        version, POSITION_VERSION, list);
 }
 
 static int seek(struct text_batches *batches, const struct text_position *from)
@@ -83,7 +154,7 @@ static int seek(struct text_batches *batches, const struct text_position *from)
         return text_windows_seek(batches->windows, 0, (struct text_place){0});
     }
     if (from->word[0] != batches->mark) {
-        return refuse_position(from);
+        return refuse_position(from, describe_options(batches->options));
     }
     batches->epoch = from->word[1];
     const struct text_place place = {from->word[2], from->word[3], from->word[4]};
@@ -272,7 +343,7 @@ static struct text_position current_position(const struct text_batches *batches)
                                           : text_windows_place(batches->windows);
     return (struct text_position){{batches->mark, batches->epoch, place.file, place.offset,
                                    place.row, ended ? 0 : batches->used, batches->batches,
-                                   POSITION_VERSION}};
+                                   describe_options(batches->options)}};
 }
 
 /* Takes the rows of one batch of all ranks. Returns 1; 0 if the epoch has no more; -errno. */

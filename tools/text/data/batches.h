@@ -12,7 +12,7 @@ struct text_batches;
  * zero is the beginning. Does not depend on batch_rows and ranks. */
 struct text_position {
     /* mark of data and options; epoch; place (3); rows since then; batches; version of this
-     * struct */
+     * struct (8 bits) and the options of the mark */
     uint64_t word[8];
 };
 
