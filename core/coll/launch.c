@@ -91,6 +91,21 @@ static int read_torchrun(const char *(*get)(const char *name), struct coll_launc
     return 0;
 }
 
+/* Refuses torchrun's variables of several processes without LOCAL_RANK, as some cluster managers
+ * set them: otherwise each process would train alone. */
+static int check_alone(const char *(*get)(const char *name))
+{
+    const char *rank = get("RANK");
+    const char *world = get("WORLD_SIZE");
+    return rank == NULL || world == NULL || strtoul(world, NULL, 10) < 2
+               ? 0
+               : core_err_set(-EINVAL,
+                              "RANK is %.100s and WORLD_SIZE is %.100s, but LOCAL_RANK is not set: "
+                              "set it to this process's number on its machine, from 0, or unset "
+                              "WORLD_SIZE to train with this process alone",
+                              rank, world);
+}
+
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out)
 {
     struct coll_launch found = {.launcher = NULL, .world = 1};
@@ -140,7 +155,9 @@ int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *o
                                 row->launcher);
         }
     }
-    const int rc = found.torchrun ? read_torchrun(get, &found) : 0;
+    const int rc = found.torchrun           ? read_torchrun(get, &found)
+                   : found.launcher == NULL ? check_alone(get)
+                                            : 0;
     if (rc == 0) {
         *out = found;
     }

@@ -26,7 +26,7 @@ struct coll_launch {
 };
 
 /* `get` is getenv, or a test's function. Returns -EINVAL with a message if two variables contradict
- * each other, or if a variable is not a number. */
+ * each other, if a variable is not a number, or if torchrun's LOCAL_RANK alone is missing. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
 /* Returns only the rank, even if coll_launch_find fails, so that only the first process reports
