@@ -1,6 +1,7 @@
 /* files_read.c: reads tensors of files into flat arrays in memory. */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -496,6 +497,33 @@ static int fill_magnitudes(const struct range *range, const struct piece *piece,
     return rc;
 }
 
+static bool is_finite(enum model_dtype type, const char *at)
+{
+    uint32_t wide;
+    uint16_t narrow;
+    if (type == MODEL_F32) {
+        memcpy(&wide, at, sizeof wide);
+        return (wide & 0x7f800000U) != 0x7f800000U;
+    }
+    const uint16_t exponent = type == MODEL_BF16 ? 0x7f80 : 0x7c00;
+    memcpy(&narrow, at, sizeof narrow);
+    return (narrow & exponent) != exponent;
+}
+
+/* Refuses values of an adapter's file that no training can use. */
+static int check_adapter(const struct piece *piece)
+{
+    const size_t bytes = model_dtype_bytes(piece->type);
+    for (uint64_t i = 0; i < piece->end - piece->begin; i++) {
+        if (!is_finite(piece->type, piece->to + i * bytes)) {
+            return core_err_set(-EINVAL, "%s: element %" PRIu64 " of tensor %s is not finite",
+                                model_safetensors_path(piece->shard), piece->begin + i,
+                                piece->tensor->name);
+        }
+    }
+    return 0;
+}
+
 /* Finds the part of a block's range that is in one part of one parameter; *out may have no
  * elements. Its tensor is NULL for an adapter that no folder has. */
 static int find_piece(const struct range *range, const struct model_param *param,
@@ -578,6 +606,9 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
                     fill_adapter(&piece, param, part);
                 } else {
                     rc = param->transposed ? read_turned(&piece) : read_straight(&piece);
+                    if (rc == 0 && param->adapter != MODEL_ADAPTER_NONE) {
+                        rc = check_adapter(&piece);
+                    }
                     if (piece.sums) {
                         model_sums_add_part(range->sums, block, i, j, piece.sum);
                     }

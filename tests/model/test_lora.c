@@ -3,12 +3,15 @@
  * pairs are compared with those of TRL (tests/oracle/dpo.py). Options that fit no model are
  * refused. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/dev/dev.h"
 #include "offload/model/peft.h"
 #include "tests/harness/test.h"
@@ -750,8 +753,66 @@ static void other_adapters(void)
     }
 }
 
+/* Returns the error of reading all blocks as this type; 0 if all can be read. */
+static int read_all(const struct fixture *fixture, enum model_dtype type)
+{
+    int rc = 0;
+    for (unsigned b = 0; rc == 0 && b < fixture->model->block_count; b++) {
+        const struct model_block *block = &fixture->model->blocks[b];
+        void *to = malloc(block->elements * model_dtype_bytes(type));
+        rc = to != NULL
+                 ? model_files_read(fixture->files, block, 0, block->elements, type, to, NULL)
+                 : -ENOMEM;
+        free(to);
+    }
+    return rc;
+}
+
+/* An infinity or a NaN in an adapter's file is refused with the tensor's name, whatever type it is
+ * read as. A number that only fp16 cannot hold is refused only when it is read as fp16. */
+static void not_finite(void)
+{
+    static const struct {
+        float value;
+        bool refused[3]; /* F32, F16, BF16 */
+    } odd[] = {{(float)INFINITY, {true, true, true}},
+               {(float)NAN, {true, true, true}},
+               {70000.0f, {false, true, false}},
+               {-1.5f, {false, false, false}}};
+    char path[700];
+    char said[800];
+    size_t bytes;
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        struct fixture fixture;
+        struct model_peft *peft = NULL;
+        start_folder(&lora_cases[0], START_TRAINED, path);
+        snprintf(said, sizeof said, "%s/" MODEL_ADAPTER_FILE, path);
+        char *file = NULL;
+        check_int(core_file_read(said, 1 << 20, &file, &bytes), ==, 0);
+        memcpy(file + bytes - sizeof odd[i].value, &odd[i].value, sizeof odd[i].value);
+        (void)unlink(said);
+        test_file("trained/" MODEL_ADAPTER_FILE, file, bytes);
+        free(file);
+        fixture_open(&fixture, lora_cases[0].base);
+        check_int(adapt(&fixture, &lora_cases[0]), ==, 0);
+        check_int(model_peft_open(path, &peft), ==, 0);
+        model_files_add_adapter(fixture.files, peft);
+        snprintf(said, sizeof said, "%s/" MODEL_ADAPTER_FILE ": element ", path);
+        for (int type = MODEL_F32; type <= MODEL_BF16; type++) {
+            check_int(read_all(&fixture, (enum model_dtype)type), ==,
+                      odd[i].refused[type] ? -EINVAL : 0);
+            if (odd[i].refused[type]) {
+                check_contains(core_err_message(), said);
+                check_contains(core_err_message(), "lora_B.weight is not finite");
+            }
+        }
+        model_peft_close(peft);
+        fixture_close(&fixture);
+    }
+}
+
 TEST_MAIN({"peft", peft}, {"peft_bf16", peft_bf16}, {"dpo", dpo}, {"recompute", recompute},
           {"all_linear", all_linear}, {"initial_values", initial_values},
-          {"initial_magnitudes", initial_magnitudes}, {"refused", refused},
-          {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
+          {"initial_magnitudes", initial_magnitudes}, {"not_finite", not_finite},
+          {"refused", refused}, {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
           {"odd_configs", odd_configs}, {"other_adapters", other_adapters})
