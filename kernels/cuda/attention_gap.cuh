@@ -31,6 +31,14 @@ __device__ inline bool kern_sees_key(int32_t query, int32_t key, int32_t window,
     return key <= query && apart < window && !(across && key >= gap.begin);
 }
 
+/* Returns whether a query sees only its own key. Its probability is then 1 whatever its score is,
+ * and the gradient of the score is 0, not what rounding leaves of dp - delta. `start` is the first
+ * position of the query's document. */
+__device__ inline bool kern_sees_one_key(int32_t query, int32_t start, int32_t window, kern_gap gap)
+{
+    return window == 1 || query == start || (gap.begin == start && query == gap.end);
+}
+
 /* Returns whether no query from `query` on sees any of the keys [key, key + count). */
 __device__ inline bool kern_gap_hides(kern_gap gap, int32_t query, int32_t key, int32_t count)
 {

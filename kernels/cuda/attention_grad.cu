@@ -69,7 +69,8 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
-                          int32_t first_key, int32_t first_query, int32_t stop, kern_gap gap)
+                          int32_t first_key, int32_t first_query, const kern_tile &tile,
+                          kern_gap gap)
 {
     const int lane = threadIdx.x % KERN_LANES;
     const int32_t window = kern_window(a);
@@ -81,10 +82,11 @@ __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
             const int column = n * 8 + lane % 4 * 2 + i % 2;
             const int32_t key = first_key + lane / 4 + i / 2 * 8;
             const int32_t query = first_query + column;
-            const bool seen = query < stop && kern_sees_key(query, key, window, gap);
+            const bool seen = query < tile.stop && kern_sees_key(query, key, window, gap);
+            const bool slopes = seen && !kern_sees_one_key(query, tile.start, window, gap);
             const float chance = kern_exp2(__fmaf_rn(p[n][i], scale_log2, -step.lse[column]));
             p[n][i] = seen ? chance : 0.0f;
-            dp[n][i] = seen ? chance * (dp[n][i] - step.delta[column]) * a.scale : 0.0f;
+            dp[n][i] = slopes ? chance * (dp[n][i] - step.delta[column]) * a.scale : 0.0f;
         }
     }
 }
@@ -130,7 +132,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
             float dp[STEP / 8][4] = {};
             kern_scores<T, D, STEP>(p, room.k, warp_row, step.q, 0);
             kern_scores<T, D, STEP>(dp, room.v, warp_row, step.d_o, 0);
-            turn_keys<D>(p, dp, step, a, first_key, query, tile.stop, gap);
+            turn_keys<D>(p, dp, step, a, first_key, query, tile, gap);
             kern_gather<T, D, STEP>(dv, p, step.d_o, 0);
             kern_gather<T, D, STEP>(dk, dp, step.q, 0);
         }
@@ -173,10 +175,12 @@ template <int D> struct queries_room {
     } stages[2];
 };
 
-/* The lse and delta of rows g and g + 8. */
+/* The lse and delta of rows g and g + 8, and the factor of their dq: 0 if the query sees only one
+ * key. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
+    float factor[2];
 };
 
 __device__ void turn_queries(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
@@ -238,6 +242,7 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         const int64_t at = head * a.rows * a.length + row_token + query;
         r.lse[half] = query < tile.end ? a.lse[at] * KERN_LOG2_E : 0.0f;
         r.delta[half] = query < tile.end ? j.delta[at] : 0.0f;
+        r.factor[half] = kern_sees_one_key(query, tile.start, kern_window(a), gap) ? 0.0f : 1.0f;
     }
     float dq[D / 8][4];
     kern_clear(dq);
@@ -259,8 +264,8 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         }
         __syncthreads();
     }
-    const float one[2] = {1.0f, 1.0f};
-    kern_rows_write<T, D>(dq, one, room.q + warp_row * kern_row<D>::stride, j.g.dq, j.g.dq_stride,
+    kern_rows_write<T, D>(dq, r.factor, room.q + warp_row * kern_row<D>::stride, j.g.dq,
+                          j.g.dq_stride,
                           (row_token + first_row) * j.g.dq_stride + head * a.head_dim,
                           tile.end - first_row, a.head_dim);
     __syncthreads();

@@ -172,6 +172,23 @@ __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t fi
     }
 }
 
+constexpr kern_gap NO_GAP = {INT32_MAX, INT32_MAX};
+
+/* Clears the slopes of queries (from first_query on) that see only one key. */
+__device__ __forceinline__ void keys_clear(float (&dp)[QUERIES / 8][4], int32_t first_query,
+                                           int32_t start, int32_t window)
+{
+    const int lane = threadIdx.x % KERN_LANES;
+#pragma unroll
+    for (int n = 0; n < QUERIES / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int32_t query = first_query + n * 8 + lane % 4 * 2 + i % 2;
+            dp[n][i] = kern_sees_one_key(query, start, window, NO_GAP) ? 0.0f : dp[n][i];
+        }
+    }
+}
+
 template <typename T, int D>
 __device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_tile &tile,
                                           int32_t row, int32_t kv_head, char *memory,
@@ -240,6 +257,9 @@ __device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_til
                 dp[n][1] = p[n][1] * (dp[n][1] - delta.y);
                 dp[n][2] = p[n][2] * (dp[n][2] - delta.x);
                 dp[n][3] = p[n][3] * (dp[n][3] - delta.y);
+            }
+            if (query == tile.start || window == 1) {
+                keys_clear(dp, query, tile.start, window);
             }
             kern_wg_pack<T>(dp_packed, dp);
             kern_wg_settle(dk);
@@ -375,22 +395,26 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
     });
 }
 
-/* The lse and delta of rows g and g + 8. */
+/* The lse and delta of rows g and g + 8, and the factor of their dq: 0 if the query sees only one
+ * key. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
+    float factor[2];
 };
 
 __device__ row_numbers numbers_of(const kern_grad_job &j, int64_t at, int32_t first_row,
-                                  int32_t end)
+                                  const kern_tile &tile)
 {
     row_numbers r;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int32_t query = first_row + static_cast<int32_t>(threadIdx.x % KERN_LANES) / 4 +
                               8 * half;
-        r.lse[half] = query < end ? j.g.forward.lse[at + query] * KERN_LOG2_E : 0.0f;
-        r.delta[half] = query < end ? j.delta[at + query] : 0.0f;
+        const bool alone = kern_sees_one_key(query, tile.start, kern_window(j.g.forward), NO_GAP);
+        r.lse[half] = query < tile.end ? j.g.forward.lse[at + query] * KERN_LOG2_E : 0.0f;
+        r.delta[half] = query < tile.end ? j.delta[at + query] : 0.0f;
+        r.factor[half] = alone ? 0.0f : j.g.forward.scale;
     }
     return r;
 }
@@ -404,7 +428,7 @@ __device__ __forceinline__ void queries_tile(const kern_grad_job &j, const kern_
     const int32_t window = kern_window(a);
     const float scale_log2 = a.scale * KERN_LOG2_E;
     const int32_t first_row = tile.begin + warp_row();
-    const row_numbers r = numbers_of(j, (head * a.rows + row) * a.length, first_row, tile.end);
+    const row_numbers r = numbers_of(j, (head * a.rows + row) * a.length, first_row, tile);
     float dq[D / 8][4];
     kern_clear(dq);
     ring.tile.wait_full();
@@ -459,10 +483,9 @@ __device__ __forceinline__ void queries_tile(const kern_grad_job &j, const kern_
     }
     ring.tile.release();
     ring.tile.next();
-    const float scale[2] = {a.scale, a.scale};
     uint16_t *to = static_cast<uint16_t *>(j.g.dq) + (row * a.length + first_row) * j.g.dq_stride +
                    head * D;
-    kern_wg_rows_write<T, D>(dq, scale, to, j.g.dq_stride, tile.end - first_row);
+    kern_wg_rows_write<T, D>(dq, r.factor, to, j.g.dq_stride, tile.end - first_row);
 }
 
 template <typename T, int D>

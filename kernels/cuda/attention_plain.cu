@@ -47,10 +47,16 @@ __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
     return p;
 }
 
+/* Returns the first position of the token's document. */
+__device__ int64_t start_of(const kern_attention_arguments &a, int64_t token)
+{
+    return a.starts != nullptr ? a.starts[token] : 0;
+}
+
 /* Returns the first key that the query at `position` may see. */
 __device__ int64_t first_key(const kern_attention_arguments &a, int64_t token, int64_t position)
 {
-    const int64_t start = a.starts != nullptr ? a.starts[token] : 0;
+    const int64_t start = start_of(a, token);
     const bool windowed = a.window > 0 && a.gaps == nullptr;
     const int64_t in_window = windowed ? position - a.window + 1 : 0;
     return in_window > start ? in_window : start;
@@ -165,6 +171,12 @@ __device__ float score_grad(const kern_attention_grad_arguments &g, const float 
     return *probability * (dp - delta[at]) * g.forward.scale;
 }
 
+__device__ bool sees_one_key(const kern_attention_arguments &a, int64_t token, kern_gap gap)
+{
+    return kern_sees_one_key(static_cast<int32_t>(token % a.length),
+                             static_cast<int32_t>(start_of(a, token)), kern_window(a), gap);
+}
+
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     attend_dq(struct kern_attention_grad_arguments g, const float *delta)
@@ -199,7 +211,8 @@ __global__ void __launch_bounds__(THREADS)
         }
         gather<T>(dq, ds, count, a.k, (row + first) * a.k_stride + kv, a.k_stride, d);
     }
-    vector_store<T>(dq, 1.0f, g.dq, p.token * g.dq_stride + p.head * d, d);
+    vector_store<T>(dq, sees_one_key(a, p.token, gap) ? 0.0f : 1.0f, g.dq,
+                    p.token * g.dq_stride + p.head * d, d);
 }
 
 /* Returns one past the last query that may see the key: the end of the document or of the
@@ -257,6 +270,7 @@ __global__ void __launch_bounds__(THREADS)
                 ds = score_grad(g, delta, dot<T>(k, a.q, token * a.q_stride + head * d, d),
                                 dot<T>(v, g.d_o, token * g.d_o_stride + head * d, d),
                                 head * a.rows * a.length + token, &probability);
+                ds = sees_one_key(a, token, gap) ? 0.0f : ds;
             }
             gather<T>(dv, probability, count, g.d_o, begin * g.d_o_stride + head * d, g.d_o_stride,
                       d);

@@ -56,6 +56,16 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
     return seen;
 }
 
+/* Returns whether the query at a position of the document that begins at `start` sees only its own
+ * key. */
+VF_INLINE bool sees_one_key(const struct kern_attention_arguments *a, int64_t row, int64_t start,
+                            int64_t position)
+{
+    const int32_t *gap = a->gaps != NULL ? a->gaps + 2 * row : NULL;
+    return a->window == 1 || position == start ||
+           (gap != NULL && gap[0] == start && position == gap[1]);
+}
+
 /* Returns whether no query from `position` on sees any of the keys [first, first + keys), because
  * these are of the other answer. */
 VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t row,

@@ -161,7 +161,7 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
     const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
     /* The probability of a single key is 1 whatever its score, and its gradient is 0, not what
      * rounding leaves of dp - delta. */
-    const bool alone = position == w->item->start || a->window == 1;
+    const bool alone = sees_one_key(a, w->item->row, w->item->start, position);
     const vf scale = vf_set(alone ? 0.0f : a->scale);
     struct turned row;
     for (int v = 0; v < VECTORS; v++) {
