@@ -5,9 +5,9 @@
 
 #include <stddef.h>
 
-/* Decodes `text` ('-' and '_', or '+' and '/'; with or without '=' at its end). The caller frees
- * the result, which ends with a NUL. Returns -EINVAL with a message that names the wrong character
- * or says that the text is cut off, or -ENOMEM. */
+/* Decodes `text` in either alphabet ('-' and '_', or '+' and '/'), with or without '=' at its end.
+ * The caller frees the result, which ends with a NUL. Returns -EINVAL with a message that names the
+ * wrong character or says that the text is cut off, or -ENOMEM. */
 int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* bell.c: an event count over one futex word.
  * The ringer bumps `epoch` and then reads `sleepers`; the sleeper bumps `sleepers` and then lets
- * the kernel compare `epoch`. Both sides are sequentially consistent, so one of the two sees the
- * other and no ring is lost. */
+ * the kernel compare `epoch`. Both sides are sequentially consistent, so at least one side sees the
+ * change of the other, and no ring is lost. */
 #include "core/base/bell.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
 static bool has_one_cpu(void)
 {
     cpu_set_t set;
-    /* Fails if the machine has more processors than the set. */
+    /* sched_getaffinity fails if the machine has more processors than the set can hold. */
     return sched_getaffinity(getpid(), sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
 }
 

@@ -1,7 +1,7 @@
-/* bell.h: lets a thread sleep until any of several things may have happened. A thread that changes
- * something rings the bell. A thread that waits takes a look at the bell, checks its condition, and
- * sleeps only if the bell has not rung since that look. Ringing costs one atomic add if no thread
- * sleeps, else a futex call. Any thread. */
+/* bell.h: an event count, on which a thread sleeps until something may have changed. A thread that
+ * changes something rings the bell. A thread that waits looks at the bell, checks its condition,
+ * and sleeps only if the bell has not rung since that look. Ringing costs one atomic add if no
+ * thread sleeps, else also a futex call. Any thread. */
 #ifndef CORE_BASE_BELL_H
 #define CORE_BASE_BELL_H
 
@@ -31,9 +31,8 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 
-/* Returns whether threads may spin. They may not if the environment has TIDE_WAIT_POLICY=passive,
- * nor in a process that is bound to one processor, unless the environment has
- * TIDE_WAIT_POLICY=active. */
+/* Returns whether threads may spin: yes with TIDE_WAIT_POLICY=active in the environment, no with
+ * TIDE_WAIT_POLICY=passive, and otherwise only if this process may run on several processors. */
 bool core_bell_may_spin(void);
 
 #endif

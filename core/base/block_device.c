@@ -68,7 +68,8 @@ static bool count_below(const char *root, const char *entry, void *user)
 {
     struct below *below = user;
     (void)root;
-    /* Finds the first name in alphabetical order, because the order of a folder varies. */
+    /* Keeps the first name in alphabetical order, because the order in which a folder is read
+     * varies. */
     if (below->count++ == 0 || strcmp(entry, below->name) < 0) {
         snprintf(below->name, sizeof below->name, "%.63s", entry);
     }

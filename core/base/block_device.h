@@ -1,5 +1,5 @@
-/* block_device.h: the block device under a file and how the kernel has set it up. Reads /sys only
- * (`root` is as in sysfile.h); nothing is kept; any thread. */
+/* block_device.h: finds the drive behind a device number, and how the kernel has set it up. Reads
+ * /sys only (`root` is as in sysfile.h); keeps nothing; any thread. */
 #ifndef CORE_BASE_BLOCK_DEVICE_H
 #define CORE_BASE_BLOCK_DEVICE_H
 
@@ -14,7 +14,7 @@ struct core_block_device {
     char model[CORE_BLOCK_TEXT_BYTES];     /* "" if the drive does not report it */
     char firmware[CORE_BLOCK_TEXT_BYTES];  /* "" if the drive does not report it */
     char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the active scheduler; "" if unknown */
-    int node;                              /* -1: unknown */
+    int node;                              /* NUMA node; -1: unknown */
     bool spins;                            /* a spinning disk */
     bool virtual_drive;                    /* emulated by a hypervisor, so that its properties say
                                             * little about the hardware */
@@ -22,8 +22,8 @@ struct core_block_device {
     int64_t max_hw_sectors_kb;             /* 0: unknown */
 };
 
-/* Returns -ENOENT, without a message, if the device number has no block device of its own (tmpfs,
- * overlayfs, btrfs) or there is no /sys. */
+/* Describes the drive of a device number. Returns 0, or -ENOENT without a message if the number has
+ * no block device of its own (tmpfs, overlayfs, btrfs) or there is no /sys. */
 int core_block_device_find(const char *root, unsigned major, unsigned minor,
                            struct core_block_device *out);
 

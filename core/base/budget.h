@@ -1,4 +1,4 @@
-/* budget.h: a hard limit on bytes. The code that allocates them charges them to the budget. Any
+/* budget.h: a hard limit on bytes. Code that allocates bytes charges them to the budget. Any
  * thread. */
 #ifndef CORE_BASE_BUDGET_H
 #define CORE_BASE_BUDGET_H
@@ -6,22 +6,22 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define CORE_BUDGET_NONE UINT64_MAX /* no limit: it only counts */
+#define CORE_BUDGET_NONE UINT64_MAX /* no limit: the budget only counts */
 enum { CORE_BUDGET_NAME_BYTES = 32 };
 
 struct core_budget {
     char name[CORE_BUDGET_NAME_BYTES];
     uint64_t limit_bytes;
     _Atomic uint64_t used_bytes; /* never above limit_bytes; relaxed: it orders nothing else */
-    _Atomic uint64_t peak_bytes; /* the highest `used_bytes` so far */
+    _Atomic uint64_t peak_bytes; /* the highest value of used_bytes */
 };
 
 void core_budget_init(struct core_budget *budget, const char *name, uint64_t limit_bytes);
 
-/* Charges `bytes` for `what`. Returns -ENOMEM if they do not fit: the message has the budget's
- * name, its limit, the used and the requested bytes, and nothing is charged. */
+/* Charges `bytes` for `what`. If they do not fit, charges nothing and returns -ENOMEM with a
+ * message that names the budget, its limit, the bytes in use and the bytes requested. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Gives bytes that were charged back to the budget; asserts that they were charged. */
+/* Releases charged bytes; asserts that they were charged. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_peak(const struct core_budget *budget);

@@ -1,8 +1,8 @@
 /* charge.h: heap memory that is charged to a budget (budget.h) from its allocation until it is
- * freed. The budget is the one that the allocating thread has bound, so functions that it calls
- * need not know the budget. Meant for memory whose size follows from input, such as rows of
- * training data. A thread without a budget allocates as with malloc. Any thread; a block may be
- * freed by another thread than the one that allocated it. */
+ * freed. A block is charged to the budget that the allocating thread has bound, so the functions
+ * that allocate need no parameter for it. Meant for memory whose size follows from input, such as
+ * rows of training data. A thread without a budget allocates as with malloc. Any thread; a block
+ * may be freed by another thread than the one that allocated it. */
 #ifndef CORE_BASE_CHARGE_H
 #define CORE_BASE_CHARGE_H
 
@@ -17,8 +17,8 @@ struct core_budget;
 struct core_budget *core_charge_bind(struct core_budget *budget);
 struct core_budget *core_charge_bound(void);
 
-/* Returns the bytes of the last request that the bound budget refused; 0: it has refused none since
- * it was bound. This distinguishes a budget's -ENOMEM from the machine's. */
+/* Returns the size of this thread's last request that a budget refused; 0: none was refused since
+ * core_charge_bind(). This distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
 /* Like malloc, calloc, realloc, strndup and free. Return NULL if the budget or the machine has no

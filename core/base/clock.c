@@ -7,9 +7,9 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread may be preempted between reading the clock and reporting the reading. A report that is
- * earlier than the last one by less than this is late; a larger difference is a stop of the
- * process. */
+/* A thread may be preempted between reading the clock and recording the reading. A reading that
+ * precedes the recorded one by less than this is late; any other difference is time that has
+ * passed. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)
@@ -33,7 +33,7 @@ int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns)
         }
         const uint64_t sum = (ran + (gap < most ? gap : most)) & ran_mask;
         const uint64_t next = (now & read_mask) << RAN_BITS | sum;
-        /* Relaxed: threads share nothing through it except this word. */
+        /* Relaxed: the word orders no other data. */
         if (next == state ||
             atomic_compare_exchange_weak_explicit(&heartbeat->state, &state, next,
                                                   memory_order_relaxed, memory_order_relaxed)) {

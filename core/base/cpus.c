@@ -1,4 +1,4 @@
-/* cpus.c: processor sets, from sched_getaffinity, and instruction sets, from cpuid or auxv. */
+/* cpus.c: processor sets, from sched_getaffinity, and instruction sets, from cpuid. */
 #include "core/base/cpus.h"
 
 #include <errno.h>
@@ -239,11 +239,11 @@ static unsigned limit_flags(void)
     return CORE_CPU_ALL;
 }
 
-/* In a virtual machine asking the processor is slow, so the processor and the environment are asked
- * once. Threads that ask at the same time get the same answer. */
+/* cpuid is slow in a virtual machine, so the flags are determined once. Threads that determine them
+ * at the same time get the same answer. */
 unsigned core_cpu_flags(unsigned mask)
 {
-    enum { KNOWN = 1 << 30 }; /* no flag */
+    enum { KNOWN = 1 << 30 }; /* not a flag: says that the others are known */
     static _Atomic unsigned known;
     unsigned found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found == 0) {

@@ -16,12 +16,12 @@ struct core_cpus {
 void core_cpus_add(struct core_cpus *set, unsigned cpu);
 bool core_cpus_has(const struct core_cpus *set, unsigned cpu);
 unsigned core_cpus_count(const struct core_cpus *set);
-/* Returns the n-th member, counted from 0 and starting over at the end; -ENOENT for an empty
+/* Returns the n-th member, counted from 0 and wrapping around at the end; -ENOENT for an empty
  * set. */
 int core_cpus_nth(const struct core_cpus *set, unsigned n);
 
-/* Sets *out to the processors that this thread may run on (the cgroup's cpuset and taskset
- * included). */
+/* Sets *out to the processors that this thread may run on, within the cgroup's cpuset and the
+ * thread's affinity. Returns 0, or -errno with a message. */
 int core_cpus_allowed(struct core_cpus *out);
 /* Binds the calling thread. Returns 0, or -errno with a message. */
 int core_cpus_bind_self(const struct core_cpus *set);
@@ -41,10 +41,11 @@ enum core_cpu_flag {
 };
 enum { CORE_CPU_ALL = 0x7fffffff };
 
-/* Returns which instructions may be used: those that the processor has and the operating system
- * allows, up to the flag that the environment variable TIDE_ISA names, and below `mask`. For
- * example, a test passes CORE_CPU_AVX2 - 1 to run the code for older processors. Higher values
- * include lower ones, so a variant tests only its own flag. */
+/* Returns those flags of `mask` whose instructions the processor has, the operating system allows
+ * and the environment variable TIDE_ISA permits (all up to the flag that it names). For example, a
+ * test passes CORE_CPU_AVX2 - 1 to run the code for older processors. CORE_CPU_AVX512 implies
+ * CORE_CPU_AVX2, and the x86 flags above it imply CORE_CPU_AVX512, so a variant tests only its own
+ * flag. */
 unsigned core_cpu_flags(unsigned mask);
 /* Returns whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);

@@ -24,9 +24,9 @@ int core_err_adopt(int code, const char *message);
  * of core_err_* on this thread. */
 const char *core_err_message(void);
 
-/* A code with its message, kept during a cleanup that may fail, too. */
+/* An error code and its message, kept during a cleanup that may itself fail. */
 struct core_err {
-    int code; /* 0: none */
+    int code; /* 0: no error */
     char message[CORE_ERR_MESSAGE_BYTES];
 };
 

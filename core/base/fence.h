@@ -1,9 +1,9 @@
-/* fence.h: points on a queue's counter, the only thing that threads wait for. A queue owns a line
- * and counts its work on it: `issued` counts commands that were handed to their executor, `reached`
+/* fence.h: fences, the points on a queue's counter that threads wait for. A queue owns a line and
+ * counts its work on it: `issued` counts commands that were handed to their executor, `reached`
  * those that are done. A fence is a copy of (line, value) and is reached when line->reached >=
- * value. Lines retire in order. A line that failed stays failed: every fence beyond its last
- * reached value reports the code and the message. Only the queue that owns a line advances it; any
- * thread may fail the line, poll it or wait for it. */
+ * value. Commands of a line complete in order. A line that failed stays failed: every fence beyond
+ * its last reached value reports the code and the message. Only the queue that owns a line advances
+ * it; any thread may fail the line, poll it or wait for it. */
 #ifndef CORE_BASE_FENCE_H
 #define CORE_BASE_FENCE_H
 
@@ -16,15 +16,15 @@
 enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_MESSAGE_BYTES = 512 };
 
 struct core_line {
-    _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
+    _Atomic uint64_t issued;  /* written by the queue with release; readers acquire */
     _Atomic uint64_t reached; /* written by the queue with release, like `issued`; never above it */
     _Atomic int error;        /* 0, or the -errno with which the line failed, after the message */
-    /* set by the first thread that fails the line; only this thread writes the code and the
+    /* set by the first thread that fails the line; only that thread writes the code and the
      * message */
     _Atomic bool failing;
-    /* The least value that a thread waits for in core_fence_wait(). Only this value rings `own`, so
-     * that values before it wake no thread. Sequentially consistent, as are the accesses to
-     * `reached` beside it: the queue sees the value, or the thread sees that it is reached. */
+    /* The lowest value that a thread waits for. Reaching a lower value does not ring `own` and so
+     * wakes no thread. Accesses are sequentially consistent, as are those to `reached` beside them:
+     * either the queue sees the wanted value, or the thread sees that it is reached. */
     _Atomic uint64_t wanted;
     struct core_bell own;   /* used if no shared bell was given */
     struct core_bell *bell; /* borrowed from the caller of init, or &own */
@@ -41,11 +41,11 @@ struct core_fence {
  * lines. */
 void core_line_init(struct core_line *line, const char *name, struct core_bell *bell);
 
-/* Called by the queue. Values only grow. Reaching a value implies that it was issued. */
+/* Called by the queue. Values only grow. Reaching a value also issues it. */
 void core_line_issue(struct core_line *line, uint64_t value);
 void core_line_reach(struct core_line *line, uint64_t value);
-/* Does not ring the bell: waiting threads see the value when a later one rings. The queue must be
- * certain that one follows or that the line fails. */
+/* Like core_line_reach(), but does not ring the bell: threads see the value only at a later ring.
+ * The queue must be certain that it will call core_line_reach() or core_line_fail() later. */
 void core_line_reach_silently(struct core_line *line, uint64_t value);
 /* The first failure wins; later ones are dropped. */
 void core_line_fail(struct core_line *line, int code, const char *message);
@@ -62,8 +62,8 @@ int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
 /* Does what core_fence_wait() does without a limit, and sleeps at once. For waits of unknown
  * length, in which spinning would only take a processor from others. */
 int core_fence_sleep(struct core_fence fence);
-/* Does what core_fence_wait() does, for work of unknown duration: the timeout restarts whenever the
- * line advances. */
+/* Does what core_fence_wait() does, for work of unknown duration: the timeout `still_ns` restarts
+ * whenever the line advances. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);
 
 enum { CORE_FENCE_SPIN_NS = 20000 };

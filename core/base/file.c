@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* Calls read(2), or pread(2) if `at` is not negative. */
+/* Calls read(2), or pread(2) if `at` is not negative; repeats an interrupted call. */
 static ssize_t read_once(int fd, void *to, size_t bytes, off_t at)
 {
     for (int i = 0; i < CORE_FILE_INTERRUPTS_MAX; i++) {
@@ -93,8 +93,8 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved)
     return -error;
 }
 
-/* Reads into one growing buffer, at most bytes_max + 1 bytes; the last of these shows that the file
- * is too large. */
+/* Reads at most bytes_max + 1 bytes into one growing buffer; the extra byte shows that the file is
+ * too large. */
 static int read_all(int fd, const char *path, size_t expected, size_t bytes_max, char **text,
                     size_t *bytes)
 {
@@ -159,7 +159,7 @@ bool core_file_is_fifo(const char *path)
            system.f_type != PIPEFS_MAGIC;
 }
 
-/* Reads and writes of the file wait again if it was opened with O_NONBLOCK. */
+/* Clears O_NONBLOCK, so that reads and writes of the file wait. */
 static int let_wait(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
@@ -202,7 +202,7 @@ int core_file_read_regular(const char *path, size_t bytes_max, char **text, size
     return read_path(path, true, bytes_max, text, bytes);
 }
 
-/* Appends after the previous write if `at` is negative. */
+/* Writes at the position of the descriptor if `at` is negative. */
 static int write_all(int fd, const char *from, size_t bytes, off_t at)
 {
     int interrupts = 0;
@@ -268,8 +268,8 @@ int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
     if (fd < 0) {
         return -errno;
     }
-    /* The descriptor must not block while it is opened only: io_uring may fail requests on such
-     * files where they would wait. */
+    /* O_NONBLOCK is for opening only: io_uring may fail requests on a nonblocking file instead of
+     * waiting. */
     if (fcntl(fd, F_SETFL, flags | (direct_works ? O_DIRECT : 0)) != 0) {
         const int rc = -errno;
         close(fd);

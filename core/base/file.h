@@ -1,5 +1,6 @@
 /* file.h: reads a small file into memory, with a limit; opens an output; writes a whole array to an
- * open file, or reads it back; tells whether two names are one file. No state; any thread. */
+ * open file, or reads it back; tells whether two names refer to the same file. No state; any
+ * thread. */
 #ifndef CORE_BASE_FILE_H
 #define CORE_BASE_FILE_H
 
@@ -9,13 +10,13 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* After this many interrupted calls in a row a signal is an error. */
+/* After this many interrupted calls in a row, -EINTR is returned. */
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads `path` ("-": standard input) up to `bytes_max` bytes. The caller frees the text, which ends
  * with a NUL. Returns 0, or -EISDIR, -E2BIG, -EACCES, -ENOENT ... with a message that names the
  * path. Pipes are read to their end. A FIFO with a name in a folder is refused with -EINVAL,
- * because its writer might never come. */
+ * because no process might ever open it for writing. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Like core_file_read(), for a file that belongs to a folder (config.json of a model). Anything but
@@ -23,8 +24,8 @@ int core_file_read(const char *path, size_t bytes_max, char **text, size_t *byte
  * ever. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Returns whether a path is that of a FIFO in a folder. Opening one waits until another process
- * opens its other end, but opening a pipe of the shell (/dev/fd/63) never waits. */
+/* Returns whether `path` names a FIFO in a folder. Opening such a FIFO waits until another process
+ * opens its other end; opening a pipe of the shell (/dev/fd/63) never waits. */
 bool core_file_is_fifo(const char *path);
 
 /* Opens a file that a user named, to replace its content or to append to it; the caller closes it.
@@ -32,9 +33,9 @@ bool core_file_is_fifo(const char *path);
  * message that names the path. */
 int core_file_open_output(const char *path, bool append, FILE **out);
 
-/* Writes all `bytes`, in as many calls as needed: after the previous write, or from byte `at` on.
- * Returns 0, or -errno without a message, because only the caller knows the name; bytes that were
- * written before an error stay. */
+/* Write all `bytes`, in as many calls as needed: at the descriptor's position, or from byte `at`
+ * on. Return 0, or -errno without a message, because only the caller knows the name; bytes that
+ * were written before an error stay. */
 int core_file_write(int fd, const void *from, size_t bytes);
 int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at);
 
@@ -50,23 +51,26 @@ ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
  * Returns a descriptor, or -errno without a message. */
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct);
 
-/* The checksum of a file is the sum over its pieces of this size, each hashed with its position. */
+/* The checksum of a file is the sum of the hashes of its pieces of this size; the seed of a hash is
+ * the position of the piece. */
 enum { CORE_FILE_SUM_BYTES = 1 << 16 };
-/* Returns what the bytes from `at` on, a multiple of CORE_FILE_SUM_BYTES, add to that sum. */
+/* Returns what `count` bytes of a file from byte `at` on add to its checksum. `at` is a multiple of
+ * CORE_FILE_SUM_BYTES. */
 uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
 /* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
 
 /* Extends a file to `bytes` and reserves its space if the file system can. *reserved says whether
- * it did. A file that is longer may keep its length. Returns 0, or -errno without a message. */
+ * the space is reserved. A file that is longer may keep its length. Returns 0, or -errno without a
+ * message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
-/* Returns whether a name is that of a file with a model's weights ("model.safetensors",
- * "model-00001-of-00003.safetensors", "model.safetensors.index.json"), or of an adapter's
+/* Returns whether `name` is that of a file of model weights ("model.safetensors",
+ * "model-00001-of-00003.safetensors", "model.safetensors.index.json") or of an adapter
  * ("adapter_model.safetensors", "adapter_config.json"). */
 bool core_file_is_weights(const char *name);
-/* Returns whether a name is one of those or "config.json". Publishing a model replaces or removes
- * files with these names; of other files it makes copies. */
+/* Returns whether core_file_is_weights() holds for `name`, or it is "config.json". Publishing a
+ * model replaces or removes files with these names, and copies other files. */
 bool core_file_is_of_model(const char *name);
 
 /* Returns whether two names refer to the same file or folder, so that writing one destroys the

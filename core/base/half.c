@@ -89,7 +89,7 @@ void core_bf16_widen(const void *from, size_t count, float *to)
     }
 }
 
-/* Has no branch per element. */
+/* Repeats core_f32_to_bf16() without a branch, so that compilers vectorise the loop. */
 void core_bf16_narrow(const void *from, size_t count, uint16_t *to)
 {
     for (size_t i = 0; i < count; i++) {

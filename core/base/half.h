@@ -1,7 +1,8 @@
-/* half.h: converts bf16 and fp16 to fp32 and back: one element at a time, which is the reference
- * for every variant, and in arrays. fp32 to bf16 has two roundings: to nearest even (casts), and
- * half away from zero, which the split master needs (its low 16 bits and the rounded high half map
- * one-to-one). NaN becomes the canonical quiet NaN of its sign. */
+/* half.h: converts between fp32 and bf16 or fp16, one element or one array at a time. The functions
+ * for one element are the reference for every variant. fp32 is rounded to bf16 to nearest even
+ * (casts), or to nearest with ties away from zero for the split master, whose rounded high half and
+ * low 16 bits then restore the fp32 value exactly. A NaN is narrowed to the canonical quiet NaN of
+ * its sign. */
 #ifndef CORE_BASE_HALF_H
 #define CORE_BASE_HALF_H
 
@@ -17,8 +18,7 @@ uint16_t core_f32_to_bf16_away(float value); /* nearest, ties away from zero */
 float core_fp16_to_f32(uint16_t half);
 uint16_t core_f32_to_fp16(float value); /* nearest, ties to even; beyond the range: infinity */
 
-/* Convert arrays with the same bits, in loops that compilers vectorise. `from` needs no
- * alignment. */
+/* Convert arrays to the same bits as the functions above. `from` needs no alignment. */
 void core_bf16_widen(const void *from, size_t count, float *to);
 void core_bf16_narrow(const void *from, size_t count, uint16_t *to); /* from fp32, ties to even */
 void core_fp16_widen(const void *from, size_t count, float *to);

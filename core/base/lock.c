@@ -19,9 +19,9 @@
 enum { ASKED = 1 }; /* value of `answer` before the thread has tried */
 
 struct core_lock {
-    const char *name; /* borrowed during the call; NULL: the directory */
-    /* borrowed during the call. Afterwards, if all threads share the table of descriptors: owned,
-     * and locked; else -1 */
+    const char *name; /* borrowed during core_lock_take; NULL: the directory */
+    /* during core_lock_take: the directory, borrowed; afterwards the locked descriptor, owned, if
+     * the lock's thread could not leave the shared table of descriptors, else -1 */
     int fd;
     _Atomic int answer; /* 0: locked; -errno; release pairs with the caller's acquire */
     _Atomic bool ending;
@@ -44,8 +44,8 @@ static int open_and_lock(int fd, const char *name)
     return own;
 }
 
-/* Leaves the shared table of descriptors and keeps only `fd`, then locks an open description of its
- * own. Returns its descriptor, -errno, or -ENOSYS if the thread cannot leave the table. */
+/* Gives this thread its own table of descriptors, which holds only `fd`; then opens and locks.
+ * Returns the locked descriptor, -errno, or -ENOSYS if the thread cannot leave the shared table. */
 static int lock_apart(int fd, const char *name)
 {
     if (syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0) {

@@ -10,7 +10,7 @@ enum core_log_level { CORE_LOG_ERROR, CORE_LOG_WARN, CORE_LOG_INFO, CORE_LOG_DEB
 struct core_log {
     enum core_log_level level; /* messages above this level are dropped */
     /* Receives one line without its newline. Any thread that inherited the binding may call it,
-     * also several at once. It must not call back into tide. */
+     * even several at once. It must not call back into tide. */
     void (*write)(void *user, enum core_log_level level, const char *line);
     void *user; /* borrowed from the application */
 };

@@ -1,6 +1,6 @@
-/* mem.h: a region of host memory. It is one mapping of an exact size, made when its owner is
- * created, on the largest available pages, near a NUMA node, and already touched. mem_limits.h
- * tells how much memory the machine allows. */
+/* mem.h: a region of host memory: one mapping of an exact size, made when its owner is created, on
+ * the largest available pages, near a NUMA node if requested, and already touched unless it is
+ * lazy. mem_limits.h tells how much memory the machine allows. */
 #ifndef CORE_BASE_MEM_H
 #define CORE_BASE_MEM_H
 
@@ -12,16 +12,16 @@ struct core_team;
 
 /* Kinds of pages, from small to large. */
 enum core_pages {
-    CORE_PAGES_AUTO, /* when requested: CORE_PAGES_2M */
-    CORE_PAGES_4K,   /* the machine's base pages, also where they are larger */
+    CORE_PAGES_AUTO, /* in a request: the same as CORE_PAGES_2M */
+    CORE_PAGES_4K,   /* the machine's base pages, even if they are larger */
     CORE_PAGES_THP,  /* 2 MiB pages that the kernel assembles (transparent huge pages) */
     CORE_PAGES_2M,   /* hugetlb pages reserved by the administrator */
     CORE_PAGES_1G,
 };
 
-/* From `begin` up to the next part, members [first, end) of the team touch the pages; the kernel
- * then allocates them on the nodes where these members run. A page belongs to the part of its first
- * byte. */
+/* A part of a region, from `begin` to the begin of the next part. Members [first, end) of the team
+ * touch its pages, so that the kernel allocates them on the nodes where these members run. A page
+ * belongs to the part of its first byte. */
 struct core_region_part {
     uint64_t begin;
     unsigned first, end;
@@ -48,7 +48,7 @@ struct core_region {
     unsigned char *base;   /* owned; aligned to the page, and to 2 MiB from 2 MiB on */
     uint64_t bytes;        /* the requested size */
     uint64_t mapped_bytes; /* the size in whole pages */
-    uint64_t huge_bytes;   /* on pages of 2 MiB or more; 0 if untouched or unknown */
+    uint64_t huge_bytes;   /* bytes on pages of 2 MiB or more; 0 if untouched or unknown */
     enum core_pages pages; /* the kind of pages that the region has */
     int node;              /* the preferred node if all sampled pages are on it; else -1 */
     bool touched;

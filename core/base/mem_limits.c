@@ -14,14 +14,13 @@
 enum { CAP_IPC_LOCK_BIT = 14, PATH_BYTES = 256, TEXT_BYTES = 16384 };
 
 struct found {
-    uint64_t limit_bytes; /* the lowest limit so far */
-    uint64_t left_bytes;  /* the smallest remainder so far; its cgroup may differ from that
-                           * of limit_bytes */
+    uint64_t limit_bytes; /* the lowest limit of the visited cgroups */
+    uint64_t left_bytes;  /* the lowest remainder; its cgroup may differ from that of limit_bytes */
     uint64_t used_bytes;  /* used in the cgroup of limit_bytes */
     char path[PATH_BYTES];
 };
 
-/* Both cgroup versions express "no limit" as a value beyond any memory. */
+/* For "no limit", cgroup v2 has "max", and v1 a number beyond any memory. */
 static uint64_t limit_from(const char *text)
 {
     if (*text < '0' || *text > '9') {
@@ -69,7 +68,7 @@ static void look_at(const char *root, const struct version *version, const char 
     }
 }
 
-/* Visits the cgroup and each one above it; the lowest limit counts. In a container the path may be
+/* Visits the cgroup and all those above it; the lowest limit counts. In a container the path may be
  * outside the mount; the walk then ends at the mount, which is the container's own cgroup. */
 static void walk_up(const char *root, const struct version *version, const char *path,
                     struct found *found)

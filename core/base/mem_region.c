@@ -1,8 +1,9 @@
 /* mem_region.c: maps a region, chooses its kind of pages and its node, and touches it. Kinds of
  * pages are tried from the largest down. mmap itself reserves hugetlb pages, so it fails if the
  * pool is too small; transparent ones depend on what the kernel finds while the region is touched,
- * so they are counted afterwards. The node is preferred, not enforced: a strict policy ends the
- * process when the node runs out of memory, a preferred one costs speed and is reported. */
+ * so they are counted afterwards. The node is preferred, not enforced: under a strict policy the
+ * process is killed when the node runs out of memory; a preferred node that is full costs only
+ * speed and a warning. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -26,8 +27,8 @@
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-/* Small, so that members finish at about the same time, but large compared with the cost of a
- * call. */
+/* Small enough that members finish at about the same time, large enough that the cost of a call
+ * does not count. */
 #define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 
@@ -63,7 +64,8 @@ static void *map(uint64_t bytes, int more_flags)
     return at != MAP_FAILED ? at : NULL;
 }
 
-/* Maps slightly more and trims it, so that the region begins at a multiple of 2 MiB. */
+/* Maps 2 MiB more than `bytes` and trims the ends, so that the region begins at a multiple of 2
+ * MiB. */
 static unsigned char *map_aligned(uint64_t bytes)
 {
     if (bytes < 2 * MIB) {
@@ -91,8 +93,7 @@ static bool transparent_is_on(void)
     return rc != 0 || strcmp(choice, "never") != 0;
 }
 
-/* Tries one kind of pages. Returns the address, or NULL if the machine has no pages of that
- * kind. */
+/* Maps one kind of pages. Returns NULL, with errno set, if that fails. */
 static unsigned char *map_kind(enum core_pages pages, uint64_t mapped_bytes)
 {
     switch (pages) {
@@ -121,8 +122,8 @@ static enum core_pages best_kind(const struct core_region_options *options)
     return options->bytes < 2 * MIB ? CORE_PAGES_4K : best;
 }
 
-/* Taking more base pages than the machine or the cgroup has would end in a kill, not in an
- * error. */
+/* If the region took more base pages than the machine or the cgroup has, the kernel would kill the
+ * process instead of reporting an error. */
 static int check_room(const char *name, uint64_t bytes)
 {
     struct core_mem_limits limits;
@@ -175,12 +176,13 @@ struct touch {
     uint64_t bytes;
     uint64_t slice_bytes;
     uint64_t page_bytes;
-    uint64_t whole_bytes;  /* pages may be as large as this */
+    uint64_t whole_bytes;  /* the largest size that a page may have */
     _Atomic uint64_t next; /* the first byte that no member has taken */
-    _Atomic int error;     /* -errno of a slice that failed; 0: none did */
+    _Atomic int error;     /* -errno of a slice that failed; 0: none failed */
 };
 
-/* One call makes the kernel fill a whole slice without a fault per page; it fails if it cannot. */
+/* One madvise call lets the kernel fill a whole slice without a fault per page. Before Linux 5.14
+ * it returns EINVAL, and a write touches each page. */
 static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
 {
     if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) {
@@ -225,7 +227,7 @@ static void touch_parts(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Touches slices in turn. */
+/* Takes slices that no member has taken and touches them. */
 static void touch_slices(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;
@@ -269,7 +271,7 @@ static int touch_region(const struct core_region_options *options, struct core_r
 
 /* ---- examining the result ---- */
 
-/* Sums AnonHugePages over the mappings inside the region; UINT64_MAX if unknown. */
+/* Returns the sum of AnonHugePages over the mappings in the region; UINT64_MAX if unknown. */
 static uint64_t transparent_bytes(const struct core_region *region)
 {
     FILE *file = fopen("/proc/self/smaps", "re");
@@ -320,7 +322,7 @@ static void count_huge(const char *name, struct core_region *region)
     }
 }
 
-/* Requests the node; a refusal is one warning. */
+/* Requests the node. If that is refused, logs a warning and returns false. */
 static bool ask_node(const struct core_region_options *options, const struct core_region *region)
 {
     struct core_cpus nodes;
@@ -344,8 +346,8 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     return true;
 }
 
-/* Samples up to SAMPLES_MAX evenly spaced pages. If some are on another node, logs a warning and
- * returns -1. */
+/* Samples up to SAMPLES_MAX evenly spaced pages. Returns the preferred node, or -1 with a warning
+ * if some pages are on another node. */
 static int look_node(const struct core_region_options *options, const struct core_region *region)
 {
     uint64_t step = core_round_up(region->mapped_bytes / SAMPLES_MAX + 1,
@@ -368,7 +370,8 @@ static int look_node(const struct core_region_options *options, const struct cor
     return -1;
 }
 
-/* Warns about a fallback from hugetlb pages if that matters to the caller. */
+/* Logs the fallback from hugetlb pages: as a warning if the caller requested them or the machine
+ * has some, else as information. */
 static void report_pool(const struct core_region_options *options, enum core_pages wished)
 {
     uint64_t page_bytes = page_bytes_of(wished);

@@ -37,7 +37,8 @@ struct core_queue {
     struct core_bell work;
 };
 
-/* Reports that `done` jobs are done. Jobs that wait will be reported, too, and then ring. */
+/* Reports that `done` jobs are done. Rings only if few jobs are left; otherwise the end of a later
+ * job will. */
 static void job_done(struct core_queue *queue, uint64_t done)
 {
     const uint64_t submitted = atomic_load_explicit(&queue->submitted, memory_order_relaxed);

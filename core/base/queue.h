@@ -31,12 +31,12 @@ struct core_job {
 struct core_queue_options {
     const char *name;             /* name of the line and, shortened, of the thread */
     uint32_t depth;               /* jobs that can wait, rounded up to a power of two; 0: 64 */
-    const struct core_cpus *cpus; /* the processors of its thread, read at create; NULL: those of
+    const struct core_cpus *cpus; /* the processors of the thread, read at create; NULL: those of
                                    * the caller */
     /* borrowed: shared bell of the line; NULL: the line has its own */
     struct core_bell *bell;
-    /* The end of a job rings the line's bell only if fewer jobs than this wait, for an owner that
-     * needs only to know when the queue runs short; 0: the end of every job does. */
+    /* The end of a job rings the line's bell only if fewer jobs than this are left, for an owner
+     * that only needs to know when the queue runs short; 0: the end of every job rings it. */
     uint32_t rings_below;
     /* how long the thread polls for work before it sleeps; 0: 20000, <0: not at all */
     int64_t spin_ns;
@@ -47,18 +47,19 @@ int core_queue_create(const struct core_queue_options *options, struct core_queu
 /* Ends the thread after all submitted jobs have run. Accepts NULL. */
 void core_queue_destroy(struct core_queue *queue);
 
-/* Never blocks. Returns -EAGAIN if `depth` jobs wait (the caller then waits for an older fence), or
- * the error with which the queue has ended. On success *out is reached when the job has run. */
+/* Submits a job without blocking. Returns -EAGAIN without a message if `depth` jobs are not done
+ * (the caller then waits for an older fence), or the error that ended the queue. On success *out is
+ * reached when the job has run. */
 int core_queue_submit(struct core_queue *queue, const struct core_job *job, struct core_fence *out);
 
-/* Fails the line with `code` and this thread's message; drops jobs that have not started. For
- * ending early. */
+/* Ends the queue early: fails the line with `code` and this thread's message, and drops jobs that
+ * have not started. */
 void core_queue_abandon(struct core_queue *queue, int code);
 
-/* Returns a fence that is reached when all jobs submitted so far are done. */
+/* Returns a fence that is reached when all submitted jobs are done. */
 struct core_fence core_queue_tail(struct core_queue *queue);
 
-/* Returns whether a job waits behind the one that runs. For jobs: called on the queue's thread. */
+/* Returns whether a job waits for the running one to end. Called by jobs, on the queue's thread. */
 bool core_queue_has_more(const struct core_queue *queue);
 
 struct core_line *core_queue_line(struct core_queue *queue);

@@ -5,9 +5,10 @@
 
 enum { CORE_QUOTE_BYTES = 512 };
 
-/* Uses single quotes, inside which only a single quote needs escaping: 'it'\''s'. A text that does
- * not fit becomes "..." in quotes, never a partial word. A text that begins with "-" gets "./" in
- * front, so that a command does not take it for an option. Returns out. */
+/* Writes `text` to `out` in single quotes, inside which only a single quote needs escaping:
+ * 'it'\''s'. A text that does not fit becomes "..." in quotes, never a partial word. A text that
+ * begins with "-" gets "./" in front, so that a command does not take it for an option. Returns
+ * `out`. */
 const char *core_quote(const char *text, char out[CORE_QUOTE_BYTES]);
 
 #endif

@@ -9,8 +9,8 @@ struct core_rng_words {
     uint32_t word[4];
 };
 
-/* `seed` is the key; `stream` distinguishes uses (the upper half of the counter), `position` counts
- * within the stream (the lower half). */
+/* Returns the four words at a counter. `seed` is the key; `stream`, the upper half of the counter,
+ * distinguishes uses; `position`, the lower half, counts within the stream. */
 struct core_rng_words core_rng_philox(uint64_t seed, uint64_t stream, uint64_t position);
 
 /* Returns a float in [0, 1) from the upper 24 bits of a word. */

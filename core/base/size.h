@@ -1,5 +1,5 @@
-/* size.h: sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB (decimal). Compares
- * sizes and rounds them up. */
+/* size.h: parses and prints sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB
+ * (decimal). Compares sizes and rounds them up. */
 #ifndef CORE_BASE_SIZE_H
 #define CORE_BASE_SIZE_H
 

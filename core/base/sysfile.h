@@ -22,7 +22,8 @@ int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
  * if "kB" follows. Returns 0 or -ENOENT. */
 int core_sysfile_field(const char *text, const char *key, uint64_t *out);
 
-/* Reads a list of the form "a b [c] d" and copies the word in brackets. */
+/* Reads a list of the form "a b [c] d" and copies the word in brackets. Returns 0, or -errno
+ * without a message. */
 int core_sysfile_choice(char *choice, size_t bytes, const char *root, const char *path);
 
 #endif

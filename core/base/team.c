@@ -15,7 +15,7 @@
 #include "core/base/thread.h"
 
 struct member {
-    struct core_team *team; /* borrowed: owns this member */
+    struct core_team *team; /* borrowed; owns the members */
     pthread_t thread;
     unsigned index;
     struct core_cpus cpus;
@@ -31,13 +31,13 @@ struct core_team {
     /* Written by the caller before it rings `start`, read by members after they saw the ring. */
     core_team_part *part;
     void *argument; /* borrowed from the caller of run */
-    bool follows;   /* another part probably follows at once */
+    bool follows;   /* another run probably follows at once */
     bool ending;
 
     _Alignas(64) struct core_bell start;
     _Alignas(64) _Atomic unsigned working; /* members that have not returned yet */
     struct core_bell done;
-    struct member members[]; /* [count], [0] unused: the caller */
+    struct member members[]; /* [count]; [0] is the caller and unused */
 };
 
 static void *member_main(void *argument)

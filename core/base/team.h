@@ -21,8 +21,8 @@ struct core_team_options {
     const struct core_cpus *cpus; /* processors of the threads, read at create; NULL: those of the
                                    * caller. Member 0 is the caller and is not bound. */
     const struct core_cpus
-        *sets;       /* [count]: the processors of each member, instead of `cpus`; read at
-                                   * create; NULL: none */
+        *sets;       /* [count]: the processors of each member, instead of `cpus`; read at create;
+                      * NULL: `cpus` counts */
     int64_t spin_ns; /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
                                    * negative: not at all */
 };
@@ -34,9 +34,9 @@ int core_team_create(const struct core_team_options *options, struct core_team *
 /* Ends the threads. Accepts NULL. Must not be called while core_team_run runs. */
 void core_team_destroy(struct core_team *team);
 
-/* Tells whether another call of core_team_run probably follows the next ones at once; initially it
- * does. If not, all threads sleep after their part without spinning, which leaves the processors to
- * others. Called by the thread that calls core_team_run. */
+/* Tells the team whether each of the next runs will probably be followed by another at once;
+ * initially yes. If not, all threads sleep after their part without spinning, which leaves the
+ * processors to others. Called by the thread that calls core_team_run. */
 void core_team_expect(struct core_team *team, bool follows);
 
 /* Calls part(argument, index, count) once on each member and returns when all have returned. */

@@ -15,7 +15,8 @@ void core_thread_fpu_leave(const fenv_t *before)
     (void)fesetenv(before);
 }
 
-/* A thread inherits the floating-point modes and the signal mask of the thread that starts it. */
+/* A thread inherits the floating-point modes and the signal mask of the thread that starts it, so
+ * this function changes them for the call. */
 static int start(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *argument)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};

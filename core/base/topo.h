@@ -20,8 +20,8 @@ enum {
 struct core_topo_node {
     int number;            /* the kernel's number of the node */
     uint64_t bytes;        /* bytes of memory; 0: the node has only processors */
-    struct core_cpus cpus; /* those we may use; empty: only memory (CXL), or processors that we may
-                            * not use */
+    struct core_cpus cpus; /* those that we may use; empty if the node has only memory (CXL), or
+                            * only processors that we may not use */
 };
 
 enum core_topo_kind { CORE_TOPO_GPU, CORE_TOPO_DRIVE };
@@ -37,8 +37,9 @@ struct core_topo {
     uint32_t node_count;
     uint32_t device_count; /* GPUs by bus id, then drives by name */
     uint32_t core_count;
-    struct core_cpus cpus;           /* all processors that we may use */
-    uint16_t core_of[CORE_CPUS_MAX]; /* a processor's core, 0 to core_count - 1, or NO_CORE */
+    struct core_cpus cpus;                            /* all processors that we may use */
+    uint16_t core_of[CORE_CPUS_MAX];                  /* a processor's core, 0 to core_count - 1, or
+                                      * CORE_TOPO_NO_CORE */
     struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* sorted by number */
     struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];
     char source[64]; /* the source of the data: "hwloc 2.9.0", "sysfs" */
@@ -57,9 +58,9 @@ const struct core_topo_device *core_topo_device_find(const struct core_topo *top
 void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 
-/* Finds the drive that holds `path`, named as in /sys/block: "nvme0n1" also for its partitions.
- * Returns -ENOENT with a message if the path is not on a block device of its own (tmpfs, overlay, a
- * network). */
+/* Finds the drive that holds `path` and writes its name as in /sys/block: "nvme0n1", even if the
+ * path is on a partition. Returns -ENOENT with a message if the path is not on a block device of
+ * its own (tmpfs, overlay, a network). */
 int core_topo_drive_of(const char *path, char *name, size_t bytes);
 
 /* ---- placement ---- */
@@ -81,10 +82,11 @@ struct core_topo_place {
     struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first one is the home node */
 };
 
-/* Decides for one rank. Ranks that pass the same arguments get shares that do not overlap unless a
- * node has more ranks than processors. A rank's home is the node of its GPU. Ranks without a GPU
- * take the nodes in turn. Nodes that are not the home of a rank are distributed in turn, so that
- * all memory and all cores are used. Returns -EINVAL for an invalid rank or number of ranks. */
+/* Decides where the memory and the threads of one rank go. If all ranks pass the same topology,
+ * `ranks` and `beside`, their shares do not overlap unless a node has more ranks than processors. A
+ * rank's home is the node of its GPU. Ranks without a GPU take the nodes in turn. Nodes that are
+ * not the home of a rank are distributed in turn, so that all memory and all cores are used.
+ * Returns -EINVAL for an invalid rank or number of ranks. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

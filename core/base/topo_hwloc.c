@@ -1,4 +1,5 @@
-/* topo_hwloc.c: the wrapper of hwloc: a machine from the live system, an XML file or a string. */
+/* topo_hwloc.c: the wrapper of hwloc: reads a machine from the live system, an XML file or a
+ * string. */
 #include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ static void read_cpus(hwloc_topology_t machine, struct core_topo *topo)
     }
 }
 
-/* Returns the only node that an I/O object is attached to; -1 if there are several or none. */
+/* Returns the node that an I/O object is attached to; -1 if there is not exactly one. */
 static int node_beside(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(machine, device);

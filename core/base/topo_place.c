@@ -5,7 +5,7 @@
 #include "core/base/topo.h"
 
 struct homes {
-    uint32_t count;                      /* nodes that have processors and memory */
+    uint32_t count;                      /* nodes that can be homes of ranks */
     uint32_t index[CORE_TOPO_NODES_MAX]; /* their indices in topo->nodes */
 };
 
@@ -25,7 +25,8 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* The home is on the node of the rank's GPU; ranks without a GPU take the homes in turn. */
+/* Returns the index in `homes` of a rank's home: the node of its GPU; ranks without a GPU take the
+ * homes in turn. */
 static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
                         const struct core_topo_wish *wish, uint32_t rank)
 {

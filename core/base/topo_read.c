@@ -44,8 +44,8 @@ static struct core_cpus without(const struct core_cpus *a, const struct core_cpu
     return set;
 }
 
-/* A processor belongs to the first node that claims it (nodes of different memory may share
- * processors); unclaimed processors belong to the first node. */
+/* A processor belongs to the first node that claims it (nodes with different kinds of memory may
+ * share processors); unclaimed processors belong to the first node. */
 static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed)
 {
     struct core_cpus left = both(&topo->cpus, allowed);
@@ -127,7 +127,7 @@ static int check_nodes(const struct core_topo *topo)
         if (core_cpus_count(&shared) != 0 || core_cpus_count(&strange) != 0) {
             return core_err_set(-EINVAL,
                                 "%s: node %d has %u processors that belong to another node, and %u "
-                                "that belong to no node",
+                                "that may not be used",
                                 topo->source, node->number, core_cpus_count(&shared),
                                 core_cpus_count(&strange));
         }

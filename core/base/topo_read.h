@@ -19,8 +19,8 @@ int core_topo_create(enum core_topo_from from, const char *text, const struct co
                      struct core_topo **out);
 void core_topo_destroy(struct core_topo *topo);
 
-/* Checks that the parts are consistent. Returns 0, or -EINVAL with a message that names the
- * contradiction. */
+/* Checks that the parts of a topology are consistent. Returns 0, or -EINVAL with a message that
+ * names the contradiction. */
 int core_topo_check(const struct core_topo *topo);
 
 /* ---- sources: topo_hwloc.c and topo_sysfs.c ----
@@ -30,11 +30,12 @@ int core_topo_check(const struct core_topo *topo);
 int core_topo_read_hwloc(enum core_topo_from from, const char *text, struct core_topo *topo);
 int core_topo_read_sysfs(const char *root, struct core_topo *topo);
 
-/* Adds one item; beyond the maximum it is dropped, and NULL is returned. */
+/* Each function adds one item and returns it. Beyond the maximum it adds nothing and returns
+ * NULL. */
 struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
 struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
                                               const char *name);
-/* Returns false for block devices that store nothing: loop, ram, zram and the like. */
+/* Returns 0 for block devices that store nothing (loop, ram, zram and the like), 1 for drives. */
 int core_topo_is_drive(const char *name);
 
 #endif

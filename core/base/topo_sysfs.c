@@ -106,7 +106,8 @@ static void read_gpus(const char *root, struct core_topo *topo)
     }
 }
 
-/* Walks up from a real path, which it overwrites, to the PCI device above it. */
+/* Walks up the path `real`, which it overwrites, to a PCI device. Sets the bus and the node of the
+ * drive. */
 static void walk_to_bus(const char *root, char *real, struct core_topo_device *drive)
 {
     size_t shortest = strlen(root) + strlen("/sys/");
@@ -123,8 +124,8 @@ static void walk_to_bus(const char *root, char *real, struct core_topo_device *d
     }
 }
 
-/* A drive with several paths (NVMe multipath) is virtual; its controllers are links in the same
- * folder. */
+/* A drive with several paths (NVMe multipath) is not below a PCI device; links beside it lead to
+ * its controllers. */
 static void look_at_paths(const char *root, char *real, struct core_topo_device *drive)
 {
     *strrchr(real, '/') = '\0';
@@ -159,8 +160,8 @@ static void find_bus(const char *root, const char *name, struct core_topo_device
     }
 }
 
-/* A drive that is made of other drives (RAID, device mapper, encryption) is on a node if all of
- * these are. */
+/* Returns the node of a drive that is made of other drives (RAID, device mapper, encryption); -1
+ * unless these are all on one node. */
 static int node_of_parts(const char *root, const struct core_topo *topo, const char *name)
 {
     char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* utf8.c: decodes one sequence at a time, by the table of well-formed ranges. */
+/* utf8.c: checks one sequence at a time against the table of well-formed ranges. */
 #include "core/base/utf8.h"
 
 size_t core_utf8_sequence(const char *text, size_t bytes)

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Returns the length of the sequence at `text`, of which `bytes` are readable; 0 if it is not
- * valid. */
+/* Returns the length of the sequence that begins at `text`, or 0 if it is invalid. `bytes` bytes
+ * can be read. */
 size_t core_utf8_sequence(const char *text, size_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
-/* codes.h: numbers as codes of 4 bits. COLL_CODES numbers share an fp32 scale, their largest
- * magnitude, and are a group, which is an element of COLL_INT4. A group consists of its scale and
- * of a byte for each pair of numbers i and i + COLL_CODES / 2, with the first one in the low half.
- * Each half is the code, -7 to 7, plus 8. Pure; any thread. */
+/* codes.h: numbers as codes of 4 bits. COLL_CODES numbers form a group, which is one element of
+ * COLL_INT4. A group consists of an fp32 scale, the largest magnitude of its numbers, and one byte
+ * for each pair of numbers i and i + COLL_CODES / 2, with the first one in the low half. Each half
+ * is the code, -7 to 7, plus 8. Pure; any thread. */
 #ifndef CORE_COLL_CODES_H
 #define CORE_COLL_CODES_H
 
