@@ -37,9 +37,8 @@ struct core_topo {
     uint32_t node_count;
     uint32_t device_count; /* GPUs by bus id, then drives by name */
     uint32_t core_count;
-    struct core_cpus cpus;                            /* all processors that we may use */
-    uint16_t core_of[CORE_CPUS_MAX];                  /* a processor's core, 0 to core_count - 1, or
-                                      * CORE_TOPO_NO_CORE */
+    struct core_cpus cpus;           /* all processors that we may use */
+    uint16_t core_of[CORE_CPUS_MAX]; /* the core of a processor, or CORE_TOPO_NO_CORE */
     struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* sorted by number */
     struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];
     char source[64]; /* the source of the data: "hwloc 2.9.0", "sysfs" */

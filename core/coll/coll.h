@@ -5,8 +5,8 @@
  *
  * Every command works on one array of `count` elements, cut at `borders` into one part per rank.
  * Sums are computed in fp32 (COLL_F64: fp64) over ranks 0, 1, 2, ... and rounded once, to nearest
- * even; those of COLL_INT4 are sums of what the codes stand for. They depend neither on which rank
- * arrives first nor on the run. `within` of a command permits sums in another order. */
+ * even; those of COLL_INT4 add the decoded numbers. Sums do not depend on which rank arrives first.
+ * `within` of a command permits sums in another order. */
 #ifndef CORE_COLL_COLL_H
 #define CORE_COLL_COLL_H
 
@@ -44,14 +44,14 @@ struct coll_options {
     unsigned world;               /* 0: 1 */
     struct coll_meeting *meeting; /* local: borrowed */
     struct coll_peers *peers;     /* processes: borrowed (peers.h) */
-    /* borrowed: the arrays are in its memory; NULL: host memory. nccl: the rank's card. The
-     * arrays of a command are in the memory of the cards on all ranks, or in host memory on all
-     * ranks; the latter go over `meeting` or `peers` */
+    /* borrowed: the device whose memory has the arrays; NULL: host memory. nccl: the rank's card;
+     * the arrays of a command are on the cards of all ranks, or in host memory on all ranks, which
+     * is moved over `meeting` or `peers` */
     struct dev_device *device;
     unsigned sum_op; /* nccl: the device's op that takes core_sum_args (base/update_args.h) */
-    /* nccl: device memory for the pieces of other ranks that are summed at a time */
+    /* nccl: device memory that receives the pieces of other ranks to be summed */
     size_t scratch_bytes;
-    int64_t limit_ns; /* limit of a wait for other ranks, which ends the run; 0: 10 min */
+    int64_t limit_ns; /* how long a rank waits for others before the run ends; 0: 10 min */
     uint32_t depth;   /* commands in flight; 0: 64 */
     /* processors of the back end's thread; NULL: those of the caller */
     const struct core_cpus *cpus;
@@ -86,7 +86,8 @@ enum coll_type {
     COLL_FP16,
     COLL_F64,
     COLL_BYTE, /* gather and broadcast */
-    COLL_INT4, /* reduce-scatter: 256 numbers as codes of 4 bits with their scale (codes.h) */
+    COLL_INT4, /* reduce-scatter; an element is 256 numbers as codes of 4 bits with their scale
+                * (codes.h) */
     COLL_TYPES
 };
 
@@ -99,18 +100,18 @@ struct coll_command {
     enum coll_type type;
     unsigned root;    /* BROADCAST */
     const void *from; /* borrowed until the fence is reached; BROADCAST: only the root's */
-    void *to;         /* may be `from` in ALL_REDUCE and BROADCAST; in the others the part may be at
-                       * its place inside the whole array. Otherwise `from` and `to` do not
-                       * overlap */
+    void *to;         /* may be `from` in ALL_REDUCE and BROADCAST; in the other operations the part
+                       * may be at its place inside the whole array. Otherwise `from` and `to` do
+                       * not overlap */
     uint64_t count;   /* elements of the whole array */
     /* The size of groups of consecutive ranks: ranks 0 to within - 1 are the first group. Must
      * divide the world; 0: no groups. All ranks submit the command. GATHER: each group gathers a
      * separate array. REDUCE_SCATTER and ALL_REDUCE of fp32, bf16 and fp16: the ranks of a group
-     * add their arrays, and the groups add their sums, which are rounded to `type`; so a part comes
-     * once from each other group, and not from each of its ranks. On cards: NCCL sums over all
-     * ranks */
+     * add their arrays, and the groups add their sums, which are rounded to `type`; so a rank
+     * receives one sum from each other group, not a part from each of its ranks. On cards, NCCL
+     * sums over all ranks */
     unsigned within;
-    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1] of a GATHER within groups, ascending
+    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1] for a GATHER within groups, ascending
      * from 0 to count: the r-th rank has elements borders[r] to borders[r + 1]; borrowed until the
      * fence is reached. NULL: coll_border() */
     const uint64_t *borders;
@@ -120,9 +121,9 @@ struct coll_command {
     /* REDUCE_SCATTER of COLL_INT4: how many numbers this rank's part has; its last element may
      * have fewer than 256. */
     uint64_t sum_count;
-    /* GATHER, REDUCE_SCATTER: called on the coll's thread, before `from` is read, to write what
-     * this rank sends there; NULL: `from` is complete. Must return without waiting for other ranks.
-     * `context` is borrowed until the fence is reached */
+    /* GATHER, REDUCE_SCATTER: called on the coll's thread, before `from` is read, to fill it; NULL:
+     * `from` is complete. Must return without waiting for other ranks. `context` is borrowed until
+     * the fence is reached */
     void (*prepare)(void *context);
     void *context;
 };
@@ -140,7 +141,7 @@ uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
  * has failed, no other rank uses its arrays. */
 int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out);
 
-/* Ends the run for all ranks with `code` and this thread's message. For a rank that cannot
+/* Ends the run for all ranks with `code` and this thread's message, because this rank cannot
  * continue. Waiting ranks return at once. */
 void coll_abort(struct coll *coll, int code);
 

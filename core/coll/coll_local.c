@@ -18,7 +18,7 @@
  * passed the last step of the collective. */
 struct seat {
     _Alignas(64) _Atomic uint64_t step; /* the number of steps that the rank has reached */
-    /* whether the rank uses arrays of other ranks: work_begin */
+    /* whether the rank uses arrays of other ranks (see work_begin) */
     _Atomic bool working;
     _Atomic bool taken;
     _Atomic bool left; /* whether the rank has closed */
@@ -188,9 +188,10 @@ static int check_match(struct local *local)
 
 /* ---- Work: a rank reads arrays of others only between begin and end. ---- */
 
-/* Either this rank sees the failure here, or a rank that leaves because of the failure sees that
- * this one is working: they write and then read `working` and `error` in opposite order, in one
- * total order. */
+/* Returns 0 if this rank may read the arrays of other ranks, or the error that has ended all ranks.
+ * This rank writes `working` and then reads `error`; a rank that fails writes `error` and then
+ * reads `working`. All four accesses are in one total order, so at least one of the two ranks sees
+ * the other. */
 static int work_begin(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;

@@ -2,11 +2,11 @@
  * "local" or "processes", moves arrays in host memory; this back end runs on top of it. The host's
  * back end also synchronises the ranks: before each collective all ranks arrive there and compare
  * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
- * another command. A rank that fails ends the other ranks there. An op of the card computes sums in
- * the order of ranks, because the order of NCCL's sums depends on its rings. NCCL computes the sums
- * of commands that permit another order (coll_command.within). The library is opened when the first
- * rank needs it. Only the thread of a rank's queue calls this file and NCCL, whose calls never
- * block (ncclConfig_t.blocking). */
+ * another command. A rank that fails ends the other ranks through it. An op of the card computes
+ * sums in the order of ranks, because the order of NCCL's sums depends on its rings. NCCL computes
+ * the sums of commands that permit another order (coll_command.within). The library is opened when
+ * the first rank needs it. The communicator is used by the thread of the rank's queue, and by
+ * coll_close after that thread has ended. Calls of NCCL never block (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -53,8 +53,8 @@ struct functions {
 #undef MEMBER
 };
 
-/* Opens the library and finds its functions. RTLD_NODELETE: unloading would drop its threads and
- * the kernels that it has put on cards. */
+/* Opens the library and finds its functions. RTLD_NODELETE keeps the library loaded, because its
+ * threads and its kernels on cards need it. */
 static int load(struct functions *out)
 {
     static const char *const names[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
@@ -148,7 +148,8 @@ static int look_around(const struct nccl *nccl, const char *what, int64_t start_
         dev_properties(nccl->device)->name, what, (double)waited_ns / 1e9, nccl->number);
 }
 
-/* Waits until a call that returned `result` has ended. */
+/* Waits until a call that returned `result` has ended. Returns 0, or the error of the call or of
+ * the ranks, with a message. */
 static int settle(const struct nccl *nccl, const char *call, ncclResult_t result)
 {
     const int64_t start_ns = core_clock_ran_ns();
@@ -234,7 +235,7 @@ struct exchange {
     uint64_t to_bytes;
 };
 
-/* Adds a send to one other rank and a receive from it to the group. */
+/* Adds a send to one other rank and a receive from it to the open group. */
 static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
                                  const struct exchange *with)
 {
@@ -250,8 +251,8 @@ static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
     return result;
 }
 
-/* Exchanges the bytes that `of` returns for a rank and `index` with that rank; does so with every
- * other rank that takes part, in one group. */
+/* Exchanges with every other rank that takes part, in one group, the bytes that `of` returns for
+ * that rank and `index`. */
 static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t index,
                     struct exchange (*of)(const struct nccl *nccl, const struct coll_work *work,
                                           unsigned rank, uint64_t index))
@@ -299,8 +300,8 @@ static bool parts_are_equal(const struct nccl *nccl, const struct coll_work *wor
     return true;
 }
 
-/* Returns what this rank exchanges with `rank` in a gather: its own part, at work->from, for the
- * part of `rank`. */
+/* Returns what this rank exchanges with `rank` in a gather: it sends its own part, at work->from,
+ * and receives the part of `rank`. */
 static struct exchange parts_of(const struct nccl *nccl, const struct coll_work *work,
                                 unsigned rank, uint64_t index)
 {
@@ -338,7 +339,7 @@ static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *
     return elements - elements % PIECE_ALIGN_ELEMENTS;
 }
 
-/* Like part_bytes(), for the index-th piece of rank r's part. */
+/* Like part_bytes(), for piece `index` of rank r's part. */
 static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                             uint64_t index, uint64_t *at)
 {
@@ -427,7 +428,7 @@ static ncclDataType_t nccl_type(enum coll_type type)
     return type == COLL_F32 ? ncclFloat32 : type == COLL_BF16 ? (ncclDataType_t)BF16 : ncclFloat16;
 }
 
-/* Sums parts that differ in length, with one NCCL sum for each rank. */
+/* Sums parts that differ in length, with one ncclReduce to each rank. */
 static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
 {
     ncclResult_t result = nccl->call.ncclGroupStart();

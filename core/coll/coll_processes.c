@@ -46,9 +46,10 @@ struct processes {
     uint64_t number;
     unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
     struct coll_transfer *transfers;       /* owned: the transfers of the following arrays */
-    struct coll_transfer *out, *in, *last; /* [world]: heads, and the head of leaving */
-    pthread_mutex_t lock; /* protects the next two members and the order of heads */
-    bool ended;           /* the last head of this rank was sent */
+    struct coll_transfer *out, *in, *last; /* [world] each: heads to and from the other ranks, and
+                                            * last heads */
+    pthread_mutex_t lock;                  /* protects `ended`, `failed` and the order of heads */
+    bool ended;                            /* the last head of this rank was sent */
     struct core_err failed;
     unsigned char last_head[HEAD_BYTES];
 };
@@ -151,7 +152,7 @@ static void receive_head(struct processes *procs, unsigned rank)
     coll_exchange_post(&procs->exchange, transfer, false, rank, procs->tag);
 }
 
-/* Begins to exchange heads, unless this rank has aborted. */
+/* Begins to exchange heads. If this rank has failed, sends none and returns its error. */
 static int begin_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head head = head_of_work(procs, work);
@@ -185,8 +186,8 @@ static int begin_heads(struct processes *procs, const struct coll_work *work)
     return core_err_first(&failed, 0);
 }
 
-/* Reads the heads that have arrived. Returns the error of a rank that has left or aborted; *missing
- * is the number of ranks without a head. */
+/* Reads the heads that have arrived. Returns the error of a rank that has left or aborted; sets
+ * *missing to the number of ranks without a head. */
 static int look_at_heads(struct processes *procs, const struct coll_work *work, unsigned *missing)
 {
     *missing = 0;
@@ -215,7 +216,7 @@ static int look_at_heads(struct processes *procs, const struct coll_work *work, 
     return 0;
 }
 
-/* A rank that is late may still arrive and rely on this one, so the whole world ends. */
+/* Ends the whole world, because a rank that is late may still arrive and rely on this one. */
 static int end_world(struct processes *procs, const struct coll_work *work, int64_t waited_ns)
 {
     struct coll_missing missing = {.count = 0};
@@ -422,8 +423,8 @@ static void free_processes(struct processes *procs)
     free(procs);
 }
 
-/* Receives the heads of a rank up to its last one, so that no message remains in the transport.
- * Ranks close at about the same time, unless a rank has failed. */
+/* Receives the heads of a rank up to its last one or until `until_ns`, so that no message remains
+ * in the transport. Ranks close at about the same time, unless a rank has failed. */
 static void drain_heads(struct processes *procs, unsigned rank, int64_t until_ns)
 {
     struct core_bell *bell = coll_peers_bell(procs->peers);
@@ -455,8 +456,8 @@ static void processes_close(struct coll *base)
     for (unsigned i = 0; i + 1 < base->world; i++) {
         drain_heads(procs, coll_other(&procs->base, i), until_ns);
     }
-    /* By now these transfers are complete, or the world has ended and nothing uses their
-     * buffers. */
+    /* When these waits end, the transfers are complete, or the world has ended and nothing uses
+     * their buffers. */
     (void)coll_peers_wait(procs->peers, procs->out, base->world);
     (void)coll_peers_wait(procs->peers, procs->last, base->world);
     pthread_mutex_destroy(&procs->lock);

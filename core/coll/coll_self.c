@@ -1,5 +1,5 @@
-/* coll_self.c: a world of one rank. Every collective is a copy, or does nothing if it is in
- * place. */
+/* coll_self.c: a world of one rank. Every collective copies, or does nothing if it is in place;
+ * COLL_INT4 is decoded. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

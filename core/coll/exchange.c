@@ -1,4 +1,5 @@
-/* exchange.c: see exchange.h. */
+/* exchange.c: cuts the data of a collective into pieces; while a piece is summed, the next one is
+ * in flight. */
 #include "core/coll/exchange.h"
 
 #include <errno.h>
@@ -7,10 +8,10 @@
 
 #include "core/coll/sum.h"
 
-/* Sums are computed by pieces, of which two are in flight. The pieces of all ranks take at most
- * PIECES_BYTES. */
+/* Sums are computed piece by piece, with two pieces in flight. The pieces of all ranks take at most
+ * PIECES_BYTES, unless the ranks are so many that PIECE_MIN takes more. */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
-/* Longer transfers are cut to this size. */
+/* Longer transfers are cut into transfers of this size. */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
                             uint64_t bytes)
@@ -64,14 +65,16 @@ static int wait_turn(struct coll_exchange *exchange, const struct coll_turn *tur
 
 /* ---- parts ---- */
 
-/* Returns the bytes of a part's `index`-th piece, and where it begins in the part. */
+/* Returns the size of piece `index` of a part of `bytes`, and sets *at to the byte of the part at
+ * which it begins. */
 static uint64_t piece_of(uint64_t bytes, uint64_t piece_bytes, uint64_t index, uint64_t *at)
 {
     *at = index * piece_bytes < bytes ? index * piece_bytes : bytes;
     return bytes - *at < piece_bytes ? bytes - *at : piece_bytes;
 }
 
-/* Returns the bytes of rank r's part, and where it begins. */
+/* Returns the size of rank r's part in bytes, and sets *at to the byte of the array at which it
+ * begins. */
 static uint64_t part_bytes(const struct coll_exchange *exchange, const struct coll_work *work,
                            unsigned r, uint64_t *at)
 {
@@ -93,7 +96,7 @@ static uint64_t longest_part(const struct coll_exchange *exchange, const struct 
     return longest;
 }
 
-/* Sends this rank's part to all ranks and receives their parts at the right places. */
+/* Sends this rank's part to all ranks that take part, and receives their parts at their places. */
 static int gather_long(struct coll_exchange *exchange, const struct coll_work *work,
                        const void *own)
 {
@@ -131,7 +134,8 @@ static uint64_t sum_piece_bytes(const struct coll_exchange *exchange, const stru
     return exchange->piece_bytes - exchange->piece_bytes % coll_type_bytes(work->type);
 }
 
-/* Begins to exchange the `index`-th piece of every part with its owner. */
+/* Begins to send piece `index` of every part to the part's owner, and to receive the pieces of this
+ * rank's part. */
 static void begin_pieces(struct coll_exchange *exchange, const struct coll_work *work,
                          uint64_t index)
 {
@@ -196,10 +200,10 @@ static int sum_long(struct coll_exchange *exchange, const struct coll_work *work
     return 0;
 }
 
-/* ---- longer sums of groups ---- Groups add first (coll_command.within). First, each rank
- * exchanges pieces with its group, and adds its group's sums of its part and of the parts of its
- * twins, which are the ranks of other groups with the same index. Then twins exchange these
- * sums. */
+/* ---- longer sums by groups (coll_command.within) ----
+ * The twins of a rank are the ranks with the same index in the other groups. First, the members of
+ * a group exchange pieces; each member then adds those of its own part and of the parts of its
+ * twins. After that, twins exchange these sums of their groups and add them. */
 
 static bool sums_by_groups(const struct coll_exchange *exchange, const struct coll_work *work)
 {
@@ -224,7 +228,8 @@ static struct groups groups_of(const struct coll_exchange *exchange, const struc
                            .index = exchange->coll->rank % work->within};
 }
 
-/* Returns the size of the `index`-th piece of rank r's part, and where it is in the whole array. */
+/* Returns the size of piece `index` of rank r's part, and sets *at to the byte of the whole array
+ * at which it begins. */
 static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll_work *work,
                          unsigned r, uint64_t index, uint64_t *at)
 {
@@ -235,16 +240,16 @@ static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll
     return bytes;
 }
 
-/* Returns the place of a piece received for rank r. A part of a twin comes from each member of this
- * group, so its piece has the place of the rank with the member's index in the twin's group. */
+/* Returns the buffer of rank r for a received piece. Member i of this group sends a piece of a
+ * twin's part, too; it goes to the buffer of member i of the twin's group. */
 static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
                                  unsigned r)
 {
     return turn->pieces + r * exchange->piece_bytes;
 }
 
-/* Returns the place where a twin's sum of this rank's part is received. The place is that of a
- * member of the twin's group, and is free when the sums of this group are made. */
+/* Returns the buffer for the sum of this rank's part that the twin in `group` sends: the buffer of
+ * another member of `group`, which is free after this group's sums have been made. */
 static unsigned char *twin_sum(const struct coll_exchange *exchange, const struct coll_work *work,
                                const struct coll_turn *turn, unsigned group)
 {
@@ -252,7 +257,7 @@ static unsigned char *twin_sum(const struct coll_exchange *exchange, const struc
     return piece_from(exchange, turn, member(work, group, next));
 }
 
-/* Begins to exchange the `index`-th piece of the parts of all ranks inside the group. */
+/* Begins to exchange, inside the group, piece `index` of the parts of all ranks. */
 static void begin_inside(struct coll_exchange *exchange, const struct coll_work *work,
                          uint64_t index)
 {
@@ -273,8 +278,8 @@ static void begin_inside(struct coll_exchange *exchange, const struct coll_work 
     }
 }
 
-/* Adds the pieces of this group for this rank and its twins, and begins to exchange the sums with
- * the twins. */
+/* Adds the group's pieces of the parts of this rank and of its twins, and begins to exchange the
+ * sums with the twins. */
 static void add_inside(struct coll_exchange *exchange, const struct coll_work *work, uint64_t index)
 {
     const struct coll_turn *turn = &exchange->turns[index % COLL_EXCHANGE_TURNS];
@@ -349,8 +354,8 @@ static int sum_groups_long(struct coll_exchange *exchange, const struct coll_wor
     return rc;
 }
 
-/* Each rank's part of a sum is in its place. First twins exchange their parts, and then each group
- * the parts of its members. */
+/* Gathers a sum whose parts are at their places, one on each rank. First twins exchange their
+ * parts, then the members of a group exchange all the parts that they have. */
 static int gather_groups_long(struct coll_exchange *exchange, const struct coll_work *work)
 {
     const struct coll_turn *turn = &exchange->turns[0];

@@ -1,7 +1,8 @@
 /* exchange.h: how ranks that are processes move the data of a collective that are too long for its
- * heads (coll_processes.c). Each rank sends the parts to their owners, who add them in the order of
- * ranks with the code that ranks as threads use; or groups of ranks add first. Only the thread of
- * the coll's queue calls these functions, except coll_exchange_post: any thread. */
+ * heads (coll_processes.c). Each rank sends every part to the rank that owns it, which adds the
+ * parts in the order of ranks with the code that coll_local.c uses, too; with coll_command.within,
+ * groups of ranks add first. Only the thread of the coll's queue calls these functions, except
+ * coll_exchange_post: any thread. */
 #ifndef CORE_COLL_EXCHANGE_H
 #define CORE_COLL_EXCHANGE_H
 
@@ -19,7 +20,7 @@ struct coll_turn {
 struct coll_exchange {
     struct coll *coll;        /* borrowed */
     struct coll_peers *peers; /* borrowed */
-    int tag;                  /* of data */
+    int tag;                  /* tag of the data */
     size_t piece_bytes;
     struct coll_transfer *transfers; /* owned */
     struct coll_turn turns[COLL_EXCHANGE_TURNS];

@@ -31,7 +31,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 enum { NUMBER_MAX = 1000000 };
 
-/* The variable is set. */
+/* Reads the number of a variable that is set. */
 static int read_number(const char *(*get)(const char *name), const char *name, unsigned *out)
 {
     const char *text = get(name);

@@ -20,17 +20,18 @@ struct coll_launch {
     /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT;
      * torchrun's agent uses MASTER_PORT itself. "": these variables do not name an address */
     char rendezvous[COLL_RENDEZVOUS_BYTES];
-    /* torchrun: a hash of the variables that identify this run; they are the same in all its
+    /* torchrun: a hash of the variables that identify this run; it is the same in all its
      * processes */
     uint64_t run;
 };
 
-/* `get` is getenv, or a test's function. Returns -EINVAL with a message if two variables contradict
- * each other, if a variable is not a number, or if torchrun's LOCAL_RANK alone is missing. */
+/* Finds the launcher by the variables that `get` returns (getenv, or a test's function). Returns 0,
+ * or -EINVAL with a message if two variables contradict each other, if a variable is not a number,
+ * or if torchrun's LOCAL_RANK alone is missing. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
-/* Returns only the rank, even if coll_launch_find fails, so that only the first process reports
- * that error. Returns 0 if this process was started alone. */
+/* Returns only the rank, even if coll_launch_find() fails, so that only the first process reports
+ * that error. Returns 0 if no variable has a rank. */
 unsigned coll_launch_rank(const char *(*get)(const char *name));
 
 #endif

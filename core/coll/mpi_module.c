@@ -1,6 +1,6 @@
 /* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a
  * launcher started. Built as a separate module for each MPI library; it uses no other code of tide.
- * Only the thread of peers.c calls it, and only it calls MPI. */
+ * Only the thread of peers.c calls this module, and only this module calls MPI. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -12,7 +12,7 @@
 
 #include "core/coll/transport.h"
 
-/* MPI has one state in a process, and so has this module. */
+/* MPI has one state per process, and so does this module. */
 static MPI_Comm comm = MPI_COMM_NULL;
 static MPI_Request *requests; /* owned, [slots] */
 static bool initialised;      /* whether this module initialised MPI */
@@ -29,8 +29,8 @@ static int check(int code, const char *call, char *why)
     return -EIO;
 }
 
-/* Only the thread that initialises MPI calls MPI (FUNNELED). An application that initialised MPI
- * did so on another thread. */
+/* If this thread initialises MPI, no other thread of this process calls it, so FUNNELED suffices.
+ * If the application has initialised MPI, it did so on another thread, so MULTIPLE is needed. */
 static int initialise(char *why)
 {
     int there = 0;

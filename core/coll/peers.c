@@ -48,7 +48,7 @@ struct coll_peers {
     bool started;
     struct core_bell work; /* rung for the thread */
     struct core_bell done; /* rung by the thread */
-    pthread_mutex_t lock;  /* protects the next four members */
+    pthread_mutex_t lock;  /* protects `posted`, `withdrawn` and `wish` */
     struct coll_transfer *posted, **posted_tail;
     struct coll_transfer *withdrawn; /* the receive that a thread wants back; NULL: none */
     struct core_err wish;            /* the error with which a thread ends the world */
@@ -64,13 +64,14 @@ struct coll_peers {
     unsigned *free_slots;          /* owned, [slots] */
     unsigned slots, active_count, free_count;
     struct coll_transfer *waiting, **waiting_tail; /* transfers that wait for a slot */
-    int failed;                                    /* the world has ended; `error` follows */
+    int failed;                                    /* the code that ended the world, before `error`;
+                                                    * 0: none */
     struct service heard;
     struct coll_transfer listen;
-    /* owned, [world]: one transfer to each process, as in the next member */
+    /* owned, [world]: the service message to each process */
     struct service *said;
-    struct coll_transfer *sends; /* owned, [world] */
-    int64_t *heard_ns;           /* owned, [world] */
+    struct coll_transfer *sends; /* owned, [world]: the transfers of `said` */
+    int64_t *heard_ns;           /* owned, [world]: when each process was last heard */
     int64_t beat_ns;             /* time at which the last sign of life was sent */
     bool stop_sent;
     /* whether the first process reported that the world ended; it will end this process */
@@ -124,7 +125,7 @@ static bool begin_transfer(struct coll_peers *peers, struct coll_transfer *trans
     return true;
 }
 
-/* Takes posted transfers. They wait in order for a slot. */
+/* Takes posted transfers, and begins the waiting ones in order while there are slots. */
 static void take_posted(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -173,7 +174,7 @@ static unsigned test_active(struct coll_peers *peers)
     return done;
 }
 
-/* Returns false if the transfer has not begun yet: it must be withdrawn again. */
+/* Returns false if the transfer has not begun yet; the caller then tries again later. */
 static bool withdraw(struct coll_peers *peers, const struct coll_transfer *transfer)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -191,7 +192,7 @@ static bool withdraw(struct coll_peers *peers, const struct coll_transfer *trans
 }
 
 /* Serves the requests of other threads besides transfers: to withdraw a receive, or to end the
- * world. */
+ * world. Returns whether it withdrew one. */
 static bool serve_wishes(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -283,7 +284,8 @@ static void check_silence(struct coll_peers *peers, unsigned rank, int64_t now_n
     }
 }
 
-/* The first process and each other process send each other signs of life. */
+/* Sends and checks the signs of life between the first process and each other process, and passes
+ * on requests to stop. */
 static void keep_alive(struct coll_peers *peers)
 {
     const int64_t now_ns = core_clock_ran_ns();
@@ -381,9 +383,9 @@ static int open_transport(struct coll_peers *peers)
     return 0;
 }
 
-/* Sleeps for an eighth of the time since the last progress, at most 0.5 ms while transfers are in
- * flight, because MPI has no wait that leaves the processor to others. A posted transfer wakes the
- * thread. */
+/* Sleeps, because MPI has no wait that leaves the processor to others. While transfers are in
+ * flight, sleeps for an eighth of the time since the last progress, at most 0.5 ms. A posted
+ * transfer wakes the thread. */
 static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
 {
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };
@@ -429,7 +431,7 @@ static void turn(struct coll_peers *peers)
     }
 }
 
-/* Signs of life that no process takes any more must not keep the transport from closing. */
+/* Closes the transport after at most 10 s, even if some signs of life were never received. */
 static void close_transport(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -638,7 +640,7 @@ static int exchange_names(struct coll_peers *peers)
     return rc;
 }
 
-/* Ends the texts of the list, which other processes have sent. */
+/* Ends the texts of the list with NUL, because other processes have sent them. */
 static void end_names(struct coll_peers *peers)
 {
     for (unsigned r = 0; r < peers->place.world; r++) {
@@ -703,7 +705,7 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
         rc = core_err_set(-rc, "cannot start the thread that connects processes: %s", strerror(rc));
         goto fail;
     }
-    for (int opened = 0; opened == 0;) { /* a launcher ends processes that wait in vain */
+    for (int opened = 0; opened == 0;) { /* no limit: a launcher ends processes that wait in vain */
         const uint32_t seen = core_bell_look(&peers->done);
         opened = atomic_load_explicit(&peers->opened, memory_order_acquire);
         if (opened < 0) {

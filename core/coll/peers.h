@@ -26,20 +26,19 @@ enum { COLL_HOST_BYTES = 64, COLL_PEERS_MAX = 1024 };
 struct coll_peers_options {
     struct coll_launch launch;
     const char *identity; /* identity of the program's build: all processes must have the same */
-    int64_t silence_ns;   /* limit of a process's silence; 0: 60 s */
+    int64_t silence_ns;   /* how long a process may not respond before the world ends; 0: 60 s */
     /* Called at least ten times a second on the thread that calls the transport; true requests a
      * stop, which coll_peers_stopping then reports in the first process. NULL: never. */
     bool (*stop)(void *user);
     void *user;
 };
 
-/* Waits for the other processes. Returns -ENOTSUP if no MPI library can be loaded, -EPROTO if the
- * processes differ. Over TCP, twice the limit of silence is the limit for all processes to
- * arrive. */
+/* Connects this process with the others and waits for them. Returns -ENOTSUP if no MPI library can
+ * be loaded, -EPROTO if the processes differ. Over TCP, all processes must arrive within twice
+ * silence_ns. */
 int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
-/* All processes must call it; the others receive the `code` of the first one. Accepts NULL. If the
- * world ended with an error, it does not return: it ends all processes, with `code`, or with 1 if
- * `code` is 0. */
+/* All processes must call it. Accepts NULL. If the world ended with an error, it does not return:
+ * it ends all processes, with `code`, or with 1 if `code` is not positive. */
 void coll_peers_close(struct coll_peers *peers, int code);
 
 unsigned coll_peers_rank(const struct coll_peers *peers);
@@ -63,7 +62,7 @@ struct coll_host {
 };
 void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_host *out);
 
-/* Returns whether this or any other process was asked to stop. The first process only. */
+/* Returns whether this or any other process was asked to stop. Only for the first process. */
 bool coll_peers_stopping(const struct coll_peers *peers);
 /* Returns 0, or the error that ended the world, with its message. After the error no transfer moves
  * data any more. */
@@ -78,7 +77,8 @@ int coll_peers_fail(struct coll_peers *peers, int code);
 
 enum coll_transfer_state { COLL_TRANSFER_FREE, COLL_TRANSFER_POSTED, COLL_TRANSFER_DONE };
 
-/* A transfer: it belongs to the thread that calls the transport until it is done. */
+/* From coll_peers_post() until it is done, a transfer belongs to the thread that calls the
+ * transport. */
 struct coll_transfer {
     bool sends;
     unsigned peer;
@@ -104,10 +104,11 @@ bool coll_transfer_done(const struct coll_transfer *transfer);
 void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
 /* Returns the bell that rings when transfers are done and when the world ends. */
 struct core_bell *coll_peers_bell(struct coll_peers *peers);
-/* Waits for all transfers, without a limit: a process that is gone ends the world. */
+/* Waits until no transfer is in flight. Returns 0, or the error that ended the world. Has no limit,
+ * because a process that is gone ends the world. */
 int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transfers, size_t count);
 
-/* Ends the text at the end of a received message of at most `room` bytes with a zero, because its
+/* Writes a NUL after the text that ends a received message of at most `room` bytes, because the
  * sender may not have sent one. */
 void coll_peers_end_text(void *message, size_t room, size_t received);
 

@@ -1,9 +1,9 @@
 /* tcp.c: the transport of processes that torchrun started: a connection with each other process
  * (tcp_meet.c), over which frames are sent. A short message is sent at once, and waits in memory if
  * it arrives before its receive. A longer message is announced, and sent after its receive has
- * begun, directly into the receive's buffer. A process that fails sends the reason and ends. So
- * everything that arrived from a process is delivered before its closed connection is reported.
- * Only the thread of peers.c calls this file. */
+ * begun, directly into the receive's buffer. A process that fails sends the reason and ends;
+ * everything that arrived from a process is therefore delivered before its closed connection is
+ * reported. Only the thread of peers.c calls this file. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,8 +17,7 @@
 #include "core/coll/tcp_meet.h"
 
 enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
-/* the most memory for messages of one process, and for announcements, that wait for their
- * receives */
+/* the most memory for messages and announcements of one process that wait for their receives */
 enum { EARLY_BYTES_MAX = 64 << 20 };
 enum { TURN_BYTES_MAX = 4 << 20 }; /* the most bytes that are read from one process in a turn */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
@@ -39,20 +38,20 @@ struct frame {
     uint32_t from, to; /* slots of the sender and of the receiver of the message */
 };
 
-/* A frame that is to be written, and the data after it. */
+/* A frame to write, and the data after it. */
 struct out {
     struct out *next;
     struct frame frame;
     const unsigned char *data; /* borrowed */
     uint64_t data_bytes, done; /* done: bytes of frame and data together */
-    bool ends;                 /* whether the transfer of its slot ends with it */
+    bool ends;                 /* whether the transfer of `slot` ends with this frame */
     unsigned slot;
 };
 
 enum slot_state { SLOT_FREE, SLOT_SENDS, SLOT_WANTED, SLOT_MATCHED, SLOT_DONE };
 
 struct slot {
-    enum slot_state state; /* WANTED: a receive without a message; MATCHED: the message arrives */
+    enum slot_state state; /* WANTED: a receive without a message; MATCHED: its message arrives */
     int peer;              /* a rank, or COLL_TRANSPORT_ANY */
     int tag;
     unsigned char *at; /* borrowed */
@@ -81,12 +80,12 @@ struct peer {
     unsigned char *to; /* where the frame's message is stored; NULL: no message is being read */
     uint64_t left;
     struct slot *slot;                 /* the slot that gets that message; NULL: `fresh` gets it */
-    struct early *fresh;               /* owned: the message arrives before its receive */
+    struct early *fresh;               /* owned: the message if its receive has not begun */
     struct early *early, **early_last; /* owned */
     uint64_t early_bytes;
 };
 
-/* A process has one world. */
+/* There is one state, because a process has one world. */
 static struct {
     unsigned world, slot_count;
     struct peer *peers;    /* owned, [world] */
@@ -247,7 +246,7 @@ static void unlink_wanted(struct slot **at)
     }
 }
 
-/* Removes and returns the first receive for a message; NULL: there is none yet. */
+/* Removes and returns the first receive that fits a message; NULL if there is none. */
 static struct slot *take_wanted(unsigned from, int tag)
 {
     for (struct slot **at = &tcp.wanted; *at != NULL; at = &(*at)->next) {
@@ -268,7 +267,7 @@ static uint64_t early_bytes(const struct frame *frame)
     return sizeof(struct early) + (frame->kind == FRAME_SHORT ? frame->bytes : 0);
 }
 
-/* Removes and returns the first message of one process for a receive; NULL: there is none. */
+/* Removes and returns the first early message of a process with this tag; NULL if there is none. */
 static struct early *take_early(struct peer *peer, int tag)
 {
     for (struct early **at = &peer->early; *at != NULL; at = &(*at)->next) {
@@ -380,7 +379,8 @@ static void begin_message(struct peer *peer)
     }
 }
 
-/* Returns the slot that a frame names, if the slot is in that state and belongs to this process. */
+/* Returns the slot that a frame names; NULL unless the slot is in `state` and its transfer is with
+ * `peer`. */
 static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slot_state state)
 {
     struct slot *slot = index < tcp.slot_count ? &tcp.slots[index] : NULL;
@@ -458,7 +458,7 @@ static void end_reading(struct peer *peer, int error)
     }
 }
 
-/* Reads once. Returns the number of bytes; 0: no more bytes have arrived. */
+/* Reads once. Returns the number of bytes; 0 if none have arrived or the connection has ended. */
 static size_t read_some(struct peer *peer)
 {
     const bool message = peer->to != NULL;
@@ -517,7 +517,8 @@ static void exchange_frames(void)
     }
 }
 
-/* Returns whether a message of a process whose connection failed has not been delivered yet. */
+/* Returns whether a finished transfer with a process whose connection failed has not been
+ * tested. */
 static bool has_last_words(void)
 {
     for (unsigned i = 0; i < tcp.slot_count; i++) {
@@ -589,7 +590,7 @@ static int tcp_test(unsigned index, size_t *bytes, char *why)
         return 1;
     }
     const bool left = slot->peer != COLL_TRANSPORT_ANY && tcp.peers[slot->peer].fd < 0;
-    /* After a failure a receive waits until tcp_progress reports it. */
+    /* After a failure, a receive stays undone until tcp_progress reports the failure. */
     if (left && (slot->state == SLOT_SENDS || tcp.failed == 0)) {
         snprintf(why, COLL_TRANSPORT_WHY_BYTES, "rank %d on %s has left", slot->peer,
                  tcp.peers[slot->peer].host);
@@ -685,7 +686,7 @@ static void tcp_abort(int code)
     _exit(code);
 }
 
-/* Reads no more, because the buffers of transfers may have been freed. */
+/* Does not read, because the buffers of transfers may have been freed. */
 static void tcp_wait_end(unsigned rank, int64_t limit_ns)
 {
     const int64_t until_ns = core_clock_now_ns() + limit_ns;

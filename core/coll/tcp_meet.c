@@ -3,8 +3,8 @@
  * all have connected, rank 0 sends them the addresses and a random key. Then each process connects
  * to those with lower ranks and shows them the key. A connection that does not name the run, or
  * shows another key, is refused; so is a connection that sends nothing for some seconds. The run's
- * name (launch.h) separates runs. It is not a secret, so only users of the run may reach the
- * network, as torchrun's store needs it, too. */
+ * name (launch.h) separates runs. The name is not a secret, so only users of the run may reach the
+ * network, which torchrun's store requires, too. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ enum { LOOK_MS = 100 }; /* between two checks of the limit */
 /* limit for the first message of a connection */
 static const int64_t hello_ns = INT64_C(5) * 1000000000;
 static const int64_t retry_ns = INT64_C(100) * 1000000;
-/* limit of an attempt at one address of several */
+/* the most time for one attempt to connect to an address */
 static const int64_t attempt_ns_max = INT64_C(5) * 1000000000;
 
 static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
@@ -44,10 +44,10 @@ struct hello {
     char host[64];
 };
 
-/* The answer; after rank 0's first answer follow [world] entries. */
+/* The answer to a hello. Rank 0 sends [world] entries after it, unless it refuses the process. */
 struct answer {
     char magic[sizeof magic];
-    int32_t code; /* 0, or why this process is refused, with the text of the reason */
+    int32_t code; /* 0, or -errno: the process is refused, and `text` gives the reason */
     char text[TEXT_BYTES];
     uint64_t key[2];
 };
@@ -108,7 +108,7 @@ static int look_around(const struct meeting *meeting)
     return core_clock_ran_ns() - meeting->start_ns < options->limit_ns ? 0 : -ETIMEDOUT;
 }
 
-/* Writes which ranks were waited for. */
+/* Writes that `what` did not happen before the limit or a stop. Returns `code`. */
 static int fail_wait(struct meeting *meeting, int code, const char *what)
 {
     return code == -ECANCELED ? fail(meeting, code, "stopped by a signal before %s", what)
@@ -116,7 +116,8 @@ static int fail_wait(struct meeting *meeting, int code, const char *what)
                                      (double)meeting->options->limit_ns * 1e-9);
 }
 
-/* `until_ns`: an additional limit, after which the function returns -ETIMEDOUT. */
+/* Waits until one of `events` happens at `fd`. Returns 0, or the code of look_around(), or
+ * -ETIMEDOUT after `until_ns`. */
 static int wait_ready_until(struct meeting *meeting, int fd, short events, int64_t until_ns)
 {
     for (;;) {
@@ -174,7 +175,7 @@ static void print_address(const struct sockaddr *address, socklen_t bytes, char 
     snprintf(out, ADDRESS_BYTES, address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-/* Parses "HOST:PORT" or "[IPV6]:PORT". */
+/* Resolves the rendezvous, which is "HOST:PORT" or "[IPV6]:PORT". */
 static int resolve(struct meeting *meeting, bool listens, struct addrinfo **out)
 {
     char host[COLL_RENDEZVOUS_BYTES];
@@ -253,7 +254,7 @@ static int connect_once(struct meeting *meeting, const struct sockaddr *address,
     return rc != 0 ? rc : fd;
 }
 
-/* ---- those who connect ---- */
+/* ---- processes that connect ---- */
 
 static struct answer make_answer(const struct meeting *meeting, int code)
 {
@@ -277,7 +278,7 @@ static struct hello make_hello(const struct meeting *meeting, uint32_t port)
     return hello;
 }
 
-/* Writes why a connection is refused; returns false if it belongs to the run. */
+/* Returns whether a connection is refused, and writes the reason to `text`. */
 static bool refuses(const struct meeting *meeting, const struct hello *hello, unsigned first,
                     char text[TEXT_BYTES])
 {
@@ -351,7 +352,7 @@ static void take_member(struct meeting *meeting, unsigned index, unsigned first)
     struct entry *entry = &meeting->entries[hello->rank];
     socklen_t bytes = sizeof entry->address;
     (void)getpeername(waiting->fd, (struct sockaddr *)&entry->address, &bytes);
-    /* The port is in the same member for both families. */
+    /* The port has the same place in addresses of both families. */
     entry->address.sin6_port = htons((uint16_t)hello->port);
     snprintf(entry->host, sizeof entry->host, "%.*s", (int)sizeof hello->host - 1, hello->host);
     meeting->members[hello->rank].fd = waiting->fd;
@@ -359,7 +360,7 @@ static void take_member(struct meeting *meeting, unsigned index, unsigned first)
     forget(meeting, index);
 }
 
-/* Reads the message of a waiting connection. */
+/* Reads the hello of a waiting connection. */
 static void hear(struct meeting *meeting, unsigned index, unsigned first)
 {
     struct waiting *waiting = &meeting->waiting[index];
@@ -387,7 +388,7 @@ static unsigned find_missing(const struct meeting *meeting, unsigned first)
     return first;
 }
 
-/* Waits for all ranks from `first` on. */
+/* Waits until all ranks from `first` on have connected. */
 static int accept_members(struct meeting *meeting, unsigned first)
 {
     for (unsigned missing; (missing = find_missing(meeting, first)) < meeting->launch->world;) {
@@ -474,7 +475,7 @@ static int host_meeting(struct meeting *meeting)
 
 /* ---- the others ---- */
 
-/* Returns the time for one attempt at each address of rank 0's host. The limit has room for two
+/* Returns the limit of one attempt at one address of rank 0. The whole limit has room for two
  * attempts at each address, so that an address that does not answer leaves time for the others. */
 static int64_t attempt_limit(const struct meeting *meeting, const struct addrinfo *list)
 {

@@ -1,4 +1,5 @@
-/* tcp_meet.h: connects every two processes of a run over TCP. Only the thread of peers.c calls. */
+/* tcp_meet.h: connects each pair of processes of a run over TCP. Only the thread of peers.c calls
+ * it. */
 #ifndef CORE_COLL_TCP_MEET_H
 #define CORE_COLL_TCP_MEET_H
 
@@ -11,9 +12,9 @@ struct coll_tcp_member {
     char host[64];
 };
 
-/* Waits until all processes are connected over launch->rendezvous. Writes [world] members; after a
- * failure none is open. Returns -EPROTO if a process of this run is refused, for example because it
- * was started with another world. */
+/* Waits until all processes are connected over launch->rendezvous. Writes [world] members. On
+ * failure writes the reason to `why` and leaves no connection open. Returns -EPROTO if a process of
+ * this run is refused, for example because it was started with another world. */
 int coll_tcp_meet(const struct coll_transport_options *options, struct coll_tcp_member *members,
                   char *why);
 

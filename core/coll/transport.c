@@ -16,7 +16,7 @@ static const char *const module_names[] = {
 static const char *const flavour_names[] = {
     [COLL_FLAVOUR_OPENMPI] = "Open MPI", [COLL_FLAVOUR_MPICH] = "MPICH"};
 
-/* Folders of modules: that of an installed library, and that of a build. */
+/* Folders of modules, relative to the folder of the library: installed, and in a build. */
 static const char *const module_places[] = {"tide", "../../core/coll"};
 
 /* Writes the module's path; returns false if the file does not exist. */
@@ -68,8 +68,8 @@ static int load_module(enum coll_flavour flavour, const struct coll_transport **
     if (rc != 0) {
         return rc;
     }
-    /* GLOBAL: Open MPI loads further modules that look for its symbols. The library is never
-     * closed, because MPI cannot be unloaded. */
+    /* RTLD_GLOBAL, because Open MPI loads further modules that need its symbols. The library is
+     * never closed, because MPI cannot be unloaded. */
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     symbol.object = module != NULL ? dlsym(module, COLL_MPI_SYMBOL) : NULL;
     if (symbol.object == NULL) {

@@ -1,9 +1,9 @@
 /* transport.h: the interface that moves bytes between the processes of a run. mpi_module.c
  * implements it over an MPI library. It is built as a loadable module once for each library (Open
- * MPI and MPICH are not compatible), because a program that is linked with one does not start where
- * this library is missing. tcp.c implements the interface over TCP for torchrun, which does not
- * connect the processes that it starts. transport.c chooses one. A process has one transport at a
- * time, and only the thread of peers.c calls it. Functions that fail return -errno and write the
+ * MPI and MPICH are not compatible), because a program that is linked with one library does not
+ * start on a machine without it. tcp.c implements the interface over TCP for torchrun, which does
+ * not connect the processes that it starts. transport.c chooses one. A process has one transport at
+ * a time, and only the thread of peers.c calls it. Functions that fail return -errno and write the
  * reason to `why`. */
 #ifndef CORE_COLL_TRANSPORT_H
 #define CORE_COLL_TRANSPORT_H
@@ -16,7 +16,6 @@
 
 enum { COLL_TRANSPORT_VERSION = 3, COLL_TRANSPORT_WHY_BYTES = 512, COLL_TRANSPORT_ANY = -1 };
 
-/* Options of open. */
 struct coll_transport_options {
     const struct coll_launch *launch;
     unsigned slots; /* the number of transfers that can be in flight */
@@ -46,8 +45,8 @@ struct coll_transport {
      * the function waits for the limit, or until that process ends this one. No other thread may be
      * in the transport. */
     void (*wait_end)(unsigned rank, int64_t limit_ns);
-    /* Both begin a transfer in a free slot. Transfers with the same tag between two processes keep
-     * their order. */
+    /* Begin a transfer in a free slot. Transfers with the same tag between two processes keep their
+     * order. */
     int (*send)(unsigned slot, unsigned to, int tag, const void *from, size_t bytes, char *why);
     int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);
     /* Moves data without waiting. TCP: a failed connection is reported after each finished transfer
@@ -67,8 +66,8 @@ struct coll_transport {
 
 extern const struct coll_transport coll_transport_tcp;
 
-/* Chooses the transport between the processes of a launcher. The module of an MPI library stays
- * loaded. */
+/* Chooses the transport between the processes of a launcher. Returns -ENOTSUP with a message if its
+ * module is missing or cannot be loaded. The module of an MPI library stays loaded. */
 int coll_transport_load(const struct coll_launch *launch, const struct coll_transport **out);
 
 #endif

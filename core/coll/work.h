@@ -33,7 +33,7 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    unsigned within;         /* of GATHER it is read through coll_takes_part and coll_part */
+    unsigned within;         /* of GATHER, read through coll_takes_part and coll_part */
     const uint64_t *borders; /* NULL: the default borders; read through coll_part */
     enum coll_type sum_type; /* COLL_INT4 */
     uint64_t sum_count;
@@ -44,7 +44,8 @@ struct coll_work {
     bool meets;
 };
 
-/* Ranks for which a collective waits. Messages name the first of them: "0, 1, 2, 3". */
+/* Ranks for which a collective waits. Messages name the first COLL_MISSING_MAX of them: "0, 1, 2,
+ * 3". */
 enum { COLL_MISSING_MAX = 4 };
 struct coll_missing {
     unsigned count;
@@ -60,21 +61,21 @@ int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank)
 int coll_fail_missing(uint64_t number, const struct coll_work *work,
                       const struct coll_missing *missing, int64_t waited_ns);
 
-/* The same range of elements of all ranks, which is to be summed. */
+/* A range of elements to sum, the same range in the array of each rank. */
 struct coll_terms {
     const void *const *from; /* [ranks] */
     unsigned ranks;
     uint64_t first; /* index of the first element in each of `from` */
     uint64_t count;
-    uint64_t before; /* number of elements of this rank's part before them */
+    uint64_t before; /* number of elements of this rank's part before the range */
 };
-/* Sums the elements to their place in this rank's part at `to`; with work->within, sums over all
- * ranks by groups. */
+/* Sums the elements, and writes the sums to their place in this rank's part, which begins at `to`.
+ * With work->within, sums over all ranks by groups. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
-/* Returns the bytes of `count` elements. */
+/* Returns the size in bytes of `count` elements. */
 uint64_t coll_work_bytes(const struct coll_work *work, uint64_t count);
-/* Copies bytes that may be at their place already. */
+/* Copies bytes unless they are at `to` already. */
 void coll_copy(void *to, const void *from, uint64_t bytes);
 /* Returns the i-th other rank, counted from this one, so that not all ranks send to the same rank
  * first. */

@@ -10,7 +10,8 @@ static struct core_cfg_value *value_of(struct core_cfg_detail *detail, const cha
     return &detail->values[core_cfg_index(path)];
 }
 
-/* Moves the old form of offload_optimizer: cpu_offload: true means {device: cpu}. */
+/* Moves cpu_offload or cpu_offload_param to its newer form: true means {device: cpu} in
+ * `section`. */
 static void move_offload(struct core_cfg_detail *detail, const char *old, const char *section,
                          const char *device)
 {
@@ -84,7 +85,8 @@ static void fill_integer(struct core_cfg_detail *detail, const char *path, int64
     }
 }
 
-/* Fills in hidden x hidden x `factor`, or `factor` x hidden; the default if hidden is unknown. */
+/* Fills in `factor` times the hidden size of the model, or times the square of that size; keeps the
+ * default if the size is unknown. */
 static void fill_hidden(struct core_cfg_detail *detail, const char *path, double factor,
                         bool squared)
 {

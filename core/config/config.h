@@ -25,7 +25,7 @@ enum core_cfg_optimizer {
     CORE_CFG_ADAGRAD,
     CORE_CFG_LION,
     CORE_CFG_SGD,
-    CORE_CFG_OPTIMIZERS, /* the types from here on are refused */
+    CORE_CFG_OPTIMIZERS, /* types from this number on are refused */
 };
 enum core_cfg_scheduler {
     CORE_CFG_LR_RANGE_TEST,
@@ -179,7 +179,7 @@ struct core_cfg_note {
 const char *core_cfg_source(const struct core_cfg *cfg);
 size_t core_cfg_notes_count(const struct core_cfg *cfg);
 size_t core_cfg_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind);
-/* Returns the notes: refusals first, then warnings, then all keys in the order of the table. */
+/* Returns one note. Refusals come first, then warnings, then all keys in the order of the table. */
 struct core_cfg_note core_cfg_note(const struct core_cfg *cfg, size_t index);
 
 /* Writes the whole configuration as one JSON object that can be read again, with every default and

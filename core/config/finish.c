@@ -1,5 +1,4 @@
-/* finish.c: the notes of keys that were given and of those that apply, and the order of all
- * notes. */
+/* finish.c: adds the notes of keys that were given and of keys that apply, and sorts all notes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +14,12 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    /* a REFUSED row that is not refused: the file turns the key off */
+    /* a REFUSED row gets here only if the file turns its key off */
     return CORE_CFG_NOTE_HONOURED;
 }
 
-/* Rows below a section that was not given get a note only if tide acts on them. */
+/* Returns whether a row gets a note: its key was given, or it applies and tide honours it, now or
+ * later. Sections and elements of arrays get none. */
 static bool shown(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);
