@@ -6,12 +6,11 @@
 #include "core/config/table.h"
 #include "core/json/json.h"
 
-/* Origins of a value. */
 enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_DERIVED };
 
 struct core_cfg_value {
     enum core_cfg_origin origin;
-    bool given;   /* is in the file, as a value or as "auto" */
+    bool given;   /* the key is in the file, with a value or "auto" */
     bool is_none; /* there is no value */
     bool truth;
     int64_t integer; /* value of an integer; index of a choice */
@@ -32,7 +31,7 @@ struct core_cfg_detail {
     struct core_cfg_value *values;          /* owned; one per row */
     struct core_cfg_note *notes;            /* owned; their texts are in the arena */
     size_t notes_count, notes_room;
-    /* number of keys that no row has, and of elements with a wrong value */
+    /* number of keys without a row, and of wrong values in elements of lists */
     size_t unknown_count;
     struct core_cfg_piece *arena; /* owned */
     int code;                     /* -ENOMEM after an allocation failed */
@@ -57,7 +56,7 @@ void core_cfg_free_notes(struct core_cfg_detail *detail);
 bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
-/* Sets a value of the file, or refuses it with a note and leaves the default. */
+/* Sets a value that the file gives, or refuses it with a note and leaves the default. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
 /* Returns whether the value fits the row; for elements of lists, which are not kept. */
 bool core_cfg_fits(size_t row, const struct core_json_value *value);

@@ -14,7 +14,7 @@
 #include "core/base/file.h"
 #include "core/config/internal.h"
 
-/* limit of the text; a configuration has a few kilobytes */
+/* limit of the size of a file; a configuration has a few kilobytes */
 static const size_t bytes_max = (size_t)4 << 20;
 
 void core_cfg_options_init(struct core_cfg_options *options)
@@ -131,8 +131,8 @@ fail:
     return rc;
 }
 
-/* Returns whether the first three bytes are base64 of the beginning of an object or comment: 1, 0
- * or -ENOMEM. */
+/* Returns 1 if the first four characters of `argument` are base64 of the beginning of an object or
+ * a comment, 0 if they are not, or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {
     char *front = NULL;

@@ -29,8 +29,8 @@ static void derive(struct core_cfg_value *value, int64_t integer, const char *wh
     value->why = value->why != NULL && value->given ? value->why : why;
 }
 
-/* In train = micro x accumulation x world, derives one of the sizes from the others. `whole` must
- * be a multiple of `unit`. */
+/* Derives `out`, the micro batch or the accumulation, from the train batch `whole`, the other size
+ * `known` and the world size. Refuses `whole` if it is not a multiple of their product. */
 static void divide(struct core_cfg_detail *detail, struct core_cfg_value *out, int64_t whole,
                    int64_t known, const char *name)
 {
@@ -64,7 +64,7 @@ static void multiply(struct core_cfg_detail *detail, struct core_cfg_value *trai
     }
 }
 
-/* The caller may supply values that are not in the file. */
+/* Takes sizes that are not in the file from the caller, if the caller gave them. */
 static void batch_from_caller(struct core_cfg_detail *detail, struct core_cfg_value *train,
                               struct core_cfg_value *micro, struct core_cfg_value *accumulation)
 {
@@ -176,7 +176,8 @@ static void apply_zero(struct core_cfg_detail *detail)
     }
 }
 
-/* The parameters of a refused type are unknown, so only the refusal of the type is reported. */
+/* Drops the notes about the parameters of a refused type, because only the refusal of the type is
+ * reported. */
 static void forget_parameters(struct core_cfg_detail *detail, const char *params)
 {
     size_t kept = 0;
@@ -188,7 +189,7 @@ static void forget_parameters(struct core_cfg_detail *detail, const char *params
     detail->notes_count = kept;
 }
 
-/* Sets the defaults of the optimizer's type, for keys that are not given. */
+/* Sets a default of the optimizer's type if the key is not given. */
 static void type_default(struct core_cfg_detail *detail, const char *path, double value)
 {
     struct core_cfg_value *kept = value_of(detail, path);

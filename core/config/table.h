@@ -16,7 +16,7 @@ enum core_cfg_type {
     CORE_CFG_STRING,
     CORE_CFG_CHOICE,   /* one of the strings in `choices` */
     CORE_CFG_PAIR,     /* an array of two reals */
-    CORE_CFG_STRINGS,  /* an array of strings, or one */
+    CORE_CFG_STRINGS,  /* an array of strings, or one string */
     CORE_CFG_INTS,     /* an array of integers */
     CORE_CFG_AUTO_INT, /* an integer or "auto" */
     CORE_CFG_FEATURE,  /* an object, or true or false: a feature that can be enabled */
@@ -27,8 +27,9 @@ enum core_cfg_type {
 enum core_cfg_state {
     CORE_CFG_HONOURED,
     CORE_CFG_LATER,   /* accepted for `module`, but this build does not act on it */
-    CORE_CFG_IGNORED, /* `why` */
-    /* refused if it is not the default; a section: if it is present. `why` gives the reason */
+    CORE_CFG_IGNORED, /* accepted without effect; `why` gives the reason */
+    /* refused unless it is the default; a section is refused if it is present. `why` gives the
+     * reason */
     CORE_CFG_REFUSED,
 };
 
@@ -52,10 +53,10 @@ struct core_cfg_row {
     double low, high;    /* inclusive; NaN: no limit */
     const char *choices; /* "fp32=float32|fp16": synonyms after = */
     const char *only;    /* the optimizer or scheduler types that have this key; NULL: all */
-    const char *module;  /* the module that acts on it */
-    const char *means;   /* its meaning, one sentence */
-    const char *why;     /* why it is ignored or refused, or a remark; NULL: none */
-    size_t field;        /* 1 + its offset in struct core_cfg; 0: it has no field */
+    const char *module;  /* the module that will act on a LATER key */
+    const char *means;   /* the meaning of the key, one sentence */
+    const char *why;     /* why the key is ignored or refused, or a remark; NULL: none */
+    size_t field;        /* 1 + the offset of its field in struct core_cfg; 0: no field */
 };
 
 struct core_cfg_rows {
@@ -86,8 +87,8 @@ const struct core_cfg_row *core_cfg_row(size_t index);
 
 /* Returns the index of the row with this path, which must be in the table. */
 size_t core_cfg_index(const char *path);
-/* Finds the row of `key` inside the section `prefix` ("" at the top), by name or alias; -1:
- * none. */
+/* Returns the index of the row that has the name or alias `key` in the section `prefix` ("" at the
+ * top); -1: none. */
 ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);
 /* Returns the last part of the row's path. */
 const char *core_cfg_leaf(const struct core_cfg_row *row);

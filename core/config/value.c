@@ -11,7 +11,8 @@
 #include "core/config/internal.h"
 #include "core/json/write.h"
 
-/* Appends " from LOW to HIGH" or " of at least LOW" to a text that may be full. */
+/* Appends a range, for example " from LOW to HIGH" or " of at least LOW", to a text that may be
+ * full. */
 static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
 {
     const char *from = " from";
@@ -82,7 +83,7 @@ static bool in_range(const struct core_cfg_row *row, double value)
     return low && high;
 }
 
-/* Accepts booleans written as text or as 0 and 1, and sets *loose. */
+/* Accepts true and false; also as text or as 1 and 0, and then sets *loose. */
 static bool take_bool(const struct core_json_value *value, struct core_cfg_value *out, bool *loose)
 {
     int64_t integer = -1;
@@ -158,8 +159,8 @@ static bool is_on(const struct core_json_value *value)
     return take_bool(value, &truth, &loose) && truth.truth;
 }
 
-/* Finds the "enabled" members of a feature at any depth. Returns -1: none; 0: all off; 1: one is
- * on. */
+/* Finds the members that switch a feature on or off, at any depth. Returns -1 if there are none, 0
+ * if all are off, 1 if one is on. */
 static int switches(const struct core_json_value *object)
 {
     int found = -1;
@@ -178,7 +179,7 @@ static int switches(const struct core_json_value *object)
     return found;
 }
 
-/* A feature without such a member is on if its object has any other. */
+/* An object without such a member switches its feature on if it has any other member. */
 static bool take_feature(const struct core_json_value *value, struct core_cfg_value *out)
 {
     bool loose = false;
@@ -222,7 +223,8 @@ static bool take(const struct core_cfg_row *row, const struct core_json_value *v
     return false;
 }
 
-/* "auto" is replaced by a value later, except where the key has a choice of that name. */
+/* Returns whether a value is an "auto" that is replaced later. For some rows "auto" is an ordinary
+ * string. */
 static bool is_auto(const struct core_cfg_row *row, const struct core_json_value *value)
 {
     if (core_json_kind(value) != CORE_JSON_STRING ||
@@ -301,7 +303,8 @@ void core_cfg_set(struct core_cfg_detail *detail, size_t index, const struct cor
     }
     *kept = taken;
     if (loose) {
-        core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, index, "taken as %s; write it without quotes",
+        core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, index,
+                      "taken as %s; write true or false without quotes",
                       taken.truth ? "true" : "false");
     }
     if (row->state == CORE_CFG_REFUSED && !is_preset(row, kept)) {

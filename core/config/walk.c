@@ -20,7 +20,7 @@ static struct core_json_place place_of(const struct core_cfg_detail *detail,
     return site.place;
 }
 
-/* Suggests the same name in another section, else the nearest name in this one. */
+/* Suggests the nearest name in this section, else the same name in another section. */
 static void guess(const char *prefix, const char *key, char *out, size_t bytes)
 {
     struct core_suggest near;
@@ -79,8 +79,9 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
                     .why = why});
 }
 
-/* Handles a row that is given under two names. In aio its own name wins, because DeepSpeed ignores
- * the others; anywhere else it is an error. */
+/* Returns whether a member is not used because its row was given before, under another name. In aio
+ * the row's own name wins, because DeepSpeed ignores the others; elsewhere two names are an
+ * error. */
 static bool is_second(struct core_cfg_detail *detail, size_t row,
                       const struct core_json_member *member, struct core_json_place place)
 {
@@ -166,7 +167,8 @@ static void walk_member(struct core_cfg_detail *detail, const struct core_json_m
     }
 }
 
-/* Reports a frequent mistake: aio inside zero_optimization or one of its offload sections. */
+/* Reads aio from inside zero_optimization or one of its offload sections, a frequent mistake, and
+ * warns. */
 static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_json_member *member,
                             const char *prefix)
 {

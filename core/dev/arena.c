@@ -149,7 +149,8 @@ static size_t find_part(const struct dev_arena *arena, const void *memory)
     return low > 0 ? low - 1 : arena->count;
 }
 
-/* Does what find_gap does, for a new allocation from the source; *rc is its error. */
+/* Does what find_gap does, for a new allocation from the source, and sets *rc to the result of the
+ * source. */
 static size_t take_part(const struct dev_arena *arena, size_t bytes, size_t *offset, int *rc)
 {
     void *memory = NULL;

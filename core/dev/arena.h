@@ -52,13 +52,13 @@ void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_sourc
 /* Frees parts of the source that are still allocated. */
 void dev_arena_fini(struct dev_arena *arena);
 
-/* Returns -EINVAL for 0 bytes; -ENOMEM with the numbers. The caller (the device) prefixes its
- * name. */
+/* Returns 0, or with a message -EINVAL for 0 bytes or -ENOMEM. The caller prefixes the device's
+ * name to the message. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);
 /* Returns whether [memory, memory + bytes) is inside the range, or inside one allocation of the
- * source. Inside the range it takes no lock. */
+ * source. Without a source it takes no lock. */
 bool dev_arena_holds(struct dev_arena *arena, const void *memory, size_t bytes);
 
 #endif

@@ -16,13 +16,14 @@ struct dev_backend {
     int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
     void (*close)(struct dev_device *device);
 
-    /* Makes the device current for the calling thread. NULL: it has no streams. */
+    /* Makes the device current for the calling thread. NULL: the kind has no streams. */
     int (*enter)(struct dev_device *device);
 
     int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
     void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
 
-    /* Sets `line` of `base`; the caller has already set `where`. */
+    /* Makes a queue with a copy of `base`, whose `where` the caller has set, and sets `line` of the
+     * copy. */
     int (*queue_create)(struct dev_device *device, const struct dev_queue_options *options,
                         struct dev_queue *base, struct dev_queue **out);
     void (*queue_destroy)(struct dev_queue *queue);
@@ -66,10 +67,10 @@ struct dev_queue {
     enum dev_queue_kind kind;
     char name[CORE_LINE_NAME_BYTES]; /* "cuda:0 compute" */
     struct core_line *line;          /* owned by the back end's queue */
-    struct dev_launch where;         /* owned scratch, allocated from the arena */
+    struct dev_launch where;         /* its scratch is owned, and allocated from the arena */
 };
 
-/* For back ends: initialises the parts that all devices share. */
+/* For back ends: initialise and release what all devices share. */
 void dev_device_init(struct dev_device *device, const struct dev_backend *backend);
 void dev_device_fini(struct dev_device *device);
 

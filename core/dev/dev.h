@@ -34,8 +34,8 @@ int dev_kind_count(unsigned index);
 
 struct dev_options {
     size_t memory_bytes;          /* hard budget of the DEVICE tier. 0 means, on the CPU, a quarter
-                                   * of the machine's memory or of the cgroup's limit; on a GPU, the
-                                   * free memory less 1 GiB */
+                                   * of the machine's memory or, if that is less, of the cgroup's
+                                   * limit; on a GPU, the free memory less 1 GiB */
     const struct core_cpus *cpus; /* CPU: default processors of its queues, read at open; NULL:
                                    * those of the caller */
 };
@@ -53,8 +53,8 @@ int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[
  * opened. With `options` NULL the defaults apply. Returns -EINVAL for an unknown name, with a
  * message that lists the kinds; if there is no such device, the errors of dev_kind_count. */
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
-/* Destroy its queues first. Logs a warning if memory is still allocated, and frees it. Accepts
- * NULL. */
+/* Destroy the device's queues first. Logs a warning if memory is still allocated, and frees it.
+ * Accepts NULL. */
 void dev_close(struct dev_device *device);
 
 struct dev_properties {
@@ -91,15 +91,15 @@ void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
 /* Returns whether [memory, memory + bytes) is memory of this device. */
 bool dev_memory_holds(struct dev_device *device, const void *memory, size_t bytes);
-/* Returns whether each allocation is a separate one of the CUDA runtime, too, so that its tools
- * detect accesses outside of it. This is so on a GPU with TIDE_DEVICE_MEMORY=separate in the
- * environment. */
+/* Returns whether each allocation is also a separate allocation of the CUDA runtime, so that its
+ * tools detect accesses outside the allocation. This is the case on a GPU with
+ * TIDE_DEVICE_MEMORY=separate in the environment. */
 bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
- * range. The range starts at a page, is not registered yet and stays mapped until
- * dev_host_unregister. Failure is not fatal: copies from unregistered memory are correct, but slow
- * and synchronous. */
+ * range. The range must start at a page boundary, not be registered yet, and stay mapped until
+ * dev_host_unregister(). Failure is not fatal: copies from unregistered memory are correct, but
+ * slow and synchronous. */
 int dev_host_register(struct dev_device *device, void *memory, size_t bytes);
 /* `memory` is the address that was registered. Accepts NULL. */
 void dev_host_unregister(struct dev_device *device, void *memory);
@@ -130,11 +130,11 @@ enum { DEV_QUEUE_MAX = 16, DEV_QUEUE_DEPTH_MAX = 1 << 16 };
 struct dev_queue_options {
     enum dev_queue_kind kind;
     uint32_t depth;               /* commands in flight, rounded up to a power of two; 0: 64 */
-    unsigned threads;             /* CPU: members of its team; 0: one per processor of `cpus` for
-                                     compute and update, 1 for the copy queues */
+    unsigned threads;             /* CPU: members of the queue's team; 0: one per processor of
+                                   * `cpus` for compute and update, 1 for the copy queues */
     const struct core_cpus *cpus; /* CPU: the processors of its threads; NULL: the device's */
     size_t scratch_bytes;         /* device memory for its ops, counted in the budget; 0: none */
-    /* borrowed: rung whenever its line advances; NULL: the line has its own */
+    /* borrowed: rung whenever the line advances; NULL: the line has its own */
     struct core_bell *bell;
 };
 
@@ -171,11 +171,11 @@ struct dev_copy {
     size_t bytes; /* 0 bytes are allowed: the command is then only a fence */
     bool more;    /* as in dev_command */
     bool foreign; /* UP, DOWN: the application allocated the memory on the device, not the arena */
-    /* A stream of the application (CUDA: a cudaStream_t); the copy runs after the work that is
-     * already on the stream. NULL: the queue's own stream. The CPU device has no streams: if this
-     * is set, it makes the copy during the call, because the application's work runs in the order
-     * of its calls. Fences of a queue are reached in the order of its commands, whatever streams
-     * the commands are on. */
+    /* Points to a stream of the application (CUDA: a cudaStream_t); the copy runs after the work
+     * that is already on the stream. NULL: the queue's own stream. The CPU device has no streams:
+     * if this is set, it makes the copy during the call, because the application's work runs in the
+     * order of its calls. Fences of a queue are reached in the order of its commands, whatever
+     * streams the commands are on. */
     void *const *stream;
 };
 
@@ -196,20 +196,21 @@ struct dev_timing {
     void (*timed)(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
     void *user;
 };
-/* Reports the launches that are submitted from now on to `timing`, in their order, each before its
- * fence is reached, on a thread of the device. `timing` is borrowed until the queue is destroyed.
- * NULL stops the reports. On a GPU each report takes two events per launch, which slows the queue
- * down, and launches that are submitted while 510 others are in flight are not reported. Called by
- * the thread that submits. */
+/* Calls timing->timed, on a thread of the device, for each launch that is submitted from now on: in
+ * order, and before the fence of the launch is reached. `timing` is borrowed until the queue is
+ * destroyed; NULL stops the reports. On a GPU each report takes two events per launch, which slows
+ * the queue down, and launches that are submitted while 511 others are in flight are not reported.
+ * Returns -EBUSY if a queue of a GPU was given another `timing` before. Called by the thread that
+ * submits. */
 int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called
- * on the thread that submits to the queue. Makes the device current for that thread and sets *out
- * to the arguments that an op would receive. To wait for the work, submit a copy of 0 bytes after
- * it and wait for the fence of that copy. */
+ * on the thread that submits to the queue. Returns -ENOTSUP if the device has no streams. Makes the
+ * device current for that thread and sets *out to the arguments that an op would receive. To wait
+ * for the work, submit a copy of 0 bytes after it and wait for the fence of that copy. */
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
-/* Returns a fence that is reached when all commands submitted so far are done. */
+/* Returns a fence that is reached when all submitted commands are done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
 /* Ends the queue with `code` and this thread's message; commands that have not started are
  * dropped. */

@@ -36,8 +36,8 @@ struct cpu_queue {
     struct dev_queue base;
     struct core_queue *jobs; /* owned */
     struct core_team *team;  /* owned; only the queue's thread runs it */
-    /* borrowed; NULL: times are not reported. Set by the thread that submits, read by the
-     * queue's. */
+    /* borrowed; NULL: times are not reported. Set by the thread that submits, read by the queue's
+     * thread. */
     _Atomic(const struct dev_timing *) timing;
     struct cpu_op ops[DEV_OP_MAX];
 };
@@ -76,7 +76,7 @@ static uint64_t machine_bytes(void)
 static int map_arena(struct cpu_device *device, size_t budget_bytes)
 {
     size_t bytes = dev_arena_range_bytes(budget_bytes, true);
-    errno = ENOMEM; /* the range overflows size_t */
+    errno = ENOMEM; /* for a range that overflows size_t */
     void *range = bytes < budget_bytes ? MAP_FAILED
                                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -251,7 +251,7 @@ struct span {
     size_t bytes;
 };
 
-/* For a smaller copy it is not worth waking the team. */
+/* Copies below COPY_WIDE_BYTES are not worth waking the team for. */
 enum { COPY_WIDE_BYTES = 1 << 20, COPY_GRAIN_BYTES = 1 << 16 };
 
 static void move_bytes(const struct span *span, size_t begin, size_t end)

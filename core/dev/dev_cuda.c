@@ -14,7 +14,7 @@
 #include "core/dev/dev_cuda.h"
 
 /* The size of one registration is limited, so memory is pinned in pieces; a copy is split at the
- * borders between them. */
+ * borders between pieces. */
 static const size_t PIECE_BYTES = (size_t)64 << 30;
 
 /* ---- Errors: translates codes of the runtime to -errno. ---- */
@@ -169,8 +169,9 @@ static void part_free(void *context, void *memory)
     (void)cudaGetLastError();
 }
 
-/* compute-sanitizer sees only accesses outside of a cudaMalloc. With one cudaMalloc for all memory
- * it finds no overrun from one array into the next (docs/cuda.md). */
+/* With TIDE_DEVICE_MEMORY=separate each allocation is a cudaMalloc. compute-sanitizer sees only
+ * accesses outside of a cudaMalloc: with one for all memory it finds no overrun from one array into
+ * the next (docs/cuda.md). */
 static int choose_separate(bool *out)
 {
     const char *wanted = getenv("TIDE_DEVICE_MEMORY");
@@ -235,7 +236,7 @@ static void cuda_close(struct dev_device *base)
     if (device->has_memory) {
         dev_arena_fini(&base->arena);
         (void)cudaSetDevice(device->index);
-        (void)cudaFree(device->range); /* Accepts NULL */
+        (void)cudaFree(device->range); /* cudaFree accepts NULL */
         (void)cudaGetLastError();
     }
     pthread_mutex_destroy(&device->watch_lock);
@@ -294,7 +295,7 @@ static void remove_borders(struct cuda_device *device, const unsigned char *memo
     atomic_store_explicit(&device->border_count, kept, memory_order_release);
 }
 
-/* Returns the piece that begins `at` bytes into a range of `bytes`. */
+/* Returns the size of the piece that begins `at` bytes into a range of `bytes`. */
 static size_t piece_bytes(size_t at, size_t bytes)
 {
     return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;

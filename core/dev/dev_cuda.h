@@ -9,8 +9,8 @@ struct CUstream_st;
 struct CUevent_st;
 
 /* A ring of launches that are timed. The submitting thread adds entries, the watch takes them. An
- * entry stays valid until the following entry was taken, because the times of that one count from
- * the end of this one. */
+ * entry stays valid until the next entry has been taken, because the times of the next entry are
+ * measured from its end. */
 enum { DEV_CUDA_TIMES_MAX = 512 };
 struct cuda_times {
     struct {
@@ -18,11 +18,11 @@ struct cuda_times {
         struct CUevent_st *end;   /* owned */
         const char *op;           /* borrowed from the op's row */
     } ring[DEV_CUDA_TIMES_MAX];
-    struct CUevent_st *start; /* owned: the origin, on the host at start_ns */
+    struct CUevent_st *start; /* owned: the origin of times, start_ns on the clock of the host */
     int64_t start_ns;
     _Atomic uint64_t added; /* released after the entry's events are on the stream */
     _Atomic uint64_t taken; /* released by the watch */
-    /* only the watch uses it: end of the entry that was taken last, since start_ns */
+    /* end of the entry taken last, since start_ns; used by the watch alone */
     double last_ns;
     const struct dev_timing *to; /* borrowed: the receiver of the times of all entries */
 };
@@ -32,7 +32,7 @@ struct cuda_queue {
     struct core_line line;      /* issued: written by the owner; reached: by the watch */
     struct CUstream_st *stream; /* owned */
     struct CUevent_st **events; /* owned, [depth]; unit of work v records events[(v - 1) % depth] */
-    uint32_t event_count;       /* events created so far */
+    uint32_t event_count;       /* number of events created */
     uint64_t launches;          /* submitted since the queue was created */
     uint64_t *ends; /* owned, [depth]; ends[(v - 1) % depth] is `launches` at the end of unit v */
     uint32_t depth;

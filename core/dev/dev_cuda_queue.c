@@ -32,7 +32,7 @@ static const char *name_of(const struct cuda_device *device)
 
 /* ---- The watch: advances lines when events complete. ---- */
 
-/* Fails all queues of the GPU: after such an error its context is lost. */
+/* Fails all queues of the GPU, because its context is lost. */
 static void fail_all(struct cuda_device *device, int code, const char *message)
 {
     for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
@@ -43,7 +43,7 @@ static void fail_all(struct cuda_device *device, int code, const char *message)
     }
 }
 
-/* Reports launches that are done, in order; a launch is done before the event of its unit of
+/* Reports the launches that are done, in order. A launch is done before the event of its unit of
  * work. */
 static void report_times(struct cuda_times *times)
 {
@@ -62,7 +62,8 @@ static void report_times(struct cuda_times *times)
             (void)cudaGetLastError(); /* not done yet; the unit's event would report a lost GPU */
             break;
         }
-        /* A float has too few digits for a time since the start of a long run. */
+        /* Times are sums of differences, because a float has too few digits for the time since the
+         * start of a long run. */
         const double begin_ns = times->last_ns + (double)pause_ms * 1e6;
         times->last_ns = begin_ns + (double)ran_ms * 1e6;
         times->to->timed(times->to->user, times->ring[taken % DEV_CUDA_TIMES_MAX].op,
@@ -127,7 +128,7 @@ static void *watch_main(void *argument)
     struct cuda_device *device = argument;
     core_log_bind(device->log);
     pthread_setname_np(pthread_self(), "cuda watch");
-    /* Otherwise the kernel adds up to 50 us to each of the short sleeps below. */
+    /* Without this, the kernel adds up to 50 us to each of the short sleeps below. */
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     (void)dev_cuda_enter(device);
     int64_t moved_ns = core_clock_now_ns();
@@ -317,7 +318,7 @@ static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint6
 }
 
 /* Called before work is put on the stream. Returns 0 if the stream is ready, -EAGAIN if the queue
- * is full. */
+ * is full, or the error that has ended the queue. */
 static int submit_begin(struct cuda_queue *queue)
 {
     struct core_line *line = &queue->line;
@@ -334,8 +335,9 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Called after the work is on `stream`: records the event, counts the launch and wakes the watch;
- * with `more` the event and the wake-up come with a later launch. */
+/* Called after the work is on `stream`: records the event, counts the launch and wakes the watch.
+ * With `more`, a later launch records the event and wakes the watch. If `rc` is an error, fails the
+ * queue. */
 static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, bool more,
                       struct core_fence *out)
 {
@@ -481,7 +483,8 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     return submit_end(queue, queue->stream, rc, command->more, out);
 }
 
-/* Returns the bytes of a copy until its host side reaches the next border between pinned pieces. */
+/* Returns how many bytes of a copy of `bytes` come before the next border between pinned pieces of
+ * host memory. */
 static size_t span_bytes(const struct cuda_device *device, uintptr_t host, size_t bytes)
 {
     size_t count = atomic_load_explicit(&device->border_count, memory_order_acquire);

@@ -34,8 +34,8 @@ static void bench_fini(struct bench *bench)
     }
 }
 
-/* If there is too little memory, the kernel would kill the process instead of returning an
- * error. */
+/* Checks that there is enough host memory. If there were not, the kernel would kill the process
+ * instead of returning an error. */
 static int check_room(const struct bench *bench)
 {
     struct core_mem_limits limits;
@@ -84,8 +84,8 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* Sets *out to the shortest time of ROUNDS, in seconds, for both copies from a common start (`down`
- * NULL: only `up`), after one round that is not counted. */
+/* Sets *out to the shortest time, in seconds, of ROUNDS rounds, after one round that is not
+ * counted. A round makes both copies from a common start (`down` NULL: only `up`). */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

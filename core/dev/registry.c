@@ -66,14 +66,15 @@ static bool parse_number(const char *text, const char **end, unsigned *out)
     return true;
 }
 
-/* The devices that a name stands for. */
+/* The devices that a name refers to. */
 struct named {
-    unsigned kind;               /* index */
+    unsigned kind;               /* index in `kinds` */
     unsigned count;              /* number of listed devices; 0: any device of the kind */
     unsigned numbers[NAMED_MAX]; /* [count], all different */
 };
 
-/* Splits "cuda:1,3" into the index of its kind and its numbers. Returns 0 or -EINVAL. */
+/* Splits "cuda:1,3" into the index of its kind and its numbers. Returns 0, or -EINVAL with a
+ * message. */
 static int parse_name(const char *name, struct named *out)
 {
     const char *at = strchr(name, ':');

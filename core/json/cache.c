@@ -14,7 +14,7 @@
 
 enum {
     DAY_SECONDS = 86400,
-    AHEAD_SECONDS = 60 /* allows for clocks of file servers */,
+    AHEAD_SECONDS = 60 /* for file servers whose clocks are ahead */,
     HASH_DIGITS = 16
 };
 static const char suffix[] = ".json";
@@ -41,7 +41,7 @@ bool core_cache_counts(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && is_of_now(&info);
 }
 
-/* Returns 0 even if another process made it meanwhile. */
+/* Makes one folder, which may exist already. */
 static int make_one(const char *folder)
 {
     return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -errno;
@@ -56,7 +56,7 @@ int core_cache_make_folder(const char *folder)
     }
     memcpy(path, folder, length + 1);
     int rc = make_one(path);
-    while (rc == -ENOENT) { /* up to the first folder that exists ... */
+    while (rc == -ENOENT) { /* goes up to the first folder that exists or can be made */
         char *slash = strrchr(path, '/');
         if (slash == NULL || slash == path) {
             return rc;
@@ -65,14 +65,14 @@ int core_cache_make_folder(const char *folder)
         rc = make_one(path);
     }
     for (size_t at = strlen(path); rc == 0 && at < length; at = strlen(path)) {
-        path[at] = '/'; /* ... and back down */
+        path[at] = '/'; /* goes down again and makes the missing folders */
         rc = make_one(path);
     }
     return rc;
 }
 
-/* The name is `begin`, a hash and the suffix. A file left by a run that ended while writing it also
- * has a number in its name. */
+/* Returns whether a name is `begin`, a hash and the suffix. The name of a file that was left by a
+ * run which ended while writing it has a number after the suffix. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {

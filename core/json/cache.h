@@ -12,7 +12,7 @@
 /* A cached result expires: drives fill up, kernels are replaced, data is removed. */
 enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 
-/* Returns false if the name is too long; `path` is then "". */
+/* Writes the path of a file. Returns false if the path is too long; `path` is then "". */
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
                      char path[CORE_CACHE_PATH_BYTES]);
 /* Returns whether the file exists and its time is neither too old nor in the future. */

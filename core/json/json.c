@@ -1,8 +1,8 @@
 /* json.c: a document's tree. The scanner reads the text twice. The first time it checks the text,
  * replaces comments and trailing commas of lenient text by blanks, and counts values; the second
- * time it fills memory of the counted size. Values are in the order of the text and have their
- * offsets, so a position needs no search. All members of a document are in one hash table, which
- * finds duplicate keys while it is filled. */
+ * time it fills memory of the counted size. Values are stored in the order of the text with their
+ * offsets, so finding a position needs no search. All members of a document are in one hash table,
+ * which finds duplicate keys while it is filled. */
 #include "core/json/json.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ static const struct core_json_value **slot_of(const struct core_json *doc,
 
 struct build {
     struct core_json *doc;
-    struct core_json_value *value; /* the next value to be filled; its key may already be set */
+    struct core_json_value *value; /* the next value to fill; its key may already be set */
     const struct core_json_value **items;
     char *string;
     unsigned depth;
@@ -269,7 +269,7 @@ static void close_container(struct build *build)
     }
 }
 
-/* Appends the next value to the container that is open. */
+/* Appends the next value to the innermost open container. */
 static struct core_json_value *append(struct build *build, const struct core_json_token *token)
 {
     struct core_json_value *value = build->value++;
@@ -541,7 +541,7 @@ bool core_json_next(struct core_json_member *member)
 struct path {
     char *text;
     size_t room;
-    size_t bytes; /* length of the whole path; the part that does not fit is counted and cut */
+    size_t bytes; /* length of the whole path, including what does not fit in `room` */
 };
 
 /* Appends ".key" or "[index]". */

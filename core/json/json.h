@@ -32,9 +32,9 @@ struct core_json_options {
     size_t bytes_max; /* limit of a file's size; 0: 256 MiB */
 };
 
-/* `source` is the text's name in messages and is copied; `options` may be NULL. Returns -EINVAL
- * with the message "source:line:column: what is wrong"; a duplicate key is refused with both of its
- * lines. */
+/* Parses a text. `source` is its name in messages and is copied; `options` may be NULL. Returns
+ * -EINVAL with the message "source:line:column: what is wrong"; a duplicate key is refused with
+ * both of its lines. */
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out);
 
@@ -48,8 +48,8 @@ void core_json_destroy(struct core_json *doc);
 const char *core_json_source(const struct core_json *doc);
 const struct core_json_value *core_json_root(const struct core_json *doc);
 
-/* Returns the name of a value's kind, as a noun: "an object", "an integer", "true or false". */
 enum core_json_kind core_json_kind(const struct core_json_value *value);
+/* Returns the name of a kind with its article, as in messages: "an object", "true or false". */
 const char *core_json_kind_name(enum core_json_kind kind);
 
 /* Return the value, whose kind the caller has checked. core_json_real also accepts an integer. A
@@ -90,7 +90,8 @@ int core_json_get_real(const struct core_json *doc, const struct core_json_value
                        const char *key, double *out);
 int core_json_get_string(const struct core_json *doc, const struct core_json_value *object,
                          const char *key, const char **out);
-/* The member must be an object or an array, as `kind` says. */
+/* Like the functions above, for a member of any kind: sets *out to its value, which is of
+ * `kind`. */
 int core_json_get(const struct core_json *doc, const struct core_json_value *object,
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 
@@ -106,7 +107,8 @@ struct core_json_site {
 
 /* Finds the position of a member's key or of an element, and its path from the root:
  * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is meant for
- * messages. `key` NULL: the element `index` of an array. Returns -ENOENT if there is none. */
+ * messages. `key` NULL: the element `index` of an array. If there is none, returns -ENOENT and sets
+ * the position to that of the container. */
 int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, struct core_json_site *out);
 

@@ -21,13 +21,13 @@ static unsigned hex(char c)
     return c <= '9' ? (unsigned)(c - '0') : (unsigned)((c | 0x20) - 'a' + 10);
 }
 
-/* The scanner has checked that there are four digits here. */
+/* Returns the value of four hexadecimal digits, which the scanner has checked. */
 static unsigned unit_at(const char *at)
 {
     return hex(at[0]) << 12 | hex(at[1]) << 8 | hex(at[2]) << 4 | hex(at[3]);
 }
 
-/* Returns the character of the \u escape at `at`, a surrogate pair as one; moves `at` past it. */
+/* Returns the character of the \u escape or of the surrogate pair at *at; moves *at past it. */
 static unsigned take_unicode(const char **at, const char *end)
 {
     unsigned unit = unit_at(*at + 2);
@@ -61,7 +61,7 @@ static size_t encode(unsigned point, char out[4])
     return length;
 }
 
-/* Decodes one escape at `at`. The caller handles plain characters. */
+/* Decodes the escape at *at to UTF-8 and moves *at past it. Returns the number of bytes. */
 static size_t take_escape(const char **at, const char *end, char out[4])
 {
     static const char names[] = "bfnrt";
@@ -76,7 +76,8 @@ static size_t take_escape(const char **at, const char *end, char out[4])
     return 1;
 }
 
-/* Returns the next byte of a string, or the bytes of its next escape. */
+/* Writes the next byte of a string, or the bytes that its next escape stands for, to `out`. Returns
+ * their number. */
 static size_t take_piece(const char **at, const char *end, char out[4])
 {
     if (**at == '\\') {
@@ -327,8 +328,7 @@ static const char *shown(const struct core_json_scan *scan, size_t at, char text
     return text;
 }
 
-/* Checks the bytes of a string that are not plain ASCII: an escape, a longer character, or a
- * mistake. */
+/* Skips an escape or a character that is not plain ASCII in a string, or refuses it. */
 static int pass_odd(struct core_json_scan *scan, size_t *at, size_t begin, bool *escaped)
 {
     const char *here = scan->text + *at;
@@ -449,8 +449,8 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     token->bytes = end - begin;
     token->kind = end == whole ? CORE_JSON_TOKEN_INTEGER : CORE_JSON_TOKEN_REAL;
     if (whole - digits >= 19 && end == whole) {
-        /* The limit of integers that fit int64: an integer with more digits, or with 19 digits that
-         * are larger, does not fit. */
+        /* An integer with more than 19 digits, or with 19 digits above the limit of int64, becomes
+         * a real. */
         const char *limit = scan->text[begin] == '-' ? "9223372036854775808"
                                                      : "9223372036854775807";
         if (whole - digits > 19 || memcmp(scan->text + digits, limit, 19) > 0) {

@@ -68,12 +68,12 @@ int core_json_scan_skip(struct core_json_scan *scan, const struct core_json_toke
  * returns its whole length, which never exceeds token->bytes. A lone surrogate becomes U+FFFD. */
 size_t core_json_token_string(const struct core_json_token *token, char *out, size_t bytes);
 
-/* Returns whether this KEY or STRING equals `text` of `bytes`. */
+/* Returns whether the decoded text of a KEY or STRING equals the `bytes` bytes at `text`. */
 bool core_json_token_equals(const struct core_json_token *token, const char *text, size_t bytes);
 
-/* Return the value of an INTEGER, and of an INTEGER or REAL (correctly rounded, whatever the
- * locale). */
+/* Returns the value of an INTEGER. */
 int64_t core_json_token_integer(const struct core_json_token *token);
+/* Returns the value of an INTEGER or REAL, correctly rounded in every locale. */
 double core_json_token_real(const struct core_json_token *token);
 
 struct core_json_place {
@@ -81,7 +81,8 @@ struct core_json_place {
     size_t column;
 };
 
-/* Returns line and column, from 1. A column counts bytes, so blanked comments do not shift it. */
+/* Returns the line and the column of an offset, counted from 1. A column counts bytes, so blanked
+ * comments do not shift it. */
 struct core_json_place core_json_place_of(const char *text, size_t offset);
 
 #endif

@@ -20,7 +20,7 @@ struct core_json_write {
     unsigned indent;  /* spaces per level; 0: all on one line */
     size_t bytes_max; /* limit of a text; beyond it -EFBIG; 0: no limit */
     /* Read after end. */
-    char *text; /* owned; NULL when written to a FILE, or nothing was written yet */
+    char *text; /* owned; NULL if the writer has a FILE, or has written nothing yet */
     size_t bytes;
     /* Private to the writer. */
     FILE *file; /* borrowed from the caller; NULL: to `text` */
