@@ -21,8 +21,9 @@ struct core_budget *core_charge_bound(void);
  * core_charge_bind(). This distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
-/* Like malloc, calloc, realloc, strndup and free. Return NULL if the budget or the machine has no
- * more memory; the caller writes the message. Only core_charge_free may free the blocks. */
+/* Like malloc, calloc, realloc, strndup and free. The functions that allocate return NULL if the
+ * budget or the machine has no more memory; the caller writes the message. Only core_charge_free
+ * may free the blocks. */
 void *core_charge_alloc(size_t bytes);
 void *core_charge_zeroed(size_t count, size_t size);
 void *core_charge_grow(void *block, size_t bytes);

@@ -16,7 +16,7 @@ int64_t core_clock_now_ns(void);
 enum { CORE_CLOCK_BEAT_NS = 100000000, CORE_CLOCK_GAP_NS = 250000000 };
 
 struct core_heartbeat {
-    _Atomic uint64_t state; /* the last reading and the time counted until then; begins as 0 */
+    _Atomic uint64_t state; /* the last reading and the time counted until then; initially 0 */
 };
 
 /* Records a reading at `now_ns`, the time of core_clock_now_ns(), and returns the time that the

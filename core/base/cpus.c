@@ -243,7 +243,7 @@ static unsigned limit_flags(void)
  * at the same time get the same answer. */
 unsigned core_cpu_flags(unsigned mask)
 {
-    enum { KNOWN = 1 << 30 }; /* not a flag: says that the others are known */
+    enum { KNOWN = 1 << 30 }; /* marks a determined value; not a flag of the processor */
     static _Atomic unsigned known;
     unsigned found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found == 0) {

@@ -17,8 +17,9 @@ enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_MESSAGE_BYTES = 512 };
 
 struct core_line {
     _Atomic uint64_t issued;  /* written by the queue with release; readers acquire */
-    _Atomic uint64_t reached; /* written by the queue with release, like `issued`; never above it */
-    _Atomic int error;        /* 0, or the -errno with which the line failed, after the message */
+    _Atomic uint64_t reached; /* written by the queue, sequentially consistent; never above
+                               * issued */
+    _Atomic int error;        /* 0, or the -errno of the failure; released after the message */
     /* set by the first thread that fails the line; only that thread writes the code and the
      * message */
     _Atomic bool failing;

@@ -23,7 +23,7 @@ struct core_lock {
     /* during core_lock_take: the directory, borrowed; afterwards the locked descriptor, owned, if
      * the lock's thread could not leave the shared table of descriptors, else -1 */
     int fd;
-    _Atomic int answer; /* 0: locked; -errno; release pairs with the caller's acquire */
+    _Atomic int answer; /* 0: locked; else -errno; release pairs with the caller's acquire */
     _Atomic bool ending;
     struct core_bell bell;
     pthread_t thread;

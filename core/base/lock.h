@@ -12,7 +12,7 @@ struct core_lock;
  * -EWOULDBLOCK without a message if it is locked. Other errors have no message either; -ENOMEM also
  * means that no thread could be started. */
 int core_lock_take(int directory_fd, const char *name, struct core_lock **out);
-/* Accepts NULL. */
+/* Releases the lock. Accepts NULL. */
 void core_lock_drop(struct core_lock *lock);
 
 #endif

@@ -30,7 +30,7 @@ struct core_region_part {
 struct core_region_options {
     const char *name;      /* for messages and warnings; NULL: "memory" */
     uint64_t bytes;        /* requested size; rounded up only to whole pages */
-    bool prefer_node;      /* prefer memory on `node` */
+    bool prefer_node;      /* whether to prefer memory on `node` */
     int node;              /* read if prefer_node is set */
     enum core_pages pages; /* the largest kind of pages to try; smaller kinds are tried after it */
     bool lazy;             /* do not touch: pages are allocated at first use */
@@ -45,7 +45,8 @@ struct core_region_options {
 
 /* A value that callers read but do not change. All zero: no region. */
 struct core_region {
-    unsigned char *base;   /* owned; aligned to the page, and to 2 MiB from 2 MiB on */
+    unsigned char *base;   /* owned; aligned to 2 MiB if the region has at least 2 MiB, else to the
+                            * page */
     uint64_t bytes;        /* the requested size */
     uint64_t mapped_bytes; /* the size in whole pages */
     uint64_t huge_bytes;   /* bytes on pages of 2 MiB or more; 0 if untouched or unknown */

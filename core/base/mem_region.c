@@ -27,8 +27,8 @@
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-/* Small enough that members finish at about the same time, large enough that the cost of a call
- * does not count. */
+/* Small enough that members finish at about the same time, large enough that the cost of a call is
+ * negligible. */
 #define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 
@@ -93,7 +93,7 @@ static bool transparent_is_on(void)
     return rc != 0 || strcmp(choice, "never") != 0;
 }
 
-/* Maps one kind of pages. Returns NULL, with errno set, if that fails. */
+/* Maps memory on one kind of pages. Returns NULL, with errno set, if that fails. */
 static unsigned char *map_kind(enum core_pages pages, uint64_t mapped_bytes)
 {
     switch (pages) {
@@ -142,7 +142,8 @@ static int check_room(const char *name, uint64_t bytes)
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
 
-/* Maps with one kind of pages. Returns 0, or -ENOMEM with a message. */
+/* Maps the region on one kind of pages if they are switched on and there is room. Returns 0, or
+ * -ENOMEM with a message. */
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {

@@ -18,7 +18,8 @@
 #endif
 
 #if CORE_POISON_ON
-/* The sanitizer's run-time library; its header is <sanitizer/asan_interface.h>. */
+/* Functions of the sanitizer's run-time library; <sanitizer/asan_interface.h> declares them,
+ * too. */
 void __asan_poison_memory_region(void const volatile *start, size_t bytes);
 void __asan_unpoison_memory_region(void const volatile *start, size_t bytes);
 #endif

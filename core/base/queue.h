@@ -1,7 +1,7 @@
 /* queue.h: a thread that runs jobs in order, with a line for fences. One thread, the queue's owner,
  * submits jobs; the queue's own thread runs them. A job starts when the previous one has ended. The
- * first job that fails ends the queue: its line carries the error, and later jobs are dropped
- * unrun. Nothing is allocated after create. */
+ * first job that fails ends the queue: its line carries the error, and later jobs are dropped.
+ * Nothing is allocated after create. */
 #ifndef CORE_BASE_QUEUE_H
 #define CORE_BASE_QUEUE_H
 
@@ -30,7 +30,8 @@ struct core_job {
 
 struct core_queue_options {
     const char *name;             /* name of the line and, shortened, of the thread */
-    uint32_t depth;               /* jobs that can wait, rounded up to a power of two; 0: 64 */
+    uint32_t depth;               /* the most jobs that are not done, rounded up to a power of two;
+                                   * 0: 64 */
     const struct core_cpus *cpus; /* the processors of the thread, read at create; NULL: those of
                                    * the caller */
     /* borrowed: shared bell of the line; NULL: the line has its own */

@@ -22,7 +22,7 @@ struct core_team_options {
                                    * caller. Member 0 is the caller and is not bound. */
     const struct core_cpus
         *sets;       /* [count]: the processors of each member, instead of `cpus`; read at create;
-                      * NULL: `cpus` counts */
+                      * NULL: `cpus` applies */
     int64_t spin_ns; /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
                                    * negative: not at all */
 };

@@ -38,9 +38,9 @@ static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
     return rank % homes->count;
 }
 
-/* Returns whether `rank` uses home `home`. It does if the home is its own, or if the home belongs
- * to no rank and is assigned to it. Sets `users` to the number of ranks that use the home, and
- * `mine` to this rank's index among them. */
+/* Returns whether wish->rank uses home `home`. It does if the home is its own, or if the home
+ * belongs to no rank and is assigned to it. Sets `users` to the number of ranks that use the home,
+ * and `mine` to this rank's index among them. */
 static bool uses(const struct core_topo *topo, const struct homes *homes,
                  const struct core_topo_wish *wish, uint32_t home, uint32_t *mine, uint32_t *users)
 {

@@ -65,7 +65,7 @@ static void read_cpus(const char *root, struct core_topo *topo)
     }
 }
 
-/* A machine without information on nodes counts as one node. */
+/* Adds one node with all processors and all memory, for a machine that reports no nodes. */
 static void make_one_node(const char *root, struct core_topo *topo)
 {
     struct core_topo_node *node = core_topo_node_add(topo, 0);

@@ -47,7 +47,7 @@ struct core_update_scalars {
     int decays;  /* 0: `decay` is not applied */
 };
 
-/* Non-finite values that an update found, or-ed together. */
+/* Flags, or-ed together, of the non-finite values that an update found. */
 enum core_nonfinite_flags {
     CORE_NONFINITE_GRADIENT = 1, /* a gradient that is not finite */
     CORE_NONFINITE_MASTER = 2,   /* a new master weight that is not finite */
@@ -75,8 +75,9 @@ struct core_update_args {
     struct core_update_scalars scalars;
 };
 
-/* sums[t] is the sum of squares, in double, of tile first / CORE_UPDATE_TILE + t. It is not finite
- * exactly if an element of the tile is not. `first` is a multiple of CORE_UPDATE_TILE. */
+/* sums[t] is the sum of squares, in double, of tile first / CORE_UPDATE_TILE + t. A sum is not
+ * finite if and only if an element of its tile is not. `first` is a multiple of
+ * CORE_UPDATE_TILE. */
 struct core_squares_args {
     const void *x;
     enum core_update_type type;

@@ -20,7 +20,7 @@ struct coll_backend {
      * message, whether or not they are in a collective, and returns the error. NULL: no back end
      * runs on top of this one. */
     int (*end)(struct coll *coll, int code);
-    bool devices; /* whether it can reach memory that the host cannot */
+    bool devices; /* whether the back end can reach memory that the host cannot */
 };
 
 extern const struct coll_backend coll_backend_self;

@@ -41,7 +41,7 @@ void coll_meeting_destroy(struct coll_meeting *meeting);
 struct coll_options {
     const char *kind; /* NULL: "self" */
     unsigned rank;
-    unsigned world;               /* 0: 1 */
+    unsigned world;               /* 0 means 1 */
     struct coll_meeting *meeting; /* local: borrowed */
     struct coll_peers *peers;     /* processes: borrowed (peers.h) */
     /* borrowed: the device whose memory has the arrays; NULL: host memory. nccl: the rank's card;
@@ -118,8 +118,8 @@ struct coll_command {
     /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16). `to` does
      * not overlap `from`. */
     enum coll_type sum_type;
-    /* REDUCE_SCATTER of COLL_INT4: how many numbers this rank's part has; its last element may
-     * have fewer than 256. */
+    /* REDUCE_SCATTER of COLL_INT4: how many numbers this rank's part has; its last element may have
+     * fewer than 256. */
     uint64_t sum_count;
     /* GATHER, REDUCE_SCATTER: called on the coll's thread, before `from` is read, to fill it; NULL:
      * `from` is complete. Must return without waiting for other ranks. `context` is borrowed until

@@ -269,7 +269,7 @@ static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t in
         const struct exchange with = of(nccl, work, rank, index);
         received(nccl, work->op, with.to_bytes);
         result = add_exchange(nccl, rank, &with);
-        /* the result of the group's end is more precise */
+        /* ncclGroupEnd returns the more precise result */
         result = result == ncclInProgress ? ncclSuccess : result;
     }
     const ncclResult_t ended = nccl->call.ncclGroupEnd();
@@ -443,7 +443,7 @@ static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
                                            nccl_type(work->type), ncclSum, (int)r, nccl->comm,
                                            nccl->where.stream);
             result = result == ncclInProgress ? ncclSuccess
-                                              /* the result of the group's end is more precise */
+                                              /* ncclGroupEnd returns the more precise result */
                                               : result;
         }
     }

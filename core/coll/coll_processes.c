@@ -49,7 +49,7 @@ struct processes {
     struct coll_transfer *out, *in, *last; /* [world] each: heads to and from the other ranks, and
                                             * last heads */
     pthread_mutex_t lock;                  /* protects `ended`, `failed` and the order of heads */
-    bool ended;                            /* the last head of this rank was sent */
+    bool ended;                            /* whether the last head of this rank was sent */
     struct core_err failed;
     unsigned char last_head[HEAD_BYTES];
 };

@@ -27,8 +27,8 @@ struct coll_exchange {
     const void **arrays; /* owned, [world]: for sums */
 };
 
-/* Allocates the memory. `tag` is that of the data. Returns 0 or -ENOMEM; even after an error,
- * fini releases what was allocated. */
+/* Allocates the memory. `tag` is that of the data. Returns 0, or -ENOMEM without a message; even
+ * after an error, fini releases what was allocated. */
 int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct coll_peers *peers,
                        int tag);
 /* Accepts an exchange of zeros. */

@@ -74,7 +74,8 @@ struct coll_peers {
     int64_t *heard_ns;           /* owned, [world]: when each process was last heard */
     int64_t beat_ns;             /* time at which the last sign of life was sent */
     bool stop_sent;
-    /* whether the first process reported that the world ended; it will end this process */
+    /* whether the first process reported that the world ended; the first process will end this
+     * one */
     bool leader_ended;
 };
 
@@ -192,7 +193,7 @@ static bool withdraw(struct coll_peers *peers, const struct coll_transfer *trans
 }
 
 /* Serves the requests of other threads besides transfers: to withdraw a receive, or to end the
- * world. Returns whether it withdrew one. */
+ * world. Returns whether it withdrew a receive. */
 static bool serve_wishes(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -323,7 +324,7 @@ static void spread_end(struct coll_peers *peers)
         size_t bytes = 0;
         while (r != peers->place.rank && core_clock_now_ns() < until_ns &&
                peers->transport->test(send->slot, &bytes, why) == 0) {
-            /* One process may be gone; the remaining ones are told. */
+            /* Errors are ignored: one process may be gone while others can still be told. */
             (void)peers->transport->progress(why);
             core_clock_relax();
         }

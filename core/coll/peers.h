@@ -1,12 +1,12 @@
 /* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of
  * this process calls the transport (transport.h: MPI, or TCP under torchrun) and never blocks in
- * it; other threads post transfers to it and wait for them. The first process checks that
- * each other process is alive, and each other process checks the first one.
+ * it; other threads post transfers to it and wait for them. The first process checks that each
+ * other process is alive, and each other process checks the first one.
  *
  * A process that does not respond within the limit, for example because it was killed or its
  * network is gone, ends the world: every wait then fails with a message that names it, and
- * coll_peers_close ends all processes. If a rank fails and its process lives, the rank
- * tells the others in a transfer; that does not end the world. */
+ * coll_peers_close ends all processes. If a rank fails and its process lives, the rank tells the
+ * others in a transfer; that does not end the world. */
 #ifndef CORE_COLL_PEERS_H
 #define CORE_COLL_PEERS_H
 
@@ -53,7 +53,7 @@ struct coll_peer {
 };
 const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned rank);
 
-/* The ranks on the host of a rank, which all gave the same host name. */
+/* The ranks on one host: those that gave the same host name. */
 struct coll_host {
     unsigned ranks;
     unsigned first;        /* the lowest rank of the host */
@@ -97,7 +97,6 @@ int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */
 void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer);
-/* Returns whether a transfer is done. */
 bool coll_transfer_done(const struct coll_transfer *transfer);
 /* Withdraws a receive. Afterwards it is DONE, or FREE if nothing was received, unless the world has
  * ended with an error. */
@@ -113,7 +112,7 @@ int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transf
 void coll_peers_end_text(void *message, size_t room, size_t received);
 
 /* Send and receive between the first process and another one, in order; one thread in each process.
- * A transfer longer than `room` is -EPROTO. */
+ * A message longer than `room` ends the world with an error. */
 int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes);
 int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t room,
                        size_t *bytes);

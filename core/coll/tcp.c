@@ -138,7 +138,7 @@ static void fail_peer(struct peer *peer, int code, const char *what)
     end_sends(peer);
 }
 
-/* If `error` is 0, the other side closed the connection. */
+/* Fails a connection. `error` 0: the other side closed it. */
 static void fail_connection(struct peer *peer, int error)
 {
     const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;

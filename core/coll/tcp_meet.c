@@ -488,7 +488,7 @@ static int64_t attempt_limit(const struct meeting *meeting, const struct addrinf
 }
 
 /* Connects to rank 0. Attempts are repeated until the limit, because rank 0 may not listen yet.
- * Returns the socket. */
+ * Returns the socket or -errno. */
 static int connect_rendezvous(struct meeting *meeting)
 {
     struct addrinfo *list = NULL;
@@ -520,7 +520,7 @@ static int connect_rendezvous(struct meeting *meeting)
                 strerror(-fd));
 }
 
-/* Listens at the local address of the connection to rank 0. Writes the port. */
+/* Listens at the local address of the connection to rank 0. Sets *port. */
 static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
 {
     struct sockaddr_in6 address;

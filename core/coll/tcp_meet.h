@@ -8,7 +8,7 @@
 enum { COLL_TCP_WORLD_MAX = 1024 };
 
 struct coll_tcp_member {
-    int fd; /* owned by the caller; does not block; -1: this process */
+    int fd; /* owned by the caller; nonblocking; -1: this process */
     char host[64];
 };
 

@@ -33,7 +33,7 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    unsigned within;         /* of GATHER, read through coll_takes_part and coll_part */
+    unsigned within;         /* GATHER: read through coll_takes_part and coll_part */
     const uint64_t *borders; /* NULL: the default borders; read through coll_part */
     enum coll_type sum_type; /* COLL_INT4 */
     uint64_t sum_count;
@@ -53,8 +53,8 @@ struct coll_missing {
 };
 void coll_missing_add(struct coll_missing *missing, unsigned rank);
 
-/* Functions that set the messages of failed collectives, the same in all back ends. Each returns
- * its code. */
+/* Set the message of a failed collective, which is the same in all back ends, and return its
+ * code. */
 int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned rank,
                       const struct coll_work *other);
 int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank);

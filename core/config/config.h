@@ -140,8 +140,8 @@ struct core_cfg_options {
 void core_cfg_options_init(struct core_cfg_options *options);
 
 /* Reads `argument`: a path, "-" for standard input, or url-safe base64 text of a configuration.
- * Fails if there is no JSON object (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). Errors inside the
- * object are collected, so that all of them can be reported: see core_cfg_check(). */
+ * Fails with a message if there is no JSON object (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). Errors
+ * inside the object are collected, so that all of them can be reported: see core_cfg_check(). */
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);
 
@@ -170,7 +170,7 @@ const char *core_cfg_note_kind_name(enum core_cfg_note_kind kind);
 
 struct core_cfg_note {
     enum core_cfg_note_kind kind;
-    size_t line, column; /* line in the file; 0 if the key is not there */
+    size_t line, column; /* position in the file; 0 if the key is not there */
     const char *key;     /* "zero_optimization.stage" */
     const char *value;   /* value as JSON; NULL: none */
     const char *why;     /* "": nothing to add */

@@ -26,7 +26,7 @@ enum core_cfg_type {
 
 enum core_cfg_state {
     CORE_CFG_HONOURED,
-    CORE_CFG_LATER,   /* accepted for `module`, but this build does not act on it */
+    CORE_CFG_LATER,   /* accepted, but `module` does not act on it yet */
     CORE_CFG_IGNORED, /* accepted without effect; `why` gives the reason */
     /* refused unless it is the default; a section is refused if it is present. `why` gives the
      * reason */
@@ -39,7 +39,8 @@ enum core_cfg_flag {
     CORE_CFG_LOW_OPEN = 4,  /* `low` itself is not allowed */
     CORE_CFG_HIGH_OPEN = 8, /* `high` itself is not allowed */
     CORE_CFG_SIZE = 16,     /* an integer that may be written as "1M" */
-    CORE_CFG_NO_TEXT = 32,  /* a bool that must not be written as text or number */
+    CORE_CFG_NO_TEXT = 32,  /* a number that is not accepted as text; never tested, because no
+                             * number is */
     CORE_CFG_LEGACY = 64,   /* a legacy form of another key */
 };
 

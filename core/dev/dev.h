@@ -60,7 +60,7 @@ void dev_close(struct dev_device *device);
 struct dev_properties {
     char name[DEV_NAME_BYTES];               /* "cpu", "cuda:0" */
     char kind[DEV_NAME_BYTES];               /* "cpu", "cuda" */
-    char description[DEV_DESCRIPTION_BYTES]; /* the product, its clock, its address */
+    char description[DEV_DESCRIPTION_BYTES]; /* the product; GPU: also its SMs and its address */
     uint64_t memory_total_bytes;             /* memory of the hardware */
     unsigned units;    /* CPU: processors that it may use; GPU: multiprocessors */
     unsigned arch;     /* 10 * major + minor of the compute capability; 0 on the CPU */
@@ -173,8 +173,8 @@ struct dev_copy {
     bool foreign; /* UP, DOWN: the application allocated the memory on the device, not the arena */
     /* Points to a stream of the application (CUDA: a cudaStream_t); the copy runs after the work
      * that is already on the stream. NULL: the queue's own stream. The CPU device has no streams:
-     * if this is set, it makes the copy during the call, because the application's work runs in the
-     * order of its calls. Fences of a queue are reached in the order of its commands, whatever
+     * if `stream` is set, it makes the copy during the call, because the application's work runs in
+     * the order of its calls. Fences of a queue are reached in the order of its commands, whatever
      * streams the commands are on. */
     void *const *stream;
 };

@@ -63,7 +63,8 @@ const char *core_json_string(const struct core_json_value *value, size_t *bytes)
 /* Returns the number of members of an object or elements of an array; 0 for any other value. */
 size_t core_json_count(const struct core_json_value *value);
 
-/* Return NULL if the member does not exist, or if `value` is not an object or an array. */
+/* Find a member of an object or an element of an array. Return NULL if there is none, or if the
+ * container is of another kind. */
 const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key);
 const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index);
 

@@ -214,7 +214,7 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
 
 /* ---- elements ---- */
 
-/* Each function skips one element at scan->at, or refuses it with a message. */
+/* Each pass_ function skips one element at scan->at, or refuses it with a message. */
 
 static int __attribute__((format(printf, 3, 4), cold))
 refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...)

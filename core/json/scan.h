@@ -64,8 +64,9 @@ int core_json_scan_next(struct core_json_scan *scan, struct core_json_token *tok
  * skips the key's value. */
 int core_json_scan_skip(struct core_json_scan *scan, const struct core_json_token *token);
 
-/* Decodes a token of kind KEY or STRING: writes at most `bytes` of the text (no NUL is added) and
- * returns its whole length, which never exceeds token->bytes. A lone surrogate becomes U+FFFD. */
+/* Decodes a token of kind KEY or STRING: writes at most `bytes` bytes of the decoded text (no NUL
+ * is added) and returns its whole length, which never exceeds token->bytes. A lone surrogate
+ * becomes U+FFFD. */
 size_t core_json_token_string(const struct core_json_token *token, char *out, size_t bytes);
 
 /* Returns whether the decoded text of a KEY or STRING equals the `bytes` bytes at `text`. */

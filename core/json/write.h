@@ -47,7 +47,8 @@ void core_json_write_string_bytes(struct core_json_write *write, const char *key
                                   size_t bytes);
 void core_json_write_integer(struct core_json_write *write, const char *key, int64_t value);
 void core_json_write_unsigned(struct core_json_write *write, const char *key, uint64_t value);
-/* Formats as "%.*g" with a point in every locale; `text` has at least 32 bytes. Returns `text`. */
+/* Formats as "%.*g" with a decimal point in every locale; `text` has at least 32 bytes. Returns
+ * `text`. */
 const char *core_json_real_print(double value, int digits, char text[32]);
 /* Writes the shortest form that reads back as the same double and as a real (1.0, not 1). */
 void core_json_write_real(struct core_json_write *write, const char *key, double value);
