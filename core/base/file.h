@@ -69,8 +69,9 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
  * "model-00001-of-00003.safetensors", "model.safetensors.index.json") or of an adapter
  * ("adapter_model.safetensors", "adapter_config.json"). */
 bool core_file_is_weights(const char *name);
-/* Returns whether core_file_is_weights() holds for `name`, or it is "config.json". Publishing a
- * model replaces or removes files with these names, and copies other files. */
+/* Returns whether core_file_is_weights() holds for `name`, or it is "config.json". In its output
+ * folder, a run replaces or removes files with these names; it copies other files of the input
+ * model. */
 bool core_file_is_of_model(const char *name);
 
 /* Returns whether two names refer to the same file or folder, so that writing one destroys the
