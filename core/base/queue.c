@@ -26,7 +26,7 @@ struct core_queue {
     uint32_t depth;
     uint32_t rings_below; /* UINT32_MAX: always */
     int64_t spin_ns;
-    uint64_t submitted_by_owner; /* the owner's own count */
+    uint64_t submitted_by_owner;
     struct core_cpus cpus;
     const struct core_log *log; /* borrowed from the creating thread's binding */
     pthread_t thread;

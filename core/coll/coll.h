@@ -45,8 +45,8 @@ struct coll_options {
     struct coll_meeting *meeting; /* local: borrowed */
     struct coll_peers *peers;     /* processes: borrowed (peers.h) */
     /* borrowed: the device whose memory has the arrays; NULL: host memory. nccl: the rank's card;
-     * the arrays of a command are on the cards of all ranks, or in host memory on all ranks, which
-     * is moved over `meeting` or `peers` */
+     * the arrays of a command are on the cards of all ranks, or in the host memory of all ranks and
+     * then moved over `meeting` or `peers` */
     struct dev_device *device;
     unsigned sum_op; /* nccl: the device's op that takes core_sum_args (base/update_args.h) */
     /* nccl: device memory that receives the pieces of other ranks to be summed */

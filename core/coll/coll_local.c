@@ -172,7 +172,8 @@ static bool matches(const struct coll *coll, const struct coll_work *a, const st
            (!parts || (a->borders == NULL && b->borders == NULL) || same_borders(coll, a, b));
 }
 
-/* All ranks find the same first rank whose command differs from rank 0's. */
+/* Fails if the commands differ. All ranks find the same first rank whose command differs from rank
+ * 0's. */
 static int check_match(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;

@@ -489,7 +489,7 @@ static int broadcast(struct nccl *nccl, const struct coll_work *work)
 
 static int put_work(struct nccl *nccl, const struct coll_work *work)
 {
-    const bool fast = work->within > 0; /* whether a sum may have another order */
+    const bool fast = work->within > 0; /* whether NCCL may choose the order of a sum */
     switch (work->op) {
     case COLL_GATHER: return gather(nccl, work);
     case COLL_REDUCE_SCATTER:

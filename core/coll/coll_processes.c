@@ -46,8 +46,8 @@ struct processes {
     uint64_t number;
     unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
     struct coll_transfer *transfers;       /* owned: the transfers of the following arrays */
-    struct coll_transfer *out, *in, *last; /* [world] each: heads to and from the other ranks, and
-                                            * last heads */
+    struct coll_transfer *out, *in, *last; /* [world] each: the transfers of heads sent, of heads
+                                            * received, and of last heads */
     pthread_mutex_t lock;                  /* protects `ended`, `failed` and the order of heads */
     bool ended;                            /* whether the last head of this rank was sent */
     struct core_err failed;
@@ -270,7 +270,8 @@ static struct coll_work work_of(const struct head *head)
                               .sum_type = (enum coll_type)head->sum_type};
 }
 
-/* All ranks find the same first rank whose command differs from rank 0's. */
+/* Fails if the commands differ. All ranks find the same first rank whose command differs from rank
+ * 0's. */
 static int compare_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head own = head_of_work(procs, work);

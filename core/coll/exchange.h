@@ -31,10 +31,11 @@ struct coll_exchange {
  * after an error, fini releases what was allocated. */
 int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct coll_peers *peers,
                        int tag);
-/* Accepts an exchange of zeros. */
+/* Frees the memory. Accepts an exchange of zeros. */
 void coll_exchange_fini(struct coll_exchange *exchange);
 
-/* Moves and adds the data of a collective whose heads have been exchanged. */
+/* Moves and adds the data of a collective whose heads have been exchanged. Returns 0, or the error
+ * that ended the world. */
 int coll_exchange_run(struct coll_exchange *exchange, const struct coll_work *work);
 
 /* Begins a transfer whose memory and size the caller has set. */

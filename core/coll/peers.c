@@ -32,7 +32,7 @@ enum service_kind { SERVICE_ALIVE, SERVICE_STOP, SERVICE_ENDED };
 struct service {
     uint32_t kind;
     uint32_t rank; /* of the sender */
-    int32_t code;  /* ENDED: the world's code */
+    int32_t code;  /* ENDED: the code that ended the world */
     char message[MESSAGE_BYTES];
 };
 

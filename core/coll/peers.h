@@ -56,9 +56,9 @@ const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned r
 /* The ranks on one host: those that gave the same host name. */
 struct coll_host {
     unsigned ranks;
-    unsigned first;        /* the lowest rank of the host */
-    unsigned index;        /* index of the rank on the host, from 0 */
-    struct core_cpus cpus; /* processors that the ranks may use together */
+    unsigned first;        /* the lowest of these ranks */
+    unsigned index;        /* index of `rank` among them, from 0 */
+    struct core_cpus cpus; /* processors that any of them may use */
 };
 void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_host *out);
 

@@ -9,9 +9,9 @@
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
 
-/* Like coll_sum(), for F32, BF16 and FP16 by groups: each group of `within` of the `ranks` is
- * summed first, and its sum rounded to `type`; then the groups' sums are added in fp32, in order,
- * and rounded. `within` divides `ranks`. */
+/* Like coll_sum(), for F32, BF16 and FP16 by groups: each group of `within` ranks is summed first,
+ * and its sum is rounded to `type`; then the groups' sums are added in fp32, in order, and rounded.
+ * `within` divides `ranks`. */
 void coll_sum_groups(enum coll_type type, const void *const *from, unsigned ranks, unsigned within,
                      uint64_t first, uint64_t count, void *to);
 

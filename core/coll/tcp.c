@@ -617,7 +617,7 @@ static int tcp_cancel(unsigned index, char *why)
         exchange_frames();
         if (core_clock_now_ns() > until_ns) {
             snprintf(why, COLL_TRANSPORT_WHY_BYTES,
-                     "the connection to rank %d on %s ended in the middle of a message", slot->peer,
+                     "rank %d on %s did not send the rest of a message in time", slot->peer,
                      tcp.peers[slot->peer].host);
             return -ETIMEDOUT;
         }

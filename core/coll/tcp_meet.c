@@ -39,7 +39,7 @@ static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
 struct hello {
     char magic[sizeof magic];
     uint32_t version, world, rank;
-    uint32_t port; /* port at which it listens; 0: it does not listen */
+    uint32_t port; /* port at which the process listens; 0: none */
     uint64_t key[2];
     char host[64];
 };

@@ -58,7 +58,6 @@ static void add_row_note(struct core_cfg_detail *detail, size_t index)
     core_cfg_add_note(detail, &note);
 }
 
-/* Refusals come first, then warnings, then the others in their order. */
 static void sort_notes(struct core_cfg_detail *detail)
 {
     struct core_cfg_note *sorted = malloc((detail->notes_count + 1) * sizeof *sorted);

@@ -10,8 +10,8 @@ enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_D
 
 struct core_cfg_value {
     enum core_cfg_origin origin;
-    bool given;   /* the key is in the file, with a value or "auto" */
-    bool is_none; /* there is no value */
+    bool given; /* the key is in the file, with a value or "auto" */
+    bool is_none;
     bool truth;
     int64_t integer; /* value of an integer; index of a choice */
     double real[2];

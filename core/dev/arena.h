@@ -20,7 +20,7 @@ struct dev_arena_part {
 
 /* A source, which allocates each part separately. */
 struct dev_arena_source {
-    int (*alloc)(void *context, size_t bytes, void **out); /* aligned to DEV_ALIGN_BYTES */
+    int (*alloc)(void *context, size_t bytes, void **out); /* *out is aligned to DEV_ALIGN_BYTES */
     void (*free)(void *context, void *memory);
     void *context;
 };

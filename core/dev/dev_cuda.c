@@ -97,7 +97,8 @@ int dev_cuda_enter(const struct cuda_device *device)
 
 /* ---- Device ---- */
 
-/* Returns the NUMA node nearest to the GPU, from sysfs; -1 if unknown. */
+/* Writes the GPU's PCI address. Returns the NUMA node nearest to the GPU, from sysfs; -1 if
+ * unknown. */
 static int numa_node_of(int index, char *address, size_t address_bytes)
 {
     char path[128];

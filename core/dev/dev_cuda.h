@@ -33,7 +33,7 @@ struct cuda_queue {
     struct CUstream_st *stream; /* owned */
     struct CUevent_st **events; /* owned, [depth]; unit of work v records events[(v - 1) % depth] */
     uint32_t event_count;       /* number of events created */
-    uint64_t launches;          /* submitted since the queue was created */
+    uint64_t launches;          /* launches and copies submitted since create */
     uint64_t *ends; /* owned, [depth]; ends[(v - 1) % depth] is `launches` at the end of unit v */
     uint32_t depth;
     bool timed; /* new launches are added to `times` */

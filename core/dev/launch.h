@@ -33,8 +33,8 @@ struct dev_launch {
 typedef int dev_op_launch(const struct dev_launch *where, const void *arguments);
 
 struct dev_op {
-    unsigned op;            /* below DEV_OP_MAX; kernels assigns the numbers */
-    const char *name;       /* name for messages */
+    unsigned op; /* below DEV_OP_MAX; kernels assigns the numbers */
+    const char *name;
     size_t arguments_bytes; /* exact size of its argument struct, at most DEV_ARGUMENT_BYTES */
     /* NULL: this device does not have the op, and a launch returns -ENOTSUP */
     dev_op_launch *launch;

@@ -34,7 +34,7 @@ static void bench_fini(struct bench *bench)
     }
 }
 
-/* Checks that there is enough host memory. If there were not, the kernel would kill the process
+/* Checks that there is enough host memory, because the kernel would otherwise kill the process
  * instead of returning an error. */
 static int check_room(const struct bench *bench)
 {

@@ -72,7 +72,6 @@ size_t core_json_token_string(const struct core_json_token *token, char *out, si
 /* Returns whether the decoded text of a KEY or STRING equals the `bytes` bytes at `text`. */
 bool core_json_token_equals(const struct core_json_token *token, const char *text, size_t bytes);
 
-/* Returns the value of an INTEGER. */
 int64_t core_json_token_integer(const struct core_json_token *token);
 /* Returns the value of an INTEGER or REAL, correctly rounded in every locale. */
 double core_json_token_real(const struct core_json_token *token);

@@ -50,7 +50,8 @@ void core_json_write_unsigned(struct core_json_write *write, const char *key, ui
 /* Formats as "%.*g" with a decimal point in every locale; `text` has at least 32 bytes. Returns
  * `text`. */
 const char *core_json_real_print(double value, int digits, char text[32]);
-/* Writes the shortest form that reads back as the same double and as a real (1.0, not 1). */
+/* Writes as few digits, 15 to 17, as read back as the same double, and always a real (1.0, not
+ * 1). */
 void core_json_write_real(struct core_json_write *write, const char *key, double value);
 void core_json_write_bool(struct core_json_write *write, const char *key, bool value);
 void core_json_write_null(struct core_json_write *write, const char *key);
