@@ -20,8 +20,8 @@ unsigned core_cpus_count(const struct core_cpus *set);
  * set. */
 int core_cpus_nth(const struct core_cpus *set, unsigned n);
 
-/* Sets *out to the processors that this thread may run on, within the cgroup's cpuset and the
- * thread's affinity. Returns 0, or -errno with a message. */
+/* Sets *out to the processors that this thread may run on (limited by the cgroup's cpuset and by
+ * taskset). Returns 0, or -errno with a message. */
 int core_cpus_allowed(struct core_cpus *out);
 /* Binds the calling thread. Returns 0, or -errno with a message. */
 int core_cpus_bind_self(const struct core_cpus *set);

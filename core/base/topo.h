@@ -81,11 +81,11 @@ struct core_topo_place {
     struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first one is the home node */
 };
 
-/* Decides where the memory and the threads of one rank go. If all ranks pass the same topology,
- * `ranks` and `beside`, their shares do not overlap unless a node has more ranks than processors. A
- * rank's home is the node of its GPU. Ranks without a GPU take the nodes in turn. Nodes that are
- * not the home of a rank are distributed in turn, so that all memory and all cores are used.
- * Returns -EINVAL for an invalid rank or number of ranks. */
+/* Decides where the memory and the threads of one rank go. Calls that differ only in `rank` give
+ * shares that do not overlap, unless a node has more ranks than processors. A rank's home is the
+ * node of its GPU. Ranks without a GPU take the nodes in turn. Nodes that are not the home of a
+ * rank are distributed in turn, so that all memory and all cores are used. Returns -EINVAL for an
+ * invalid rank or number of ranks. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

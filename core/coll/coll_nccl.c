@@ -277,7 +277,7 @@ static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t in
                                  : settle(nccl, "ncclGroupEnd", ended);
 }
 
-/* Returns the size of rank r's part in bytes, and sets *at to the byte at which it begins. */
+/* Returns the size of rank r's part in bytes; sets *at to its offset in the array. */
 static uint64_t part_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                            uint64_t *at)
 {

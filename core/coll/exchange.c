@@ -9,7 +9,7 @@
 #include "core/coll/sum.h"
 
 /* Sums are computed piece by piece, with two pieces in flight. The pieces of all ranks take at most
- * PIECES_BYTES, unless the ranks are so many that PIECE_MIN takes more. */
+ * PIECES_BYTES, unless PIECE_MIN requires more. */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
 /* Longer transfers are cut into transfers of this size. */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
@@ -65,16 +65,14 @@ static int wait_turn(struct coll_exchange *exchange, const struct coll_turn *tur
 
 /* ---- parts ---- */
 
-/* Returns the size of piece `index` of a part of `bytes`, and sets *at to the byte of the part at
- * which it begins. */
+/* Returns the size of piece `index` of a part of `bytes`; sets *at to its offset in the part. */
 static uint64_t piece_of(uint64_t bytes, uint64_t piece_bytes, uint64_t index, uint64_t *at)
 {
     *at = index * piece_bytes < bytes ? index * piece_bytes : bytes;
     return bytes - *at < piece_bytes ? bytes - *at : piece_bytes;
 }
 
-/* Returns the size of rank r's part in bytes, and sets *at to the byte of the array at which it
- * begins. */
+/* Returns the size of rank r's part in bytes; sets *at to its offset in the array. */
 static uint64_t part_bytes(const struct coll_exchange *exchange, const struct coll_work *work,
                            unsigned r, uint64_t *at)
 {
@@ -228,8 +226,7 @@ static struct groups groups_of(const struct coll_exchange *exchange, const struc
                            .index = exchange->coll->rank % work->within};
 }
 
-/* Returns the size of piece `index` of rank r's part, and sets *at to the byte of the whole array
- * at which it begins. */
+/* Returns the size of piece `index` of rank r's part; sets *at to its offset in the array. */
 static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll_work *work,
                          unsigned r, uint64_t index, uint64_t *at)
 {

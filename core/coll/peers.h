@@ -103,8 +103,8 @@ bool coll_transfer_done(const struct coll_transfer *transfer);
 void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
 /* Returns the bell that rings when transfers are done and when the world ends. */
 struct core_bell *coll_peers_bell(struct coll_peers *peers);
-/* Waits until no transfer is in flight. Returns 0, or the error that ended the world. Has no limit,
- * because a process that is gone ends the world. */
+/* Waits until no transfer is in flight, without a limit: a process that is gone ends the world.
+ * Returns 0, or the error that ended the world. */
 int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transfers, size_t count);
 
 /* Writes a NUL after the text that ends a received message of at most `room` bytes, because the

@@ -85,8 +85,8 @@ static void fill_integer(struct core_cfg_detail *detail, const char *path, int64
     }
 }
 
-/* Fills in `factor` times the hidden size of the model, or times the square of that size; keeps the
- * default if the size is unknown. */
+/* Fills in `factor` times the model's hidden size or its square; keeps the default if the size is
+ * unknown. */
 static void fill_hidden(struct core_cfg_detail *detail, const char *path, double factor,
                         bool squared)
 {

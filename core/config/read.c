@@ -132,7 +132,7 @@ fail:
 }
 
 /* Returns 1 if the first four characters of `argument` are base64 of the beginning of an object or
- * a comment, 0 if they are not, or -ENOMEM. */
+ * comment, 0 if not, or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {
     char *front = NULL;

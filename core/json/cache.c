@@ -71,8 +71,8 @@ int core_cache_make_folder(const char *folder)
     return rc;
 }
 
-/* Returns whether a name is `begin`, a hash and the suffix. The name of a file that was left by a
- * run which ended while writing it has a number after the suffix. */
+/* Returns whether a name is `begin`, a hash and the suffix. A number may follow, as in a file whose
+ * run ended while it was written. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {
