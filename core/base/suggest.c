@@ -44,7 +44,8 @@ unsigned core_suggest_distance(const char *left, const char *right)
 
 void core_suggest_init(struct core_suggest *guess, const char *word)
 {
-    *guess = (struct core_suggest){.word = word, .distance = 1 + (unsigned)strnlen(word, 63) / 3};
+    *guess = (struct core_suggest){.word = word,
+                                   .distance = 1 + (unsigned)strnlen(word, WORD_MAX) / 3};
 }
 
 void core_suggest_offer(struct core_suggest *guess, const char *name)

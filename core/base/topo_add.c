@@ -1,4 +1,5 @@
 /* topo_add.c: adds the nodes, processors and devices that a source of the topology finds. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,13 +27,13 @@ struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_
     return device;
 }
 
-int core_topo_is_drive(const char *name)
+bool core_topo_is_drive(const char *name)
 {
     static const char *const empty[] = {"loop", "ram", "zram", "sr", "fd", "nbd", "dax"};
     for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
         if (strncmp(name, empty[i], strlen(empty[i])) == 0) {
-            return 0;
+            return false;
         }
     }
-    return 1;
+    return true;
 }

@@ -3,6 +3,8 @@
 #ifndef CORE_BASE_TOPO_READ_H
 #define CORE_BASE_TOPO_READ_H
 
+#include <stdbool.h>
+
 #include "core/base/topo.h"
 
 enum core_topo_from {
@@ -35,7 +37,7 @@ int core_topo_read_sysfs(const char *root, struct core_topo *topo);
 struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
 struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
                                               const char *name);
-/* Returns 0 for block devices that store nothing (loop, ram, zram and the like), 1 for drives. */
-int core_topo_is_drive(const char *name);
+/* Returns false for block devices that store nothing (loop, ram, zram and the like). */
+bool core_topo_is_drive(const char *name);
 
 #endif

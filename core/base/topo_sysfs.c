@@ -1,9 +1,11 @@
 /* topo_sysfs.c: reads the machine from the kernel's files below a root. Missing information is
  * replaced by the safe assumption: without /sys there is one node with all processors and all
  * memory, a processor without siblings is a core, a device without a node is near every node. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +162,23 @@ static void find_bus(const char *root, const char *name, struct core_topo_device
     }
 }
 
+/* Returns whether a name is that of the drive or of one of its partitions: sda1, nvme0n1p2. */
+static bool is_of_drive(const char *name, const char *drive)
+{
+    const size_t length = strlen(drive);
+    if (strncmp(name, drive, length) != 0) {
+        return false;
+    }
+    const char *rest = name + length;
+    if (isdigit((unsigned char)drive[length - 1])) {
+        if (*rest != 'p') {
+            return *rest == '\0';
+        }
+        rest++;
+    }
+    return rest[strspn(rest, "0123456789")] == '\0';
+}
+
 /* Returns the node of a drive that is made of other drives (RAID, device mapper, encryption); -1
  * unless these are all on one node. */
 static int node_of_parts(const char *root, const struct core_topo *topo, const char *name)
@@ -172,9 +191,7 @@ static int node_of_parts(const char *root, const struct core_topo *topo, const c
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         for (uint32_t i = 0; entry->d_name[0] != '.' && i < topo->device_count; i++) {
             const struct core_topo_device *part = &topo->devices[i];
-            size_t length = strlen(part->name);
-            /* A partition's name starts with its drive's. */
-            if (part->kind == CORE_TOPO_DRIVE && strncmp(entry->d_name, part->name, length) == 0) {
+            if (part->kind == CORE_TOPO_DRIVE && is_of_drive(entry->d_name, part->name)) {
                 node = node == -2 || node == part->node ? part->node : -1;
             }
         }

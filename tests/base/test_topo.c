@@ -172,6 +172,8 @@ static void odd_devices(void)
     dgx_put(root, "", "/sys/devices/virtual/block/md0/slaves/nvme1n1");
     dgx_put(root, "", "/sys/devices/virtual/block/md0/slaves/nvme2n1");
     machine_link(root, "/sys/block/md0", "../devices/virtual/block/md0");
+    dgx_put(root, "", "/sys/devices/virtual/block/md1/slaves/nvme1n10");
+    machine_link(root, "/sys/block/md1", "../devices/virtual/block/md1");
     dgx_put(root, "", "/sys/devices/virtual/nvme-subsystem/nvme-subsys9/nvme9n1/size");
     dgx_put_pci(root, "0000:99:00.0", "0x010802\n", 4);
     dgx_put(root, "", "/sys/devices/pci0000:00/0000:99:00.0/nvme/nvme9/state");
@@ -185,6 +187,7 @@ static void odd_devices(void)
     check_int(core_topo_device_find(topo, "0000:c2:00.0")->node, ==, -1);
     check_int(core_topo_device_find(topo, "dm-0")->node, ==, 2);
     check_int(core_topo_device_find(topo, "md0")->node, ==, -1);
+    check_int(core_topo_device_find(topo, "md1")->node, ==, -1); /* nvme1n1 is another drive */
     check_int(core_topo_device_find(topo, "nvme9n1")->node, ==, 4);
     check_string(core_topo_device_find(topo, "nvme9n1")->bus, "0000:99:00.0");
     core_topo_destroy(topo);
