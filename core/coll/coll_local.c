@@ -232,13 +232,6 @@ static void received(struct local *local, enum coll_op op, uint64_t bytes)
     atomic_fetch_add_explicit(&local->base.received_bytes[op], bytes, memory_order_relaxed);
 }
 
-static void copy_part(unsigned char *to, const void *from, uint64_t bytes)
-{
-    if (bytes > 0 && to != from) {
-        memmove(to, from, bytes);
-    }
-}
-
 static void gather(struct local *local, const struct coll_work *work)
 {
     size_t type_bytes = coll_type_bytes(work->type);
@@ -249,7 +242,7 @@ static void gather(struct local *local, const struct coll_work *work)
             continue;
         }
         coll_part(&local->base, work, r, &begin, &end);
-        copy_part((unsigned char *)work->to + begin * type_bytes,
+        coll_copy((unsigned char *)work->to + begin * type_bytes,
                   local->meeting->seats[r].work.from, (end - begin) * type_bytes);
         received(local, work->op, r == local->base.rank ? 0 : (end - begin) * type_bytes);
     }
@@ -282,7 +275,7 @@ static void take_sums(struct local *local, const struct coll_work *work)
         uint64_t begin;
         uint64_t end;
         coll_part(&local->base, work, r, &begin, &end);
-        copy_part((unsigned char *)work->to + begin * type_bytes,
+        coll_copy((unsigned char *)work->to + begin * type_bytes,
                   (unsigned char *)local->meeting->seats[r].work.to + begin * type_bytes,
                   (end - begin) * type_bytes);
         received(local, work->op, (end - begin) * type_bytes);
@@ -292,7 +285,7 @@ static void take_sums(struct local *local, const struct coll_work *work)
 static void broadcast(struct local *local, const struct coll_work *work)
 {
     uint64_t bytes = work->count * coll_type_bytes(work->type);
-    copy_part(work->to, local->meeting->seats[work->root].work.from, bytes);
+    coll_copy(work->to, local->meeting->seats[work->root].work.from, bytes);
     received(local, work->op, work->root == local->base.rank ? 0 : bytes);
 }
 

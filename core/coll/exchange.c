@@ -13,6 +13,7 @@
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
 /* Longer transfers are cut into transfers of this size. */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
+
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
                             uint64_t bytes)
 {
@@ -132,6 +133,14 @@ static uint64_t sum_piece_bytes(const struct coll_exchange *exchange, const stru
     return exchange->piece_bytes - exchange->piece_bytes % coll_type_bytes(work->type);
 }
 
+/* Returns the buffer of rank r for a received piece. With groups, member i of this group sends a
+ * piece of a twin's part, too; it goes to the buffer of member i of the twin's group. */
+static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
+                                 unsigned r)
+{
+    return turn->pieces + r * exchange->piece_bytes;
+}
+
 /* Begins to send piece `index` of every part to the part's owner, and to receive the pieces of this
  * rank's part. */
 static void begin_pieces(struct coll_exchange *exchange, const struct coll_work *work,
@@ -145,7 +154,7 @@ static void begin_pieces(struct coll_exchange *exchange, const struct coll_work 
     const uint64_t in = piece_of(own, piece, index, &from);
     for (unsigned i = 0; i + 1 < exchange->coll->world; i++) {
         const unsigned r = coll_other(exchange->coll, i);
-        receive_data(exchange, &turn->in[r], r, turn->pieces + r * exchange->piece_bytes, in);
+        receive_data(exchange, &turn->in[r], r, piece_from(exchange, turn, r), in);
         coll_exchange_received(exchange, work->op, r, in);
     }
     for (unsigned i = 0; i + 1 < exchange->coll->world; i++) {
@@ -167,7 +176,7 @@ static void sum_piece(struct coll_exchange *exchange, const struct coll_work *wo
     for (unsigned r = 0; r < exchange->coll->world; r++) {
         exchange->arrays[r] = r == exchange->coll->rank
                                   ? (const unsigned char *)work->from + at + from
-                                  : turn->pieces + r * exchange->piece_bytes;
+                                  : piece_from(exchange, turn, r);
     }
     if (bytes > 0) {
         const uint64_t width = coll_type_bytes(work->type);
@@ -235,14 +244,6 @@ static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll
     const uint64_t bytes = piece_of(part, sum_piece_bytes(exchange, work), index, &from);
     *at += from;
     return bytes;
-}
-
-/* Returns the buffer of rank r for a received piece. Member i of this group sends a piece of a
- * twin's part, too; it goes to the buffer of member i of the twin's group. */
-static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
-                                 unsigned r)
-{
-    return turn->pieces + r * exchange->piece_bytes;
 }
 
 /* Returns the buffer for the sum of this rank's part that the twin in `group` sends: the buffer of

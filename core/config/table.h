@@ -39,9 +39,7 @@ enum core_cfg_flag {
     CORE_CFG_LOW_OPEN = 4,  /* `low` itself is not allowed */
     CORE_CFG_HIGH_OPEN = 8, /* `high` itself is not allowed */
     CORE_CFG_SIZE = 16,     /* an integer that may be written as "1M" */
-    CORE_CFG_NO_TEXT = 32,  /* a number that is not accepted as text; never tested, because no
-                             * number is */
-    CORE_CFG_LEGACY = 64,   /* a legacy form of another key */
+    CORE_CFG_LEGACY = 32,   /* a legacy form of another key */
 };
 
 struct core_cfg_row {

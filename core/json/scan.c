@@ -16,15 +16,33 @@
 
 /* ---- values of tokens ---- */
 
-static unsigned hex(char c)
+static int hex_digit(char c)
 {
-    return c <= '9' ? (unsigned)(c - '0') : (unsigned)((c | 0x20) - 'a' + 10);
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Returns the value of the four digits after \u, or -1. */
+static int hex_unit(const char *at, size_t bytes)
+{
+    int unit = 0;
+    for (size_t i = 0; i < 4; i++) {
+        int digit = i < bytes ? hex_digit(at[i]) : -1;
+        if (digit < 0) {
+            return -1;
+        }
+        unit = unit * 16 + digit;
+    }
+    return unit;
 }
 
 /* Returns the value of four hexadecimal digits, which the scanner has checked. */
 static unsigned unit_at(const char *at)
 {
-    return hex(at[0]) << 12 | hex(at[1]) << 8 | hex(at[2]) << 4 | hex(at[3]);
+    return (unsigned)hex_unit(at, 4);
 }
 
 /* Returns the character of the \u escape or of the surrogate pair at *at; moves *at past it. */
@@ -274,29 +292,6 @@ static int pass_space(struct core_json_scan *scan)
         scan->at--;
     }
     return 0;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Returns the value of the four digits after \u, or -1. */
-static int hex_unit(const char *at, size_t bytes)
-{
-    int unit = 0;
-    for (size_t i = 0; i < 4; i++) {
-        int digit = i < bytes ? hex_digit(at[i]) : -1;
-        if (digit < 0) {
-            return -1;
-        }
-        unit = unit * 16 + digit;
-    }
-    return unit;
 }
 
 /* Returns whether all eight bytes are plain: ASCII, not below space, no quote, no backslash. */
