@@ -23,13 +23,13 @@ enum model_adapter {
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
 /* The beginning of the module names in PEFT's files. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
-/* The base's identity in adapter_config.json. It is a key of ours in an object that PEFT has for
- * other libraries and does not read if there is a task_type. At the top level PEFT would warn about
- * it. */
+/* The base's identity in adapter_config.json. It is tide's own key in an object that PEFT provides
+ * for other libraries and ignores if there is a task_type. PEFT would warn about an unknown key at
+ * the top level. */
 #define MODEL_ADAPTER_MAPPING "auto_mapping"
 #define MODEL_ADAPTER_BASE    "tide_base"
 
-/* the largest rate of dropout: kept inputs are divided by 1 - rate */
+/* The largest dropout rate. Inputs that are kept are divided by 1 - rate. */
 #define MODEL_LORA_DROPOUT_MAX 0.999
 
 struct model_lora_options {
@@ -37,12 +37,12 @@ struct model_lora_options {
     double alpha;
     bool rslora;    /* the scale is alpha / sqrt(rank), not alpha / rank */
     bool dora;      /* with magnitudes */
-    double dropout; /* rate at which an adapter's inputs are dropped in training: 0 to the most */
+    double dropout; /* rate for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
     /* Modules that get adapters: names of the linear layers, or the ends of their paths, each
      * beginning after a dot. NULL: all linear layers of all layers. */
     const char *const *targets;
     size_t target_count;
-    /* Modules that are trained whole, as in `targets`. */
+    /* Modules that are trained whole; named as in `targets`. */
     const char *const *saved;
     size_t saved_count;
     uint64_t seed; /* seed of the initial values */
@@ -63,24 +63,25 @@ struct model_lora model_lora_of(const struct model_lora_options *options);
 /* Returns alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
 double model_lora_scale(double alpha, int64_t rank, bool rslora);
 
-/* Returns the random number of a step, counted from 0, from which its adapters drop inputs; never
+/* Returns the seed from which adapters drop inputs in a step; steps count from 0. Never returns
  * 0. */
 uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 
-/* Returns the bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of
- * "a.q_proj". */
+/* Returns the length of the module's path in a tensor's name: that of "a.q_proj" in
+ * "a.q_proj.weight". */
 size_t model_module_length(const char *tensor);
 /* Returns whether `name` is the module of the tensor or the end of its path. */
 bool model_module_matches(const char *tensor, const char *name);
 /* Writes the name that PEFT gives to an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);
 
-/* Does the reverse: "base_model.model.a.q_proj.lora_B.weight" -> "a.q_proj.weight". */
+/* Writes the name of the tensor that an adapter adapts: "base_model.model.a.q_proj.lora_B.weight"
+ * -> "a.q_proj.weight". */
 void model_adapter_base_name(const char *name, char *out, size_t bytes);
 
 /* Writes the initial values [begin, begin + count) of A or B of an adapter, as fp32: B is zero; A
- * is uniform in +-1/sqrt(cols), as in PEFT (kaiming_uniform with a = sqrt(5)). They depend only on
- * seed, name and position. */
+ * is uniform in +-1/sqrt(cols), as in PEFT (kaiming_uniform with a = sqrt(5)). Each value depends
+ * only on seed, name, cols and position. */
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,
                         uint64_t begin, uint64_t count, float *out);
 

@@ -50,7 +50,7 @@ struct walk {
     unsigned block, param, part;
 };
 
-/* Finds the next module of matrices that are adapted, or of all matrices of the model. Returns
+/* Finds the module of the next matrix, or of the next adapted matrix if walk->adapted. Returns
  * false at the end. */
 static bool next_module(struct walk *walk, struct module *out)
 {
@@ -142,7 +142,7 @@ static void write_saved(struct core_json_write *write, const struct model *model
     }
 }
 
-/* Layers whose weights are transposed in the files are PEFT's Conv1D. */
+/* PEFT's fan_in_fan_out: layers whose weights are transposed in the files are Conv1D. */
 static bool is_transposed(const struct model *model)
 {
     for (unsigned b = 0; b < model->block_count; b++) {

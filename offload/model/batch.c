@@ -1,4 +1,4 @@
-/* batch.c: checks and shifts rows, and puts the rows of pairs together. */
+/* batch.c: checks and shifts rows, and combines the rows of pairs. */
 #include "offload/model/batch.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }
-    /* Either a document begins at this token, or that of the previous token continues. */
+    /* Either a document begins at this token, or the previous token's document continues. */
     if (batch->starts != NULL && batch->starts[t] != at &&
         (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,
@@ -115,7 +115,7 @@ int64_t model_pair_tokens(const struct model_pair *pair)
     return pair->ends[0] + pair->ends[1] - pair->shared;
 }
 
-/* Writes the tokens [first, end) of a row; the first one goes to `to`. */
+/* Copies tokens [range[0], range[1]) of a row to `out`, from index `to` on. */
 static void put_answer(const struct model_batch *batch, int64_t row, const int64_t range[2],
                        const struct model_pair_rows *out, int64_t to)
 {

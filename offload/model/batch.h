@@ -18,23 +18,23 @@ struct model_batch {
     const int32_t *starts;
 };
 
-/* Checks that ids and labels are tokens of the vocabulary, that positions exist, and that documents
- * are in order. Returns -EINVAL with a message that names row and position. */
+/* Checks that ids and labels are tokens of the vocabulary, that positions are below length_max, and
+ * that documents are in order. Returns -EINVAL with a message that names row and position. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] the token that each token predicts: the label of the next token in
  * its row and document; -100: none. Returns how many are not -100. */
 int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
-/* Two rows of a batch that begin alike are put together as one row. It has the `shared` tokens of
- * both, which no target follows; then the chosen row's tokens up to its last target; then those of
- * the rejected row. Tokens after the last target change nothing and are left out. */
+/* How two rows of a batch are combined into one row: first the tokens with which both begin and
+ * none of which predicts a target; then the rest of the chosen row before its last target; then the
+ * rest of the rejected row before its last target. Later tokens change nothing and are left out. */
 struct model_pair {
     int64_t shared;
-    int64_t ends[2]; /* tokens of the chosen and the rejected row up to their last target */
+    int64_t ends[2]; /* tokens of the chosen and the rejected row before their last target */
 };
 
-/* Finds how rows 2 pair and 2 pair + 1 are put together. The batch has neither positions nor
+/* Returns how rows 2 * pair and 2 * pair + 1 are combined. The batch has neither positions nor
  * documents. */
 struct model_pair model_batch_pair(const struct model_batch *batch, int64_t pair);
 
@@ -50,9 +50,9 @@ struct model_pair_rows {
     int32_t *gaps;
 };
 
-/* Puts the rows of a batch together, and fills the rest with padding if the batch has fewer pairs.
- * Returns how many pairs have targets in both rows, as the loss counts them; -EINVAL if a pair does
- * not fit into the length. */
+/* Combines the rows of each pair of a batch, and fills `out` with padding if the batch has fewer
+ * pairs. Returns how many pairs have targets in both rows, because the loss counts only these;
+ * -EINVAL with a message if a pair does not fit into the length. */
 int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);
 
 #endif

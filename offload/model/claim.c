@@ -69,7 +69,8 @@ static void read_note(struct model_claim *claim)
     }
 }
 
-/* Checks that the folder's files are those of a run, because they will be removed. */
+/* Removes the folder's files if they are those of a run; marks the folder if it is empty; fails if
+ * it has other files. */
 static int make_ours(const char *folder, const struct model_claim *claim)
 {
     struct stat info;
@@ -93,7 +94,7 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* "out/" is the same folder as "out". */
+/* Leaves out trailing slashes: "out/" is the same folder as "out". */
 static int name_length(const char *folder)
 {
     size_t length = strlen(folder);
@@ -115,8 +116,8 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Tries once to make and lock the folder. Returns 1 if the path no longer leads to the locked
- * folder. */
+/* Tries once to make and lock the folder. Returns 1 if the folder was meanwhile moved or removed,
+ * so that another try is needed. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {

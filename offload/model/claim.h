@@ -17,9 +17,9 @@ struct model_claim {
     char *noted; /* owned: the note of a run that was killed (model_claim_note); NULL: none */
 };
 
-/* If the files in FOLDER.partial are complete (publish.h), they are moved to FOLDER first; other
- * files of a run are removed. Returns -EBUSY if another process has the claim; -EEXIST if
- * FOLDER.partial has files of another program. */
+/* Takes the claim on `folder`. If the files in FOLDER.partial are complete (publish.h), they are
+ * moved to FOLDER first; incomplete files of an earlier run are removed. Returns -EBUSY if another
+ * process has the claim; -EEXIST if FOLDER.partial has files of another program. */
 int model_claim_take(const char *folder, struct model_claim *claim);
 /* Writes a text into the mark: the files that this run has elsewhere and that must be removed. If
  * this run is killed, the next run that takes the claim reads the text. */
@@ -27,7 +27,7 @@ int model_claim_note(const struct model_claim *claim, const char *text);
 /* Returns whether this is a valid claim on `folder`, however the path is spelled. A claim ends when
  * its folder is published or removed. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
-/* Removes FOLDER.partial if nothing was written into it. The claim must still be dropped. Signal
+/* Removes FOLDER.partial if nothing was written into it, but does not give the claim back. Signal
  * handlers may call this. */
 void model_claim_undo(const struct model_claim *claim);
 /* Gives the claim back; FOLDER.partial stays. */

@@ -148,7 +148,7 @@ static int parse_state(const struct core_json *doc, const struct model_codes *co
     return rc == 0 && out->nested.tensor != NULL ? read_nesting(doc, out) : rc;
 }
 
-/* Reads the state, a JSON text. */
+/* Reads the tensor of the state, a JSON text. */
 static int read_state(const struct model_codes *codes, struct nf4 *out)
 {
     const struct found state = find(codes, state_end, 0);
@@ -208,7 +208,7 @@ static bool has_values(const struct found *found, const float *values, size_t co
            read_whole(found, read) == 0 && memcmp(read, values, count * sizeof *values) == 0;
 }
 
-/* Returns whether the scales can be stored as KERN_QUANT_NF4 has them. */
+/* Returns whether KERN_QUANT_NF4 can store the scales unchanged. */
 static bool is_own(const struct nf4 *nf4)
 {
     return nf4->nested.tensor != NULL && nf4->block == KERN_NF4_BLOCK &&
@@ -249,14 +249,14 @@ static int check_nf4(const struct model_codes *codes)
     return rc;
 }
 
-/* The bytes of the tensors of scales. */
+/* The scales as the files have them. */
 struct raw_scales {
     void *absmax;  /* owned */
     float *nested; /* owned */
     float map[MAP_CODES];
 };
 
-/* Writes an fp32 scale for each 64 weights. Returns false if one is not finite. */
+/* Writes an fp32 scale for every 64 weights. Returns false if a scale is not finite. */
 static bool widen_scales(const struct nf4 *nf4, const struct raw_scales *raw, int64_t count,
                          float *to)
 {

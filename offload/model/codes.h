@@ -10,10 +10,10 @@
 
 #include "offload/model/files.h"
 
-/* Finds which linear layers of a folder have codes and how their scales are stored, because
- * config.json does not describe both completely; updates config->whole and config->quant. If the
- * nf4 scales of a layer do not have the form of KERN_QUANT_NF4, config->quant becomes
- * KERN_QUANT_NF4_F32 and a log line says so. Changes nothing if the weights cannot be opened. */
+/* Finds which linear layers of a folder have codes and how their scales are stored, which
+ * config.json does not fully describe; updates config->whole and config->quant. If the nf4 scales
+ * of a layer do not have the form of KERN_QUANT_NF4, config->quant becomes KERN_QUANT_NF4_F32 and a
+ * log line says so. Changes nothing if the weights cannot be opened. */
 void model_codes_find(const char *folder, struct model_config *config);
 
 /* A linear layer's weights. */
@@ -29,8 +29,8 @@ struct model_codes {
 int model_codes_check(const struct model_codes *codes);
 /* Reads `bytes` bytes of the codes from byte `begin` on. */
 int model_codes_read(const struct model_codes *codes, uint64_t begin, uint64_t bytes, uint8_t *to);
-/* Writes the bytes of the stored tensor after its codes. Returns -EINVAL if a scale is not
- * finite. */
+/* Writes the scales in the form in which they follow the codes of a stored tensor. Returns -EINVAL
+ * if a scale is not finite. */
 int model_codes_read_scales(const struct model_codes *codes, uint8_t *to);
 
 /* Returns whether a tensor belongs to the codes of another one, such as its scales; if so, writes

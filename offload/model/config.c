@@ -1,4 +1,4 @@
-/* config.c: derives the settings of one layer from a configuration. */
+/* config.c: the settings of one layer, and the hash of a configuration. */
 #include "offload/model/config.h"
 
 #include <math.h>

@@ -23,12 +23,12 @@ struct model_config {
     int64_t kv_heads;
     int64_t head_dim;
     int64_t inner;
-    int64_t positions;  /* max_position_embeddings; of a learned table: its rows */
+    int64_t positions;  /* max_position_embeddings; rows of a learned position table */
     int64_t length_max; /* tokens of the longest row: positions, extended by RoPE scaling */
-    int64_t padding_id; /* row of the token table without gradients from ids; -1: none */
-    double eps;         /* eps of all norms */
+    int64_t padding_id; /* token whose row gets no gradient from inputs; -1: none */
+    double eps;         /* the same for all norms */
     enum kern_act_kind act;
-    bool tied; /* the head's weight is the embedding's */
+    bool tied; /* the head's weight is the token table */
     bool qkv_bias;
     bool output_bias; /* attention's output projection has a bias */
     bool mlp_bias;
@@ -39,8 +39,8 @@ struct model_config {
     struct kern_rope_config rope; /* only for families with rotary embeddings */
     enum model_dtype dtype;       /* type named by config.json; MODEL_OTHER: not given */
     enum kern_quant quant;        /* storage of linear layers in the files; NONE: 16 or 32 bits */
-    /* for each layer, a bit for each linear whose weights have 16 or 32 bits although `quant` is
-     * set (model_linear.bit) */
+    /* [layer]: bits (model_linear.bit) of the linears whose weights have 16 or 32 bits although
+     * `quant` is set */
     uint64_t whole[MODEL_LAYERS_MAX];
     /* "attention_dropout 0.1": rates in config.json, which are never applied */
     char dropouts[MODEL_DROPOUTS_BYTES];
@@ -48,10 +48,10 @@ struct model_config {
 
 /* Returns the width of a layer's window; 0: none. */
 int64_t model_config_window(const struct model_config *config, int64_t layer);
-/* Returns the factor of a layer's attention scores. */
+/* Returns the factor by which a layer's attention scores are multiplied. */
 double model_config_scale(const struct model_config *config, int64_t layer);
-/* Hashes what a model with these shapes computes: windows, rotation, scales, activation, epsilon.
- * Never 0. */
+/* Hashes the settings, apart from shapes, that change results: windows, rotation, scales,
+ * activation, epsilon, padding id. Never returns 0. */
 uint64_t model_config_hash(const struct model_config *config);
 
 #endif

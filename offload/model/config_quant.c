@@ -14,8 +14,8 @@ enum { SKIPPED_MAX = 8192 };
 
 static const char object_key[] = "quantization_config";
 
-/* Returns the method that quantised the weights, as the file spells it, or "" if it does not
- * say. */
+/* Returns the method that quantised the weights, as the file spells it, or "" if the file names
+ * none. */
 static const char *quant_method(const struct core_json_value *object)
 {
     const struct core_json_value *method = core_json_kind(object) == CORE_JSON_OBJECT
@@ -25,7 +25,6 @@ static const char *quant_method(const struct core_json_value *object)
     return named ? core_json_string(method, NULL) : "";
 }
 
-/* Refuses a method by its name, and says which form is accepted. */
 static int refuse_method(const struct core_json *doc, const char *method)
 {
     return core_json_refuse(doc, core_json_root(doc), object_key, 0, -EINVAL,

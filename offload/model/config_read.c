@@ -26,8 +26,8 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* Finds which name the file uses for a size: its own, or its alias. If it has both, they must
- * agree. */
+/* Finds under which name the file has a size: the key's name or its alias. If it has both, they
+ * must agree. */
 static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
 {
     const struct core_json_value *root = core_json_root(doc);

@@ -6,11 +6,11 @@
 
 struct core_json;
 
-/* Fills `out` from FOLDER/config.json. Returns -ENOENT, -EINVAL with a message that names file and
- * key. If the files of a tied model have a head that differs from its token table, `out` is not
- * tied, and a line of the log says so. */
+/* Fills `out` from FOLDER/config.json. Returns -ENOENT or -EINVAL with a message that names file
+ * and key. If the files of a tied model have a head that differs from its token table, `out` is not
+ * tied, and a log line says so. */
 int model_config_load(const char *folder, struct model_config *out);
-/* Like model_config_load(), from a document; `doc`'s source is the file's name in messages. */
+/* Fills `out` from a document alone, without looking at the weights' files. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);
 
 #endif

@@ -139,8 +139,8 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     const struct {
         const char *key;
         double *to;
-        bool llama3; /* LLAMA3 needs it */
-        bool zero;   /* allowed, the same as absent */
+        bool llama3; /* required by llama3 */
+        bool zero;   /* 0 is allowed, and means the same as absent */
     } reals[] = {
         {"factor", &rope->factor, true, false},
         {"low_freq_factor", &rope->low_freq_factor, true, false},
@@ -188,17 +188,16 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     return read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
-/* Warns as transformers does about a factor without effect. */
+/* Warns, as transformers does, about a factor that has no effect. */
 static int tell_unscaled(const struct core_json *doc, const struct core_json_value *dictionary,
                          const char *name)
 {
     double factor = 1.0;
     const int rc = core_json_get_real(doc, dictionary, "factor", &factor);
     if (rc == 0 && factor != 1.0) {
-        core_log(
-            CORE_LOG_WARN,
-            "%s: %s.factor is %g, and the rope type \"default\" does not scale; it is left out",
-            core_json_source(doc), name, factor);
+        core_log(CORE_LOG_WARN,
+                 "%s: %s.factor is %g, but the rope type \"default\" does not scale; it is ignored",
+                 core_json_source(doc), name, factor);
     }
     return rc == -ENOENT ? 0 : rc;
 }
@@ -245,7 +244,8 @@ static bool is_same(const struct kern_rope_config *a, const struct kern_rope_con
            a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
 }
 
-/* Returns the number of positions after scaling: the original length times the factor. */
+/* Returns the number of positions after scaling: the original length times the factor, and at least
+ * max_positions. */
 static int64_t scaled_positions(const struct kern_rope_config *rope)
 {
     const bool has_original = rope->kind == KERN_ROPE_YARN || rope->kind == KERN_ROPE_LLAMA3;

@@ -1,4 +1,4 @@
-/* config_rope.h: the rope part of a config.json; for config.c and the family files only. */
+/* config_rope.h: the parts of config.json about rotary embeddings; only for config_read.c. */
 #ifndef OFFLOAD_MODEL_CONFIG_ROPE_H
 #define OFFLOAD_MODEL_CONFIG_ROPE_H
 
@@ -6,7 +6,8 @@ struct core_json;
 struct model_config;
 
 /* Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (5) into
- * config->rope. The sizes in `config` are already resolved. */
+ * config->rope, and sets config->length_max. The sizes in `config` are already resolved. Returns
+ * -EINVAL with a message that names file and key. */
 int model_config_read_rope(const struct core_json *doc, struct model_config *config);
 
 #endif

@@ -8,19 +8,19 @@
 
 #include "kernels/kern.h"
 
-/* The three types of weights. MODEL_OTHER is any other type in a file: masks and counters have one,
- * and nobody reads them. */
+/* The three types of weights. MODEL_OTHER is any other type in a file, such as that of masks or
+ * codes (codes.h). */
 enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 
-/* Returns the type that weights of this type have in files. */
+/* Converts a kernel's type of weights to their type in files. */
 enum model_dtype model_dtype_of(enum kern_type type);
 /* Returns the bytes of an element; 0 for MODEL_OTHER. */
 size_t model_dtype_bytes(enum model_dtype dtype);
-/* Return "F32", as safetensors spells it, and "float32", as transformers does. */
+/* Return the type's name in safetensors ("F32") and in transformers ("float32"). */
 const char *model_dtype_name(enum model_dtype dtype);
 const char *model_dtype_config_name(enum model_dtype dtype);
-/* Converts transformers' spelling, with or without "torch.", to a type. MODEL_OTHER for any other
- * spelling. */
+/* Converts transformers' name, with or without "torch.", to a type. Returns MODEL_OTHER for any
+ * other name. */
 enum model_dtype model_dtype_from_config(const char *name);
 
 /* Converts `count` elements; widening is exact, narrowing rounds to nearest even. `to` and `from`

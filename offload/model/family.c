@@ -197,7 +197,7 @@ int model_read_layer_types(const struct core_json *doc, struct model_config *con
                                                                      : "";
         config->sliding[i] = strcmp(type, "sliding_attention") == 0;
         if (!config->sliding[i] && strcmp(type, "full_attention") != 0 &&
-            strcmp(type, "attention") != 0) { /* transformers reads the older name as the newer */
+            strcmp(type, "attention") != 0) { /* older name of full_attention */
             return core_json_refuse(doc, list, NULL, i, -EINVAL,
                                     "\"%s\" is not supported; full_attention and "
                                     "sliding_attention are",

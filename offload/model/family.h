@@ -44,14 +44,15 @@ enum model_dim {
     MODEL_DIM_QK,   /* q and k */
     MODEL_DIM_QKV,  /* q, k and v */
     MODEL_DIM_INNER,
-    MODEL_DIM_UP, /* two if the family has a gate, else one */
+    MODEL_DIM_UP, /* 2 * inner if the family has a gate, else inner */
 };
 
 int64_t model_dim(const struct model_config *config, enum model_dim dim);
 
 /* ---- parameters ---- */
 
-/* Roles of parameters. A role occurs once per block; ops name parameters by it. */
+/* Roles of parameters. A block has at most one parameter with a given role; ops refer to parameters
+ * by role. */
 enum model_role {
     MODEL_NO_ROLE,
     MODEL_TOKEN_TABLE,
@@ -105,7 +106,7 @@ struct model_param_row {
 enum model_row {
     MODEL_ROW_EMBED,     /* out = table[ids] (+ positions) */
     MODEL_ROW_NORM,      /* sum = x + add; out = norm(sum) */
-    MODEL_ROW_HEAD_NORM, /* the same for each head; out is a slice */
+    MODEL_ROW_HEAD_NORM, /* out = norm(x) for each head; x and out are slices */
     MODEL_ROW_LINEAR,    /* out = x w^T + bias */
     MODEL_ROW_ROPE,      /* rotary embedding of x, in place */
     MODEL_ROW_ATTENTION, /* out = attention(x, x2, x3) */
@@ -192,11 +193,11 @@ extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
-/* Returns whether it is the weight of a linear layer, and not the head. */
+/* Returns whether a role is the weight of a linear layer. The head does not count. */
 bool model_role_is_linear(enum model_role role);
-/* Writes "model.layers.#.x" with the layer's number for '#'. */
+/* Writes `pattern`, such as "model.layers.#.x", with '#' replaced by the layer's number. */
 void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes);
-/* Returns a part's bit in config->whole[layer]; `row` is in the family's table of layers. */
+/* Returns a part's bit in config->whole[layer]; `row` is a row of family->layer.params. */
 uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
                         unsigned part);
 /* Iterates over the tensors of linear layers, layer by layer, starting from a zeroed struct.
@@ -206,11 +207,11 @@ struct model_linear {
     int64_t layer;
     int64_t rows, cols; /* in memory */
     uint64_t bit;
-    size_t next; /* row and part at which the search goes on */
+    size_t next; /* row and part at which the search continues */
 };
 bool model_linear_next(const struct model_config *config, struct model_linear *linear);
-/* Reads `layer_types` into config->sliding, after the window was resolved. Returns -ENOENT if the
- * key is absent. */
+/* Reads `layer_types` into config->sliding; config->window must be set before. Returns -ENOENT if
+ * the key is absent. */
 int model_read_layer_types(const struct core_json *doc, struct model_config *config);
 /* Reads Qwen's `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers`. */
 int model_finish_qwen(const struct core_json *doc, struct model_config *config);

@@ -9,7 +9,7 @@
 
 enum { WINDOW_DEFAULT = 4096 };
 
-/* An absent window has transformers' default; null means no window. */
+/* An absent sliding_window has the default of transformers; null means no window. */
 static int finish(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);

@@ -15,7 +15,7 @@ extern const struct model_param_row model_rotary_head[MODEL_ROTARY_HEAD_PARAMS];
 extern const char *const model_rotary_dropout_keys[];
 extern const char *const model_rotary_surplus[];
 
-/* The members of struct model_family that are the same for all of them. */
+/* The members of struct model_family that all these families have in common. */
 #define MODEL_ROTARY_MEMBERS                                                                       \
     .keys = model_rotary_keys, .key_count = MODEL_ROTARY_KEYS, .act_key = "hidden_act",            \
     .dropout_keys = model_rotary_dropout_keys, .prefix = "model.",                                 \

@@ -19,7 +19,7 @@ static const char single_name[] = "model.safetensors";
 
 struct model_files {
     char *folder;                      /* owned */
-    struct model_safetensors **shards; /* owned, and each shard, too */
+    struct model_safetensors **shards; /* owned, and so is each shard */
     char **names;                      /* owned: file names, in the order of shards */
     size_t count;
     const struct model_peft *peft; /* borrowed: adapters; NULL: none */

@@ -12,8 +12,9 @@
 
 enum { NAMED_MAX = 8 };
 
-/* Sets the error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place.
- * Older folders of these methods say so in a separate file, not in config.json. */
+/* Sets the error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place;
+ * older ones name the method in a file of its own, so that reading config.json did not refuse
+ * them. */
 static int refuse_missing(const struct model_files *files, const struct model_part *part)
 {
     static const char weight[] = ".weight";
@@ -56,7 +57,7 @@ static int check_part(const struct model_files *files, const struct model_param 
     if (tensor->dtype == MODEL_OTHER) {
         return core_err_set(-EINVAL,
                             "%s: tensor %s has type %s; tide reads F32, F16 and BF16, and codes of "
-                            "bitsandbytes in layers alone",
+                            "bitsandbytes only in layers",
                             model_safetensors_path(shard), tensor->name, tensor->dtype_name);
     }
     const bool vector = param->vector;
@@ -91,7 +92,7 @@ static bool ends_in(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* Returns whether the model reads this tensor, or its family lists it as one that nobody reads. */
+/* Returns whether the model reads this tensor or is known to leave it out. */
 static bool is_known(const struct model *model, const char *tensor)
 {
     char weights[BLOCKS_NAME_BYTES_MAX + 1];
@@ -159,7 +160,7 @@ int model_files_check(const struct model_files *files, const struct model *model
     return 0;
 }
 
-/* Adds the hash of a tensor, which does not depend on the file and the position that it has. */
+/* Adds a tensor's hash, which depends neither on its file nor on its place there. */
 static int add_sample(const struct model_safetensors *shard, const struct model_tensor *tensor,
                       uint64_t *sum)
 {
@@ -187,7 +188,8 @@ int model_files_sample(const struct model_files *files, uint64_t *out)
         (void)model_safetensors_list(model_files_shard(files, i), &count);
         total += count;
     }
-    /* Names choose the samples, because other shards may have the same tensors. */
+    /* Samples are chosen by name, because another process may find the same tensors in other
+     * shards. */
     const uint64_t step = total / SAMPLES + 1;
     for (size_t i = 0; i < model_files_shard_count(files); i++) {
         const struct model_safetensors *shard = model_files_shard(files, i);

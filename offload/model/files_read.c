@@ -19,14 +19,14 @@
 /* ---- checksums ---- */
 
 struct part_sum {
-    _Atomic uint64_t value; /* relaxed: read when all reads have ended */
+    _Atomic uint64_t value; /* relaxed: its users wait until all reads have ended */
 };
 
 struct model_sums {
     const struct model *model; /* borrowed */
     size_t count;
     size_t *first;         /* owned, [blocks]: index of a block's first sum */
-    struct part_sum *list; /* owned: of each part */
+    struct part_sum *list; /* owned: one for each part */
 };
 
 int model_sums_create(const struct model *model, struct model_sums **out)
@@ -137,12 +137,12 @@ struct piece {
     char *buffer;   /* MODEL_FILES_BUFFER_BYTES */
     uint64_t first; /* element of the parameter at which the part begins */
     uint64_t sum;   /* sum of the bytes that were read */
-    bool sums;      /* the sum is wanted */
+    bool sums;      /* whether to compute `sum` */
 };
 
-/* Adds the hashes of `count` elements from element `at` of the part on. Pieces of a parameter that
- * begin at multiples of BLOCKS_ALIGN_ELEMENTS are hashed separately, so that the sum does not
- * depend on which elements were read together. */
+/* Adds the hashes of `count` elements from element `at` of the part on. Elements between two
+ * multiples of BLOCKS_ALIGN_ELEMENTS are hashed together, counted from the parameter's first, so
+ * that the sum does not depend on which elements were read together. */
 static void sum_elements(struct piece *piece, const char *from, uint64_t at, uint64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -164,8 +164,8 @@ static uint64_t mix(uint64_t bits, uint64_t at)
     return x ^ x >> 31;
 }
 
-/* Adds the hashes of `count` lines of the file from `first` on, one by one; each line is a column
- * of the part's rows. Lines may be read more than once, for different rows. */
+/* Adds a hash for each element that the piece has in `count` lines of the file from `first` on.
+ * Each line is a column of the part and may be read again for other rows. */
 static void sum_columns(struct piece *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -182,7 +182,7 @@ static void sum_columns(struct piece *piece, const char *from, int64_t first, in
     }
 }
 
-/* Writes the values that an adapter begins with. */
+/* Writes an adapter's initial values. */
 static void fill_adapter(const struct piece *piece, const struct model_param *param,
                          const struct model_part *part)
 {
@@ -199,8 +199,8 @@ static void fill_adapter(const struct piece *piece, const struct model_param *pa
     }
 }
 
-/* Reads a tensor that is in the same order in the file: straight to the destination, or converted
- * one buffer at a time. */
+/* Reads a tensor whose elements have the same order in the file: straight to the destination, or
+ * converted one buffer at a time. */
 static int read_straight(struct piece *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -234,8 +234,8 @@ static int read_straight(struct piece *piece)
 }
 
 /* Columns [first, first + count) of the piece's rows, which are `count` lines of the file in
- * `from`. They are written by blocks of rows, so that lines of `from` are used again while they are
- * in the cache. The first and the last row may be partial. */
+ * `from`. Rows are written in groups, so that lines of `from` are used again while they are in the
+ * cache. The first and the last row may be partial. */
 struct strip {
     const struct piece *piece;
     const char *from; /* converted */
@@ -278,8 +278,8 @@ enum { ROWS_TOGETHER = 16 };
 TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
-/* Reads a tensor that the file has as [cols][rows]: strips of its lines become columns of whole
- * rows. */
+/* Reads a tensor that the file has as [cols][rows]: each strip of its lines becomes columns of the
+ * part. */
 static int read_turned(struct piece *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
@@ -323,13 +323,13 @@ static int read_turned(struct piece *piece)
 
 /* The tensor whose rows have magnitudes, in the form in which the run keeps it. */
 struct normed {
-    struct piece from; /* the read of the tensor into `rows` */
+    struct piece from; /* reads the tensor into `rows` */
     bool transposed;
     enum kern_type type;   /* weights are rounded to this type */
     enum kern_quant quant; /* rounded weights are kept in this form */
     struct kern_quant_layout layout;
     uint64_t most;   /* rows in memory at a time: a multiple of KERN_NF4_BLOCK */
-    float *rows;     /* owned, as the rest */
+    float *rows;     /* owned, like the pointers below */
     float *norms;    /* [most] */
     float *scales;   /* NULL: not quantised */
     uint8_t *stored; /* NULL: not quantised */
@@ -406,7 +406,8 @@ static void close_normed(struct normed *normed)
     free(normed->stored);
 }
 
-/* Makes the stored form of the whole tensor, because scales are stored relative to all others. */
+/* Makes the stored form of the whole tensor, because each stored scale depends on all of the
+ * tensor's weights. */
 static int store_normed(struct normed *normed)
 {
     const int64_t cols = normed->from.cols;
@@ -431,7 +432,7 @@ static int store_normed(struct normed *normed)
     return rc;
 }
 
-/* Reads the stored form of the whole tensor, which the files have. */
+/* Reads the stored form of the whole tensor from the model's files, which are quantised. */
 static int copy_stored(const struct range *range, const char *name, struct normed *normed)
 {
     const struct model_codes codes = {.files = range->files,
@@ -443,14 +444,15 @@ static int copy_stored(const struct range *range, const char *name, struct norme
     return rc == 0 ? model_codes_read_scales(&codes, normed->stored + normed->layout.scales) : rc;
 }
 
-/* Reads the stored form of the whole tensor if an earlier run kept it. */
+/* Reads the stored form of the whole tensor from the kept base. Returns false if that is not
+ * possible. */
 static bool read_stored(const struct range *range, const char *name, struct normed *normed)
 {
     struct model_kept *kept = model_files_kept(range->files);
     return kept != NULL && model_kept_read_tensor(kept, name, normed->stored) == 0;
 }
 
-/* Computes the norms of rows [at, at + count), as many as fit in memory. */
+/* Computes the norms of rows [at, at + count), which are at most normed->most. */
 static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
 {
     const uint64_t cols = (uint64_t)normed->from.cols;
@@ -472,8 +474,7 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Writes the values that magnitudes begin with, as in PEFT: the norms of the rows that compute
- * gets. */
+/* Writes the initial magnitudes, which are as in PEFT the norms of the rows that compute gets. */
 static int fill_magnitudes(const struct range *range, const struct piece *piece,
                            const struct model_param *param, const struct model_part *part)
 {
@@ -524,8 +525,8 @@ static int check_adapter(const struct piece *piece)
     return 0;
 }
 
-/* Finds the part of a block's range that is in one part of one parameter; *out may have no
- * elements. Its tensor is NULL for an adapter that no folder has. */
+/* Intersects a block's range with one part of a parameter; *out may have no elements. out->tensor
+ * is NULL for an adapter that is in no folder. */
 static int find_piece(const struct range *range, const struct model_param *param,
                       const struct model_part *part, struct piece *out)
 {
@@ -625,8 +626,8 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* Returns the end of the elements from `at` on that one member of the team reads. A transposed
- * parameter is not divided, because its strips cover all of its rows. */
+/* Returns the end of the elements from `at` on that are read at once. A transposed parameter is not
+ * divided, because its strips cover all of its rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     const uint64_t far = at + RUN_ELEMENTS - at % BLOCKS_ALIGN_ELEMENTS;
@@ -648,8 +649,8 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
     expect_range(&range);
 }
 
-/* Returns whether checksums may be added for reads that begin or end here, that is, no group of
- * elements that is hashed at once is cut. */
+/* Returns whether a read that adds to checksums may begin or end here, which must not divide
+ * elements that are hashed together. */
 static bool may_cut(const struct model_block *block, uint64_t at)
 {
     bool may = at % BLOCKS_ALIGN_ELEMENTS == 0 || at == block->elements;

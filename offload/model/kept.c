@@ -78,7 +78,7 @@ static int lay_out(struct model_kept *kept)
     return kept->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a kept base");
 }
 
-/* Fills in the members of a valid header that do not depend on the blocks' bytes. */
+/* Fills in the members of the header that name the model, its files and the form of its weights. */
 static void fill_header(struct model_kept *kept, const char *folder)
 {
     struct model_kept_header *header = &kept->header;
@@ -122,7 +122,8 @@ static int read_tables(struct model_kept *kept, const struct model_kept_header *
     return 0;
 }
 
-/* Returns why a file is not used; "": there is none; NULL: it is used, and is open. */
+/* Opens a valid file and returns NULL. Otherwise returns the reason why it is not used, or "" if
+ * there is no file. */
 static const char *open_kept(struct model_kept *kept, int folder, const char *name)
 {
     struct model_kept_header found;
@@ -152,7 +153,7 @@ static const char *open_kept(struct model_kept *kept, int folder, const char *na
                            : strerror(-rc);
 }
 
-/* Says why a base is neither read nor kept. */
+/* Logs why a base is neither read nor kept, and returns `rc`. */
 static int not_kept(const struct model_kept *kept, const char *what, int rc)
 {
     core_log(CORE_LOG_WARN, "the %s base is not kept: %s: %s",

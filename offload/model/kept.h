@@ -1,10 +1,10 @@
 /* kept.h: a quantised base that stays on the drive between runs. It is a file beside the store with
  * the stored form (stored.h) of each block that is kept in fewer bits, and with the other frozen
  * blocks in the form that compute reads. A file is valid for one model folder in its present state,
- * one set of frozen tensors and one storage. It is written under a temporary name while a run makes
- * the base, and renamed once it is durable. In a later run each rank reads the parts that it needs
- * from the file, or its store does (store.h).
- * The thread that opens a file also writes and closes it; any threads read. */
+ * one set of frozen tensors, one storage and one type of weights. It is written under a temporary
+ * name while a run makes the base, and renamed once it is durable. In a later run each rank reads
+ * the parts that it needs from the file, or its store does (store.h). The thread that opens a file
+ * also writes and closes it; any threads read. */
 #ifndef OFFLOAD_MODEL_KEPT_H
 #define OFFLOAD_MODEL_KEPT_H
 
@@ -17,7 +17,7 @@ struct core_team;
 struct model_kept;
 
 struct model_kept_options {
-    const char *directory; /* directory of the file; borrowed, as is every pointer here */
+    const char *directory; /* directory of the file; borrowed, like every pointer here */
     const char *folder;    /* folder of the model */
     const struct model *model;
     const struct model_files *files;
@@ -36,7 +36,7 @@ struct model_kept_options {
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
 /* Computes the size of the file that model_kept_open would write. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
-/* Removes a file that was begun and not finished. Accepts NULL. */
+/* Closes the file; removes it if it was begun and not finished. Accepts NULL. */
 void model_kept_close(struct model_kept *kept);
 
 /* ---- reading ---- */
@@ -49,11 +49,12 @@ bool model_kept_has(const struct model_kept *kept, unsigned block);
 /* Returns the identity of the base (model_sums_identity) whose file is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
 /* Reads and verifies bytes [begin, begin + bytes) of a block's weights in the form in which a run
- * keeps them. `team` may be NULL. After an error the file is removed, so that a later run makes it
- * again; a log line says so, and no block can be read any more. */
+ * keeps them. `team` may be NULL. After an error other than -ENOMEM the file is removed, so that a
+ * later run makes the base again; a log line says so, and no block can be read any more. */
 int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uint64_t bytes,
                     void *to, struct core_team *team);
-/* Like model_kept_read(), for the stored form of a tensor. */
+/* Like model_kept_read(), for the stored form of a tensor. Returns -ENOENT without a message if the
+ * file does not have it. */
 int model_kept_read_tensor(struct model_kept *kept, const char *name, void *to);
 /* Removes the file, because data that was read from it elsewhere did not match its checksums. */
 void model_kept_drop(struct model_kept *kept);
@@ -75,7 +76,7 @@ int model_kept_direct_file(const struct model_kept *kept);
 
 /* ---- writing ---- */
 
-/* Returns whether the bytes of a block are to be written. Accepts NULL. */
+/* Returns whether the file that is being written still needs a block. Accepts NULL. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
 /* Writes the next bytes of a block. Blocks are written one after the other, in any order. After a
  * failure, which is logged, nothing more is written. */
@@ -100,8 +101,8 @@ bool model_kept_is(const char *path);
 /* Returns the number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);
 /* Reads and verifies a whole file. Returns -errno with a message: -EINVAL for a file of another
- * version or user, -EBADMSG for a damaged one, and errors of opening and reading. *out has the part
- * that was read before the error. */
+ * version or user, -EBADMSG for a damaged one, and errors of opening and reading. *out has what was
+ * read before the error. */
 int model_kept_inspect(const char *path, struct model_kept_look *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* kept_file.h: the format of a kept base: a page with its header, the blocks, and after them the
- * tables: where each block is, and the checksum of each of its units. Numbers are little-endian.
- * The header is written last. No state; any thread. Only for kept.c and kept_*.c. */
+/* kept_file.h: the format of a kept base: a page with the header, the blocks, and two tables: the
+ * places of the blocks, and the checksums of their units. Numbers are little-endian. The header is
+ * written last. No state; any thread. Only for kept.c and kept_*.c. */
 #ifndef OFFLOAD_MODEL_KEPT_FILE_H
 #define OFFLOAD_MODEL_KEPT_FILE_H
 
@@ -9,8 +9,8 @@
 
 #define KEPT_PREFIX "tide-base-" /* beginning of the files' names */
 
-/* Must change when the format of the file changes, or when stored.c makes different bytes from the
- * same weights. */
+/* KEPT_VERSION must change when the format of the file changes, or when stored.c makes different
+ * bytes from the same weights. */
 enum { KEPT_VERSION = 1, KEPT_PAGE_BYTES = 4096, KEPT_PIECE_BYTES = 1 << 20 };
 
 struct model_kept_header {
@@ -39,7 +39,7 @@ struct model_kept_block {
     uint64_t first_unit;
 };
 
-/* Returns the bytes in whole pages. */
+/* Rounds up to whole pages. */
 uint64_t model_kept_rounded(uint64_t bytes);
 uint64_t model_kept_units(const struct model_kept_block *block);
 uint64_t model_kept_tables_bytes(const struct model_kept_header *header);
@@ -49,21 +49,22 @@ bool model_kept_is_name(const char *name);
 /* Returns whether the file begins with the magic number of a kept base. */
 bool model_kept_is_begun(int fd);
 
-/* None of these has a message. Returns -EPERM if the file belongs to another user, or others can
- * write to it. Returns -EPROTO if another version wrote it. Returns -EBADMSG if it is damaged or is
- * not a kept base. */
+/* The functions below return -errno without a message. Returns -EPERM if the file belongs to
+ * another user or others can write to it, -EPROTO if another version wrote it, and -EBADMSG if it
+ * is damaged or is not a kept base. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
 /* `blocks` and `sums` have room for the tables. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,
                            struct model_kept_block *blocks, uint64_t *sums);
-/* Reads a piece of a block, from a multiple of KEPT_PIECE_BYTES on, and verifies its units. */
+/* Reads up to KEPT_PIECE_BYTES of a block from `at` on, which is a multiple of KEPT_PIECE_BYTES,
+ * and verifies their checksums. */
 int model_kept_read_piece(int fd, const struct model_kept_block *block, const uint64_t *sums,
                           uint64_t at, uint8_t *to);
 
 uint64_t model_kept_hash_unit(const struct model_kept_block *block, const void *from,
                               uint64_t bytes, uint64_t unit);
-/* Completes the header; writes the tables, then the header, each after everything before it is
- * durable. `page` is memory for a page. */
+/* Completes the header and writes the tables. Once they and the blocks are durable, writes the
+ * header and makes it durable, too. `page` is memory for a page. */
 int model_kept_write_tables(int fd, struct model_kept_header *header,
                             const struct model_kept_block *blocks, const uint64_t *sums,
                             uint8_t *page);

@@ -7,13 +7,13 @@
 #include "offload/model/kept.h"
 #include "offload/model/kept_file.h"
 
-enum { KEPT_NAME_BYTES = 64 }; /* room for the name of a file, also of a half-written one */
+enum { KEPT_NAME_BYTES = 64 }; /* room for the name of a file, even of a half-written one */
 
 struct core_lock;
 
 struct model_kept {
-    /* The pointers `model`, `stored` and `files` are borrowed until close; the others only while
-     * the file is opened. */
+    /* The pointers `model`, `stored` and `files` are borrowed until close; the others only during
+     * model_kept_open. */
     struct model_kept_options options;
     struct model_kept_header header;
     struct model_kept_block *blocks; /* owned */
@@ -21,13 +21,13 @@ struct model_kept {
     char *path;                      /* owned */
     int fd;
     bool direct;
-    _Atomic bool dropped; /* relaxed: readers only stop to use the file */
+    _Atomic bool dropped; /* relaxed: readers only stop using the file */
 
     bool writes;
     bool failed;
-    int folder;             /* descriptor of the directory, while the file is written; -1: none */
-    struct core_lock *lock; /* owned, of the file that is written */
-    uint64_t *written;      /* owned, [header.blocks]: bytes of each block */
+    int folder;             /* descriptor of the directory; -1: none */
+    struct core_lock *lock; /* owned: lock of the file that is written */
+    uint64_t *written;      /* owned, [header.blocks]: bytes written of each block */
     uint8_t *piece;         /* owned, KEPT_PIECE_BYTES */
 };
 
@@ -38,10 +38,10 @@ static inline uint64_t model_kept_hash_number(uint64_t number, uint64_t seed)
 
 /* ---- kept_look.c ---- */
 
-/* Returns the block's place in the file; NULL: it is not there. */
+/* Returns the block's entry; NULL: the file does not have the block. */
 const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block);
-/* Hashes the names, sizes, times and headers of the model's files, on which a kept base depends. 0
- * if a file cannot be read: then no kept base is valid. */
+/* Hashes the names, sizes, times and headers of the model's files, on which a kept base depends.
+ * Returns 0 if a file cannot be read; no kept base is valid then. */
 uint64_t model_kept_hash_shards(const struct model_files *files);
 /* Returns the file's name in its directory. */
 const char *model_kept_name(const struct model_kept *kept);
@@ -50,8 +50,8 @@ bool model_kept_is_named(const struct model_kept *kept, int fd, const char *name
 
 /* ---- kept_write.c ---- */
 
-/* Begins to write the file, where there is no valid one. Returns -EWOULDBLOCK, -ENOSPC and the
- * like: it is not written. */
+/* Begins to write the file, because there is no valid one. After a failure other than -ENOMEM, a
+ * log line says why the file is not written. */
 int model_kept_begin(struct model_kept *kept);
 /* Removes a file that was begun and not finished. */
 void model_kept_remove_part(const struct model_kept *kept);

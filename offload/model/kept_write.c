@@ -1,5 +1,5 @@
-/* kept_write.c: writes the file of a base while a run makes the base, under a temporary name, which
- * is replaced when the file is durable. Removes files that killed runs left, and files of earlier
+/* kept_write.c: writes the file of a base while a run makes the base, under a temporary name, and
+ * renames the file when it is durable. Removes files that killed runs left, and files of earlier
  * versions of the model. */
 #include <assert.h>
 #include <dirent.h>
@@ -85,7 +85,7 @@ static int begin_file(struct model_kept *kept, const char *name)
         return -errno;
     }
     int rc = core_lock_take(kept->folder, part, &kept->lock);
-    /* the process that wrote it has ended in the meantime */
+    /* the process that wrote this file has renamed or removed it meanwhile */
     if (rc == 0 && !model_kept_is_named(kept, fd, part)) {
         core_lock_drop(kept->lock);
         kept->lock = NULL;

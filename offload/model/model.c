@@ -125,7 +125,8 @@ static enum kern_quant quant_of(const struct model *model, unsigned index,
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
 {
-    char first[2][BLOCKS_NAME_BYTES_MAX + 1] = {"", ""}; /* trained, frozen */
+    char first[2][BLOCKS_NAME_BYTES_MAX + 1] = {
+        "", ""}; /* name of the first trained part, of the first frozen one */
     int64_t first_row = 0;
     for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
         struct model_part *part = &param->parts[i];
@@ -191,7 +192,8 @@ static bool is_target(const struct model_lora_options *lora, const struct model_
            (lora->targets == NULL || matches_any(lora->targets, lora->target_count, tensor));
 }
 
-/* Adds an array of adapters of a parameter, with one part for each of its targeted ones. */
+/* Adds the array of one kind of adapter of a parameter, with a part for each targeted part of the
+ * parameter; adds nothing if there is none. */
 static int list_adapter(struct model *model, const struct model_lora_options *lora, unsigned index,
                         const struct model_param *base, enum model_adapter adapter)
 {
@@ -253,7 +255,8 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* Returns whether an option's module is that of a tensor, or with `lora` that of a linear layer. */
+/* Returns whether this is the module of a tensor of the model, or with `lora` of a targeted
+ * tensor. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)
 {
@@ -394,7 +397,7 @@ static int list_block(struct model *model, const struct model_options *options, 
         block->scale = model_config_scale(&model->config, block->layer);
     }
     const bool adapters = options != NULL && options->lora != NULL;
-    /* A tied head borrows one parameter; each adapted parameter has up to three beside it. */
+    /* A tied head borrows one parameter; each adapted parameter has up to three adapters. */
     int rc = make_params(block, (adapters ? 4 : 1) * block->table->param_count + 1);
     for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];
@@ -498,7 +501,7 @@ static int place_block(struct model *model, unsigned index)
 
 /* ---- what is borrowed ---- */
 
-/* Makes `param` the parameter of `owner` with this role. `param` keeps its own role; its parts stay
+/* Copies the owner's parameter with this role to `param`, which keeps its own role. The parts stay
  * with the owner. */
 static void borrow_param(const struct model *model, unsigned owner, enum model_role role,
                          struct model_param *param)
@@ -607,7 +610,7 @@ static uint64_t hash_param(uint64_t hash, const struct model_param *param)
     return hash;
 }
 
-/* Returns a hash of names, shapes, offsets, and which tensors are frozen. */
+/* Hashes names, shapes, offsets, the adapters' scale, and which tensors are frozen. */
 static uint64_t hash_model(const struct model *model)
 {
     const char *family = model->config.family->name;

@@ -1,11 +1,11 @@
 /* model.h: a model as a list of blocks with their parameters, made from a config and its family's
  * tables. Computing blocks come first: the embedding, the layers, the head. A block's parameters
  * are in one flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding between them
- * that stays zero. A computing block may also use parameters in arrays of other blocks, which it
- * borrows. The head of a tied model borrows the embedding's table. The frozen parameters of a block
- * that is partly frozen are in a data block, which has no program, so that the block's own array
- * has only trained ones. Nothing here depends on the length of rows or on placement. Immutable once
- * created; any thread. */
+ * that stays zero. A computing block may also borrow other blocks, whose parameters it then uses:
+ * the head of a tied model borrows the embedding for its token table. The frozen parameters of a
+ * block that is partly frozen are in a data block, which has no program, so that the block's own
+ * array has only trained ones. Nothing here depends on the length of rows or on placement.
+ * Immutable once created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 
@@ -60,14 +60,14 @@ struct model_block {
     enum model_block_kind kind;
     int64_t layer;
     const struct model_block_table *table; /* static; NULL: a data block */
-    struct model_param *params;            /* owned; borrowed ones, too */
+    struct model_param *params;            /* owned; includes the parameters of borrowed blocks */
     unsigned param_count;                  /* at most 255 */
-    unsigned data;                         /* data block of a computing block; 0: it has none */
+    unsigned data;                         /* index of a computing block's data block; 0: none */
     uint64_t elements;                     /* elements of the flat array, padding included */
     bool trained;                          /* its own parameters are trained */
     int64_t window;
     double scale;
-    unsigned like; /* the first block with the same programs, which may be this one */
+    unsigned like; /* index of the first block with the same programs, which may be this one */
 };
 
 /* The most blocks that one block borrows: its data block and the embedding. */
@@ -76,7 +76,7 @@ enum { MODEL_BORROWS_MAX = 2 };
 struct model {
     struct model_config config;
     struct model_block *blocks; /* owned: embedding, layers, head; then data blocks */
-    struct blocks *flat; /* owned: the same blocks as arrays, for all that does not compute them */
+    struct blocks *flat;        /* owned: names, runs and tensors of the same blocks */
     unsigned block_count;
     unsigned compute_count; /* blocks that compute: the first ones */
     unsigned params_max;    /* the largest number of parameters of a block */
@@ -90,7 +90,7 @@ struct model_options {
      * made of several tensors is frozen whole or not at all. */
     const char *const *frozen; /* borrowed during create; NULL: none */
     size_t frozen_count;
-    /* Tensors in blocks of this list that are not trained are frozen, too. Borrowed during create;
+    /* Tensors that are in untrained blocks of this list are frozen, too. Borrowed during create;
      * NULL: none. */
     const struct blocks *frozen_as;
     bool base_apart;                       /* checkpoints have no frozen blocks (blocks.h) */
@@ -102,7 +102,8 @@ int model_create(const struct model_config *config, const struct model_options *
                  struct model **out);
 void model_destroy(struct model *model);
 
-/* Return the block's parameter of a role, and the adapter of that kind beside it; -1: none. */
+/* Return the index of the block's parameter with this role, or of its adapter of this kind; -1:
+ * none. */
 int model_block_param(const struct model_block *block, enum model_role role);
 int model_block_adapter(const struct model_block *block, enum model_role role,
                         enum model_adapter adapter);

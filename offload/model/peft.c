@@ -33,7 +33,7 @@ static bool is_given(const struct core_json_value *value)
     return true;
 }
 
-/* Features that change what the tensors mean, with the values at which they are off. */
+/* Refuses features that change what the tensors mean. */
 static int check_features(const struct core_json *doc, const struct core_json_value *root)
 {
     static const char *const flags[] = {"lora_bias", "use_qalora", "use_bdlora"};
@@ -246,8 +246,8 @@ static int by_base(const void *a, const void *b)
                   ((const struct model_peft_entry *)b)->base);
 }
 
-/* Moves one part of an adapter from `from` to `to`. Two tensors can be the same part under two
- * names: MODULE.weight and MODULE.modules_to_save.weight. */
+/* Moves one part of an adapter from `from` to `to`. Refuses two tensors that are the same part
+ * under two names, such as MODULE.weight and MODULE.modules_to_save.weight. */
 static int join_part(const struct model_peft *peft, const struct model_tensor *from,
                      const struct model_tensor **to)
 {
@@ -277,8 +277,8 @@ static int join_parts(const struct model_peft *peft, const struct model_peft_ent
     return join_part(peft, from->whole, &to->whole);
 }
 
-/* Joins entries of the same tensor, which are next to each other. After an error it goes on,
- * because each entry must have one owner. */
+/* Joins entries of the same tensor, which are next to each other. Continues after an error, because
+ * each name must keep exactly one owner. */
 static int join_entries(struct model_peft *peft)
 {
     size_t kept = 0;
@@ -386,7 +386,8 @@ static int sort_tensors(struct model_peft *peft)
 
 /* ---- modules ---- */
 
-/* Adds the modules of all entries that are saved whole, or of those that are adapted. */
+/* Adds the modules of the entries that are saved whole, or if not `saved`, of those that are
+ * adapted. */
 static int list_modules(struct model_peft *peft, bool saved, size_t *count)
 {
     for (size_t i = 0; i < peft->count; i++) {
@@ -486,7 +487,7 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
 static const char LORA_TARGETS[] = "lora_targets (--lora-targets)";
 static const char MODULES_TO_SAVE[] = "modules_to_save (--modules-to-save)";
 
-/* Writes the base's name for a part of an adapter. */
+/* Writes the name of the base's tensor that a part adapts or replaces. */
 static void print_base_name(const struct model_param *param, const struct model_part *part,
                             char name[NAME_BYTES])
 {
@@ -497,7 +498,7 @@ static void print_base_name(const struct model_param *param, const struct model_
     }
 }
 
-/* Counts the tensors that both have. */
+/* Checks that the folder has a parameter's trained parts, and counts the entries that match. */
 static int match_param(const struct model_peft *peft, const struct model_param *param,
                        size_t *matched)
 {

@@ -14,10 +14,10 @@
 /* The folder's tensors for one tensor of the base model. */
 struct model_peft_entry {
     const char *base;                     /* name of the base model's tensor: "....q_proj.weight" */
-    const struct model_tensor *a;         /* [rank][inputs]; with b */
+    const struct model_tensor *a;         /* [rank][inputs]; NULL if b is */
     const struct model_tensor *b;         /* [outputs][rank] */
     const struct model_tensor *magnitude; /* [outputs]; NULL: no DoRA */
-    /* replaces the tensor of the base; the other members are then NULL */
+    /* replaces the base's tensor; a, b and magnitude are then NULL */
     const struct model_tensor *whole;
 };
 
@@ -28,9 +28,8 @@ struct model_peft {
     bool dora;
     double scale;   /* alpha / rank, or alpha / sqrt(rank) */
     double dropout; /* rate at which inputs were dropped in training */
-    uint64_t
-        base;     /* identity of the base model (model_sums_identity); 0: the folder does not say */
-    char *folder; /* owned, as all below */
+    uint64_t base;  /* identity of the base (model_sums_identity); 0: unknown */
+    char *folder;   /* owned, like all pointers below */
     struct model_safetensors *file;
     struct model_peft_entry *entries; /* in order of their names */
     size_t count;
@@ -45,11 +44,11 @@ struct model_peft {
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 
-/* Fills rank, scale, targets and saved modules with those of the folder, which must stay open while
- * the options are used. */
+/* Sets all options except the seed to those of the folder, which must stay open while the options
+ * are used. */
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
 /* Checks that the folder and a model have adapters and saved modules of the same tensors. Returns
- * -EINVAL with a message that names the first that only one of them has. */
+ * -EINVAL with a message that names the first tensor for which only one of them has any. */
 int model_peft_check(const struct model_peft *peft, const struct model *model);
 
 /* Returns NULL if the folder has nothing for this tensor of the base model. */

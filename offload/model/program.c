@@ -115,7 +115,7 @@ static bool writes_any(const struct model_step *step, const bool buffers[MODEL_B
     return false;
 }
 
-/* Adds the buffers that a step reads. */
+/* Marks the buffers that a step reads. */
 static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS_MAX])
 {
     for (unsigned i = 0; i < step->patch_count; i++) {
@@ -126,8 +126,8 @@ static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS
     }
 }
 
-/* Marks the forward steps that are needed to compute the kept arrays again; returns their
- * operations. */
+/* Marks the forward steps that are needed to compute the kept arrays again; returns how many
+ * operations they take. */
 static double mark_recompute(const struct model_build *build, struct model_steps *forward)
 {
     bool needed[MODEL_BUFFERS_MAX];
@@ -156,8 +156,8 @@ static void finish(struct model_build *build, enum model_phase phase, struct mod
 
 /* ---- blocks ---- */
 
-/* Adds the steps of embedding and layers: forward downwards, backward upwards, kept arrays between
- * them. */
+/* Adds the steps of the embedding or a layer, forward and backward. Arrays that both passes use are
+ * kept. */
 static void build_through(struct model_build *build, struct model_program *program)
 {
     const struct model_block_table *table = build->block->table;
@@ -178,7 +178,7 @@ static void build_through(struct model_build *build, struct model_program *progr
     finish(build, MODEL_PHASE_BACKWARD, &program->backward);
 }
 
-/* Adds the steps of a head: forward and backward of its last row are one step. */
+/* Adds the steps of a head. Forward and backward of its last row are built together. */
 static void build_head(struct model_build *build, enum model_loss what, struct model_steps *out)
 {
     const struct model_block_table *table = build->block->table;

@@ -1,7 +1,7 @@
 /* program.h: the launches of one block: the family's table of ops, downwards for the forward pass
  * and upwards for the backward pass, with every size, stride and offset resolved for one shape of
  * micro-batch. Activations that backward reads are "kept"; temporaries share memory by lifetime. So
- * the bytes and products of a block are exact and known before anything runs. A program depends
+ * the bytes and operations of a block are known exactly before anything runs. A program depends
  * only on shape, type and tile size, never on placement. Immutable once created. */
 #ifndef OFFLOAD_MODEL_PROGRAM_H
 #define OFFLOAD_MODEL_PROGRAM_H
@@ -31,7 +31,8 @@ int model_program_create(const struct model *model, unsigned block, const struct
                          struct model_program **out);
 void model_program_destroy(struct model_program *program);
 
-/* Changes the arguments of a step that is recomputed to those of the policy's rows. */
+/* Halves the count in a step's arguments that is at step->halved, because only the policy's rows
+ * are recomputed. Does nothing if step->halved is 0. */
 void model_step_halve(const struct model_step *step, unsigned char *arguments);
 
 /* Returns the maximum scratch of these steps for a queue of `threads` on this kind of device.

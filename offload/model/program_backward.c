@@ -69,9 +69,8 @@ static void norm_grad(struct model_build *build, const struct model_op_row *row)
         .s_stride = width,
         .dx_stride = width,
     };
-    const int past =
-        /* The gradient that bypasses the norm along the residual branch; -1: none. */
-        build->grad[normed];
+    /* The gradient that bypasses the norm along the residual branch; -1: none. */
+    const int past = build->grad[normed];
     const int dx = past >= 0 ? past : model_build_grad(build, row->x.value);
     struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
     model_build_point(build, step, AT(norm_grad, dy), model_build_grad(build, row->out.value), 0);
@@ -120,8 +119,8 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
     model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
 }
 
-/* With DoRA, adds the step for the gradient of the magnitudes; returns the gradient of the array
- * that was multiplied by the factors. */
+/* With DoRA, adds the steps for the gradient of the magnitudes, and returns the gradient of the
+ * array that was multiplied by the factors. Otherwise returns `dy`. */
 static int magnitude_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const enum model_value value = row->out.value;
@@ -270,13 +269,13 @@ static void weight_grad(struct model_build *build, const struct model_op_row *ro
     adapter_weight_grad(build, row, x);
 }
 
-/* Rows [at, at + rows) of a parameter in the gradient of a linear layer's input. */
+/* What rows [at, at + rows) of a parameter add to the gradient of a linear layer's input. */
 struct input_part {
     int param;
     int64_t at, rows;
     int dy;                      /* the gradient that is multiplied */
     int64_t dy_first, dy_stride; /* first column and stride of dy */
-    int dx, sum;                 /* sum: -1 if there is one part */
+    int dx, sum;                 /* sum: partial sums; -1: only one part */
     bool first, last;
 };
 
@@ -305,9 +304,9 @@ static void input_grad_part(struct model_build *build, const struct input_part *
     }
 }
 
-/* Adds the steps for dx = dy w + scaled a, where `scaled` is dy times the factors of DoRA and a is
- * the adapter's A. With dropout, dx = dy w + dropout(scaled a), and with both dx = rest(dy w) +
- * dropout(scaled w + scaled a). */
+/* Adds the steps for dx = scaled w + h A, where `scaled` is dy times the factors of DoRA, A is the
+ * adapter's, and h is the gradient of x A^T. With dropout, dx = dy w + dropout(h A); with DoRA and
+ * dropout, dx = rest(dy w) + dropout(scaled w + h A), where rest(v) = v - dropout(v). */
 static void input_grad(struct model_build *build, const struct model_op_row *row, int dy,
                        int scaled)
 {
@@ -330,7 +329,7 @@ static void input_grad(struct model_build *build, const struct model_op_row *row
         .first = true,
     };
     struct input_part dropped = part;
-    if (drops) { /* what was dropped has no gradient through the adapter */
+    if (drops) { /* dropped inputs get no gradient through the adapter */
         dropped.dy = scaled;
         dropped.dx = model_build_buffer(build, build->buffers[dx].bytes);
         dropped.sum = splits ? model_build_buffer(build, sum_bytes) : -1;
@@ -378,8 +377,8 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
     return false;
 }
 
-/* The output x of an activation is not kept: the activation's gradient computes it again, and the
- * weight's gradient waits for that. */
+/* If the layer's input is the output of an activation, it is not kept: the activation's gradient
+ * computes it again, and the weight's gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);

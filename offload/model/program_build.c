@@ -1,5 +1,5 @@
-/* program_build.c: adds buffers and steps to a program, with the arguments that are still to be
- * bound. */
+/* program_build.c: adds buffers and steps to a program, with arguments whose pointers are bound
+ * later. */
 #include "offload/model/program_build.h"
 
 #include <assert.h>
@@ -81,8 +81,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
-/* Returns the place of the tokens' count in the arguments of a forward step; 0: the step does not
- * depend on it. */
+/* Returns where the arguments of an op have the number of tokens; 0: recomputation does not halve
+ * this op. */
 static size_t count_field(enum kern_op op)
 {
     static const size_t fields[KERN_OP_COUNT] = {
@@ -174,8 +174,7 @@ void model_build_write(struct model_build *build, struct model_step *step, size_
     touch(build, step, field, buffer, first_element)->writes = true;
 }
 
-/* Converts a place in a buffer of fp32 to elements of the run's type, in which places are
- * counted. */
+/* Converts an index in a buffer of fp32 to elements of the run's type. */
 static int64_t in_elements(const struct model_build *build, int64_t floats)
 {
     return floats * (int64_t)(sizeof(float) / kern_type_bytes(build->shape.type));

@@ -25,29 +25,29 @@ struct model_build {
     const struct model *model;
     const struct model_block *block;
     struct model_shape shape;
-    int64_t tokens;         /* that added steps compute */
-    enum model_half half;   /* half of the rows that have these tokens */
-    enum model_phase phase; /* to which steps are added */
+    int64_t tokens;         /* tokens that added steps compute */
+    enum model_half half;   /* half of the rows that has these tokens */
+    enum model_phase phase; /* phase to which steps are added */
     struct model_steps steps[MODEL_PHASE_COUNT];
     size_t capacity[MODEL_PHASE_COUNT];
     struct model_buffer buffers[MODEL_BUFFERS_MAX];
     int buffer_count;
-    /* Buffers of values, of their gradients and of norms' statistics; -1: none so far. */
+    /* Buffers of values, of their gradients and of norms' statistics; -1: not made yet. */
     int value[MODEL_VALUE_COUNT];
     int grad[MODEL_VALUE_COUNT];
     int mean[MODEL_VALUE_COUNT];   /* mean of the norm that makes the value */
     int rstd[MODEL_VALUE_COUNT];   /* rstd of the norm that makes the value */
-    int rstd2[MODEL_VALUE_COUNT];  /* rstd2 of the second head norm into the value */
+    int rstd2[MODEL_VALUE_COUNT];  /* rstd of the second head norm that writes the value */
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the attention that makes the value */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the adapter that adds to the value */
     int hidden_grad[MODEL_VALUE_COUNT];
-    /* With DoRA: the array that is multiplied by the factors; the factors of adapted rows, and then
-     * 1 / norm, in fp32 */
+    /* With DoRA: `whole` is the array that is multiplied by the factors; `factors` has the factors
+     * of adapted rows and then their 1 / norm, in fp32 */
     int whole[MODEL_VALUE_COUNT];
     int factors[MODEL_VALUE_COUNT];
-    /* a linear layer whose weight gradient waits for its input */
+    /* a linear layer whose weight gradient waits until its input is computed again */
     const struct model_op_row *waiting;
-    int waiting_grad;        /* buffer of the gradient of its output */
+    int waiting_grad;        /* buffer of the gradient of that layer's output */
     bool failed;             /* out of memory; later calls do nothing */
     struct model_step spare; /* returned instead of a new step after a failure */
 };
@@ -73,14 +73,15 @@ int model_build_grad(struct model_build *build, enum model_value value);
  * [tokens][rows of A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
-/* Makes the buffers of a row for DoRA, unless the row has no magnitudes: then returns false. With
- * dropout the buffers are those of the policy's half alone. */
+/* Makes the buffers of a row for DoRA; returns false if the row has no magnitudes. With dropout,
+ * build->whole has only the policy's rows. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
-/* Returns whether the product of the row with its weight is computed in two parts. With dropout,
- * the part that is multiplied by the factors is computed from dropped inputs. */
+/* Returns whether the product of a row with its weight is computed in two parts, as DoRA with
+ * dropout requires: one from the inputs after dropout, which is multiplied by the factors, and one
+ * from the rest of the inputs. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
-/* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no
- * adapter. */
+/* Ranges of columns of a row's output, in order. `factor` is the index of a range's first factor;
+ * -1: no adapter. */
 struct model_columns {
     struct model_column_range {
         int64_t first, count, factor;
@@ -95,8 +96,8 @@ struct model_column_operands {
 };
 
 /* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x *
- * factor (* by) (+ add). `factor` is an index into the row's factors and inverses; -1: 1. by, add:
- * -1: none. */
+ * factor (* by) (+ add). `factor` is the index of the first factor in the row's build->factors; -1:
+ * the factor is 1. `by` and `add` are buffers; -1: none. */
 struct model_step *model_build_columns_step(struct model_build *build,
                                             const struct model_op_row *row,
                                             const struct model_column_range *range,
@@ -106,11 +107,12 @@ struct model_dropout_operands {
     bool rest;
 };
 
-/* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y =
- * dropout(x) (+ add), or, with `rest`, x - dropout(x). add: -1: none. */
+/* Adds a step that drops elements of the row's input, or of the input's gradient, as the row's
+ * adapter does: y = dropout(x) (+ add), or with `rest`, y = x - dropout(x). `add` is a buffer; -1:
+ * none. */
 void model_build_dropout(struct model_build *build, const struct model_op_row *row,
                          const struct model_dropout_operands *operands);
-/* Adds such a step whose y is a new buffer, and returns the buffer. */
+/* Like model_build_dropout() without `add`; y is a new buffer, which is returned. */
 int model_build_dropped(struct model_build *build, const struct model_op_row *row, int x,
                         bool rest);
 
@@ -118,8 +120,10 @@ int model_build_dropped(struct model_build *build, const struct model_op_row *ro
  * discarded. */
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments);
-/* Set the pointer at `field` of the step's arguments: into a buffer that the step reads, into one
- * that it writes or changes, to a parameter's row, to a base. */
+/* These functions set the pointer at `field` of the step's arguments: model_build_point to an
+ * element of a buffer that the step reads, model_build_write to one of a buffer that it writes or
+ * changes, model_build_param to a parameter's row, and model_build_base to a base. With rows > 0,
+ * model_build_param also sets model_step.param, row and rows. */
 void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
@@ -131,13 +135,15 @@ void model_build_param(struct model_build *build, struct model_step *step, size_
                        int64_t row, int64_t rows);
 void model_build_base(struct model_build *build, struct model_step *step, size_t field,
                       enum model_base base);
-/* Rotates the row's value in place, or, backward, its gradient: the buffer x. */
+/* Adds a step that rotates buffer x in place: the row's value, or with `backward`, its gradient.
+ * Does nothing for a family without rotary embeddings. */
 void model_build_rope(struct model_build *build, const struct model_op_row *row, int x,
                       bool backward);
 /* Returns the arguments of attention except its pointers. */
 struct kern_attention_arguments model_build_attention(const struct model_build *build,
                                                       const struct model_op_row *row);
-/* Returns the multiplications and additions of q k^T and p v over the pairs that are not masked. */
+/* Returns the multiplications and additions of q k^T and p v over the pairs of tokens that the
+ * causal mask and the window allow. */
 double model_build_attention_flops(const struct model_build *build);
 /* Sets the struct kern_grad at `field`. Does nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,

@@ -106,8 +106,8 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
-/* Adds the steps hidden = scale x A^T, and out += hidden B^T for each adapted tensor. `dropped`: x
- * after dropout; -1: dropout is still to be applied. */
+/* Adds the steps hidden = scale x A^T, and out += hidden B^T for each adapted tensor. `dropped` is
+ * x after dropout; -1: this function applies dropout, if any. */
 static void adapter(struct model_build *build, const struct model_op_row *row, int dropped, int out)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
@@ -157,7 +157,7 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* Adds the step that computes the factors of the adapted rows among rows [at, at + rows) of a
+/* Adds the steps that compute the factors of the adapted rows among rows [at, at + rows) of a
  * weight. */
 static void find_factors(struct model_build *build, const struct model_op_row *row, int64_t at,
                          int64_t rows)
@@ -214,8 +214,8 @@ static void apply_factor(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* Applies factors to all columns. Columns without an adapter and rows of the reference have
- * none. */
+/* Applies the factors to all columns. Columns without an adapter and rows of the reference have the
+ * factor 1. */
 static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
 {
     struct model_columns columns = {.count = 0};
@@ -269,9 +269,9 @@ static void product_tile(struct model_build *build, const struct model_op_row *r
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* Adds a step for the product of each tile of the weight's rows. With DoRA and dropout there are
- * two for the policy's rows, as in PEFT: out = (x - d) w^T + bias + factor (d w^T + hidden B^T),
- * where d is x after dropout. */
+/* Adds the product with each tile of the weight's rows. With DoRA and dropout there are two
+ * products for the policy's rows, as in PEFT: out = (x - d) w^T + bias + factor (d w^T + hidden
+ * B^T), where d is x after dropout. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
     const int weight = param_of(build, row->weight);
@@ -332,11 +332,11 @@ static void attention_from(struct model_build *build, const struct model_op_row 
     model_build_write(build, step, AT(attention, lse), lse, 0);
 }
 
-/* Adds attention, for pairs in two steps: the order of `lse` depends on the number of rows, and
- * the gradient reads it for the policy's rows alone. */
+/* Adds attention. With pairs there are two steps, because the layout of `lse` depends on the number
+ * of rows, and the gradient reads `lse` only for the policy's rows. */
 static void attention(struct model_build *build, const struct model_op_row *row)
 {
-    (void)model_build_value(build, row->out.value); /* the value of both halves */
+    (void)model_build_value(build, row->out.value); /* makes the value for both halves */
     model_build_choose(build, MODEL_HALF_POLICY);
     const uint64_t bytes = (uint64_t)(build->tokens * build->model->config.heads) * sizeof(float);
     build->lse[row->out.value] = model_build_buffer(build, bytes);

@@ -40,7 +40,8 @@ static void point_inputs(struct model_build *build, struct model_step *step)
 }
 
 /* Returns whether the gradients' pass computes the logits of its tokens again, because only a part
- * of them is in memory at a time. A device that computes everything in one launch may keep all. */
+ * of them is in memory at a time. A device that computes the loss in one launch may keep all of
+ * them. */
 static bool repeats_logits(const struct loss *loss)
 {
     return loss->build->shape.loss_parts.rows > 0;
@@ -76,7 +77,8 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
     }
 }
 
-/* Adds the statistics of some of the table's rows, or their gradients. */
+/* Adds a step over some of the table's rows, for the statistics of their logits or for the
+ * gradients. */
 static void loss_part(const struct loss *loss, int state, struct loss_rows rows, bool grads)
 {
     struct model_build *build = loss->build;
@@ -105,7 +107,7 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
     }
 }
 
-/* Adds the loss in parts of the table's rows. With gradients these compute each logit twice. */
+/* Adds the loss in parts of the table's rows. With gradients, each logit is computed twice. */
 static void loss_by_parts(const struct loss *loss, bool grads)
 {
     const struct kern_loss_parts *parts = &loss->build->shape.loss_parts;
@@ -119,7 +121,7 @@ static void loss_by_parts(const struct loss *loss, bool grads)
     }
 }
 
-/* Logits from row `at` of the vocabulary on. */
+/* Adds a step for the logits of rows [at, at + rows) of the vocabulary. */
 static void logits(const struct loss *loss, int64_t at, int64_t rows)
 {
     struct model_build *build = loss->build;

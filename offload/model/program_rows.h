@@ -5,10 +5,9 @@
 
 #include "offload/model/program_build.h"
 
-/* Adds the steps of one row of the table. */
 void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
 void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
-/* A head's last row: the loss, the loss with gradients, or logits. */
+/* What the steps of a head's last row compute: the loss, the loss and its gradients, or logits. */
 enum model_loss { MODEL_LOSS_ALONE, MODEL_LOSS_GRAD, MODEL_LOGITS };
 void model_build_loss(struct model_build *build, const struct model_op_row *row,
                       enum model_loss what);

@@ -18,7 +18,7 @@ struct model_shape {
     /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
     int64_t row_length;
     enum kern_type type; /* type of weights and activations */
-    /* bytes of weights in one product; larger linears are computed by tiles; 0: no limit */
+    /* maximum bytes of weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
     uint64_t logits_bytes; /* bytes of a GPU's scratch for logits: see kern_loss_arguments */
     /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are
@@ -56,13 +56,13 @@ enum model_base {
     MODEL_BASE_COUNT,
 };
 
-/* The step's number for dropout (a uint64_t, 0: nothing is dropped) follows the scale at this
- * byte. */
+/* The seed of dropout for the training step (a uint64_t; 0: nothing is dropped) is at this byte
+ * from MODEL_BASE_SCALE. */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
 /* Returns a number, in the form of a pointer (MODEL_BASE_STREAM), that distinguishes the random
- * numbers of blocks and of micro-batches, which are counted over all ranks; a step adds the number
- * of its row. */
+ * numbers of blocks and of micro-batches, which are counted over all ranks; a step adds the role of
+ * its weight. */
 void *model_stream_of(unsigned block, uint64_t micro_batch);
 
 /* The pointer at `field` of the arguments is base + offset. */
@@ -87,8 +87,8 @@ struct model_step {
     enum kern_op op;
     bool recompute; /* a step of forward that recomputing the activations repeats */
     uint8_t half;   /* enum model_half */
-    /* the count in the arguments that recomputing halves, because only the policy's rows are
-     * needed; 0: none */
+    /* where the arguments have the count that recomputation halves, because only the policy's rows
+     * are needed; 0: none */
     uint16_t halved;
     uint8_t patch_count;
     uint8_t grad_count;

@@ -29,8 +29,8 @@ void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
 /* Returns 0 if the files in `path` can be moved into `folder` or `folder` does not exist, -EISDIR
- * if `folder` has a folder with a file's name, -EACCES ... if it is not writable. Changes
- * nothing. */
+ * if `folder` has a folder with a file's name, or another -errno, such as -EACCES, if `folder` is
+ * not writable. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists

@@ -266,7 +266,7 @@ static void damaged_folders_are_refused(void)
         {"llama_nested", "\"shape\": [40, 40]", "\"shape\": [40,    ", "model.safetensors"},
         {"gpt2_int8", "c_attn.SCB\"", "c_attn.SCX\"", "has no tensor SCB of the quantised tensor"},
         {"gpt2_int8", "\"I8\"", "\"U8\"",
-         "has type U8; tide reads F32, F16 and BF16, and codes of bitsandbytes in layers alone"},
+         "has type U8; tide reads F32, F16 and BF16, and codes of bitsandbytes only in layers"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         struct case_model made;
