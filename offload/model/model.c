@@ -125,8 +125,7 @@ static enum kern_quant quant_of(const struct model *model, unsigned index,
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
 {
-    char first[2][BLOCKS_NAME_BYTES_MAX + 1] = {
-        "", ""}; /* name of the first trained part, of the first frozen one */
+    char first[2][BLOCKS_NAME_BYTES_MAX + 1] = {"", ""}; /* first trained name, first frozen name */
     int64_t first_row = 0;
     for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
         struct model_part *part = &param->parts[i];

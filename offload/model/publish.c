@@ -59,7 +59,8 @@ static bool parse_entry(const char *text, struct entry *out)
            strcmp(out->name, "..") != 0;
 }
 
-/* Returns the entry after `at`; NULL: the first. A list in memory was checked. */
+/* Returns the entry after `at`, or the first one if `at` is NULL; NULL after the last. Lists in
+ * memory have been checked. */
 static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
     at = at != NULL ? at : list->text;
@@ -122,7 +123,7 @@ static void clear(const char *path, bool mark)
     if (dir == NULL) {
         return;
     }
-    /* without it the other files are not a checkpoint */
+    /* first: without the manifest, the other files are not a checkpoint */
     unlinkat(dirfd(dir), MODEL_MANIFEST_NAME, 0);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
@@ -181,8 +182,9 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Lists the files of a folder: the files of the result, or the files in FOLDER that it replaces.
- * `weights`: the result has weights or adapters. */
+/* Lists the files of a folder: all files if `result` is NULL, otherwise those that the result
+ * replaces or removes. The list of the result sets *weights to whether it has weights or
+ * adapters. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -346,8 +348,8 @@ struct state {
 };
 
 /* Checks that each file of the result is still the same, either where it was written or, in `into`,
- * where it was moved. If `path` has none of their names any more, all were moved, and later changes
- * by the user are not checked. */
+ * where it was moved. If `path` has no file of these names any more, all were moved, and later
+ * changes by the user are not checked. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, struct state *out)
 {
@@ -403,8 +405,8 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* Checks that the files to be replaced or removed in `folder` are those of the time when the list
- * was written; somebody may have restored the folder since. */
+/* Checks that the files in `folder` that will be replaced or removed are the ones that the list
+ * names; the user may have restored or changed the folder since. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -475,7 +477,7 @@ static int remove_old(int into, const char *folder, const struct list *list, boo
     return rc;
 }
 
-/* A file that is missing was moved by a process that was killed afterwards. */
+/* A missing file that is already in `into` was moved by a process that was killed afterwards. */
 static int move_file(int fd, int into, const char *folder, const struct entry *entry)
 {
     if (renameat(fd, entry->name, into, entry->name) == 0) {
@@ -504,7 +506,7 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
     struct entry entry;
     struct stat info;
     for (int k = 0; k < KEYS; k++) {
-        /* A key that a killed process has already moved belongs to the result and stays. */
+        /* A key file that a killed process has already moved belongs to the result and stays. */
         int rc = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0
                      ? take_away(into, folder, keys[k])
                      : 0;
@@ -573,7 +575,7 @@ static int move_into(const char *path, int fd, const char *folder, int into,
 {
     const int rc = move_files(fd, into, folder, list);
     if (rc == 0) {
-        remove_marks(into); /* marks of an interrupted rename */
+        remove_marks(into); /* marks that an interrupted rename_whole left */
         remove_folder(path, fd);
     }
     return rc;

@@ -19,8 +19,8 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-/* Returns the greatest common divisor of a page and a row of the embedding's table, in elements. 0:
- * the embedding is trained, or its table is too large for such places. */
+/* Returns the greatest common divisor of a page and a row of the embedding's table, in elements.
+ * Returns 0 if the embedding is trained, or if its table is too large for such places. */
 static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];
@@ -73,7 +73,7 @@ static int by_id(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Adds bytes that begin at or after all bytes that were added before. */
+/* Adds the pages of some bytes. Callers add bytes in ascending order. */
 static void add_bytes(const struct model_rows *rows, struct model_rows_used *used, uint64_t first,
                       uint64_t bytes)
 {

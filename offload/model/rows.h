@@ -1,7 +1,7 @@
 /* rows.h: the rows of a frozen embedding that a micro-batch uses, as pages of the embedding's
  * block. Only these are read, in ascending order and each page once, and they are placed one after
- * another in a slot. Ids are replaced by places in that slot: multiples of a stride that divides
- * both a row and a page. Pure functions; any thread. */
+ * another in a slot. Ids are replaced by places in that slot, counted in strides; the stride
+ * divides both a row and a page. Pure functions; any thread. */
 #ifndef OFFLOAD_MODEL_ROWS_H
 #define OFFLOAD_MODEL_ROWS_H
 
@@ -16,14 +16,13 @@ struct model_pages {
     uint32_t at;
 };
 
-/* Properties of all micro-batches of a run. `stride` 0: rows of the model are not read
- * separately. */
+/* What all micro-batches of a run have in common. If `stride` is 0, the embedding is read whole. */
 struct model_rows {
     int64_t stride; /* elements */
     int64_t row;    /* elements */
     int64_t vocab;
     uint64_t type_bytes;
-    /* byte of the block with the rows of positions, which every micro-batch uses */
+    /* byte of the block at which the rows of positions begin, which every micro-batch uses */
     uint64_t positions_at;
     uint64_t positions_bytes;
     int64_t tokens; /* number of tokens of a micro-batch */
@@ -36,7 +35,7 @@ struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, 
 
 /* The rows of one micro-batch. */
 struct model_rows_used {
-    struct model_pages *ranges; /* [ranges_max] of the caller's; ascending, they do not touch */
+    struct model_pages *ranges; /* [ranges_max], the caller's; ascending, with gaps between them */
     uint32_t count;
     uint32_t pages;
     uint64_t positions_at; /* byte of the slot */

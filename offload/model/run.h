@@ -1,5 +1,5 @@
 /* run.h: submits a block's steps to a device queue, with pointers from a binding. No allocation;
- * only model_run_all waits. The queue's own thread. */
+ * only model_run_all waits. Called by the thread that submits to the queue. */
 #ifndef OFFLOAD_MODEL_RUN_H
 #define OFFLOAD_MODEL_RUN_H
 
@@ -8,12 +8,12 @@
 
 struct dev_queue;
 
-/* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. The
- * binding of a program without parameters may be made by zeroing it. */
+/* Addresses in the device's memory, which is borrowed; NULL if the program's steps do not use them.
+ * A zeroed binding is valid for a program without parameters. */
 struct model_binding {
     void *base[MODEL_BASE_COUNT]; /* MODEL_BASE_PARAM uses `weights` instead */
-    const void **weights;         /* owned: row 0 of each parameter of the block */
-    struct kern_grad *grads;      /* owned: of row 0; zero: not wanted */
+    const void **weights;         /* owned array: row 0 of each parameter of the block */
+    struct kern_grad *grads;      /* owned array: gradients of these; zeroed: none */
     unsigned param_count;         /* room in `weights` and `grads` */
 };
 
@@ -36,10 +36,10 @@ enum model_which {
     MODEL_RUN_RECOMPUTE, /* only the steps of forward that compute kept activations again */
 };
 
-/* How far the submission of a program has come; zero at the beginning. */
+/* How far the submission of a program has come; zeroed at the beginning. */
 struct model_cursor {
     size_t next;
-    size_t end; /* set by the caller: the step to stop before; 0: none */
+    size_t end; /* set by the caller: the step to stop before; 0: run all steps */
     bool more;  /* set by the caller: launches of the same unit of work follow the last step */
 };
 

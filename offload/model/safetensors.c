@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 
-/* Linux limits one readahead request to the drive's setting, 128 KiB by default. */
+/* ADVICE_BYTES: Linux limits one readahead request to the drive's setting, 128 KiB by default. */
 enum { HEADER_BYTES_MAX = 100000000, LENGTH_BYTES = 8, ADVICE_BYTES = 128 << 10 };
 
 struct model_safetensors {
@@ -85,7 +85,7 @@ static int read_header(struct model_safetensors *file, uint64_t file_bytes)
 static int open_file(struct model_safetensors *file)
 {
     struct stat info;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block */
     if (file->fd < 0 || fstat(file->fd, &info) != 0) {
         return core_err_set(-errno, "cannot be opened: %s", strerror(errno));
     }
@@ -202,8 +202,8 @@ int model_safetensors_read(const struct model_safetensors *file, const struct mo
     return rc == 0 ? 0 : core_err_prefix(rc, "%s: tensor %s", file->path, tensor->name);
 }
 
-/* Returns whether the pages at `at` are in the page cache. Readahead of cached bytes costs a tenth
- * of copying them, so the ends of a range are checked first. */
+/* Returns whether the byte at `at` is in the page cache. Readahead of cached bytes costs a tenth of
+ * copying them, so the ends of a range are checked first. */
 static bool is_cached(int fd, uint64_t at)
 {
     char byte;

@@ -42,8 +42,8 @@ const struct model_tensor *model_safetensors_find(const struct model_safetensors
  * file and tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
-/* Starts readahead of bytes that will be read soon, if they are not in memory. Never waits or
- * fails. */
+/* Starts readahead of bytes that will be read soon, if they are not in the page cache. Never waits
+ * or fails. */
 void model_safetensors_expect(const struct model_safetensors *file,
                               const struct model_tensor *tensor, uint64_t begin, size_t bytes);
 
@@ -54,9 +54,9 @@ struct model_safetensors_table {
     char *names; /* owned; the tensors' names point into it */
 };
 
-/* Checks a header (without the eight bytes in front) against the count of bytes that follow it, as
- * open does, and fills `out`; for tests and fuzzing. Offsets count from the first byte of the
- * data. */
+/* Checks a header, without the eight bytes in front of it, against the number of bytes that follow
+ * it, and fills `out`. Declared here for tests and fuzzing. Offsets count from the first byte of
+ * the data. */
 int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
                             struct model_safetensors_table *out);
 void model_safetensors_table_fini(struct model_safetensors_table *table);

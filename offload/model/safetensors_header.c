@@ -26,7 +26,7 @@ static const struct {
 
 struct parser {
     struct core_json_scan scan;
-    struct core_json_token token; /* the one that was read last */
+    struct core_json_token token; /* the last one that was read */
     struct model_safetensors_table table;
     size_t capacity;
     size_t names_used;
@@ -43,7 +43,7 @@ static int expect(struct parser *parser, enum core_json_token_kind kind, const c
     return rc;
 }
 
-/* Reads the next token, an integer of 0 or more. */
+/* Reads the next token, which must be an integer of 0 or more. */
 static int expect_size(struct parser *parser, uint64_t *out)
 {
     int rc = expect(parser, CORE_JSON_TOKEN_INTEGER, "a whole number was expected");
@@ -125,7 +125,7 @@ static int parse_offsets(struct parser *parser, struct model_tensor *tensor)
     return rc;
 }
 
-/* Checks that the bytes by type and shape are those of data_offsets. */
+/* Checks that type and shape give as many bytes as data_offsets. */
 static int check_bytes(const struct model_tensor *tensor, unsigned bits)
 {
     uint64_t elements = 1;

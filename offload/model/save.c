@@ -28,7 +28,7 @@ struct target {
     const struct model_part *part;
     unsigned block;
     size_t shard;
-    uint64_t offset_bytes; /* in the shard's data; from the file's beginning once it is open */
+    uint64_t offset_bytes; /* in the shard's data; in its file once open_shard has run */
 };
 
 struct shard {
@@ -37,7 +37,7 @@ struct shard {
     uint64_t data_bytes;
     char *head; /* owned: the bytes before the data */
     uint64_t head_bytes;
-    /* of the elements written so far; relaxed: read after all writers have ended */
+    /* sum_elements of the elements written so far; relaxed: read after all writers have ended */
     _Atomic uint64_t sum;
     uint64_t file_sum; /* core_file_sum of the file, read back */
 };
@@ -51,7 +51,7 @@ struct model_save {
     bool complete;          /* all files are verified, so close leaves the folder alone */
     bool claimed;           /* the claim belongs to the caller and stays with the caller */
     char *folder;           /* owned */
-    struct model_claim own; /* on FOLDER.partial; no path: not made yet */
+    struct model_claim own; /* claim on FOLDER.partial; no path: not made yet */
     struct target *targets; /* owned, in order of computing blocks and their parameters */
     size_t target_count;
     uint64_t elements;    /* number of elements of all targets */
@@ -185,7 +185,8 @@ static int reserve(const struct model_save *save, const struct shard *shard)
     return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
 }
 
-/* Writes the header and adds its length to the targets' offsets. */
+/* Creates a shard's file, writes its header, and adds the header's length to the targets'
+ * offsets. */
 static int open_shard(struct model_save *save, size_t index)
 {
     struct shard *shard = &save->shards[index];
@@ -206,7 +207,8 @@ static int open_shard(struct model_save *save, size_t index)
         core_json_write_fini(&write);
         return rc;
     }
-    /* The data begins at a multiple of eight; the line's end becomes part of the padding. */
+    /* The data begins at a multiple of eight; padding replaces the newline at the end of the
+     * text. */
     uint64_t bytes = core_round_up(write.bytes, HEADER_GRAIN);
     char *head = malloc(bytes + HEADER_GRAIN);
     shard->fd = openat(save->own.fd, shard->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -318,7 +320,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
         free(save);
         return core_err_set(-ENOMEM, "no memory to write %s", options->folder);
     }
-    /* "out/" is the same folder as "out". */
+    /* Removes trailing slashes: "out/" is the same folder as "out". */
     for (size_t n = strlen(save->folder); n > 1 && save->folder[n - 1] == '/'; n--) {
         save->folder[n - 1] = '\0';
     }
@@ -342,8 +344,9 @@ int model_save_open(const struct model *model, const struct model_save_options *
 
 /* ---- writing ---- */
 
-/* Returns a sum of elements and their offsets in the file, in any order and any pieces. Elements
- * that are missing, misplaced or changed give another sum. */
+/* Returns a sum over elements and their places in the shard's data. The sums of pieces, in any
+ * order, add up to the sum of the whole. Elements that are missing, misplaced or changed give
+ * another sum. */
 static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_t at, size_t count)
 {
     const uint64_t odd_place = UINT64_C(0x9e3779b97f4a7c15);
@@ -376,7 +379,8 @@ struct piece {
     char *buffer; /* BUFFER_BYTES */
 };
 
-/* Writes elements to the file, from `at` of the target, and adds them to the sum. */
+/* Writes elements to the file, from element `at` of the target on, and adds them to the shard's
+ * sum. */
 static int put_elements(const struct piece *piece, uint64_t at, const void *elements, size_t count)
 {
     struct shard *shard = &piece->save->shards[piece->target->shard];
@@ -435,7 +439,7 @@ static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t
     return 0;
 }
 
-/* Writes the rows of each column inside [begin, end) to that column's line of the file. */
+/* Writes the elements of each column that are in [begin, end) to that column's line of the file. */
 static int put_transposed(const struct piece *piece)
 {
     const uint64_t cols = (uint64_t)piece->target->param->cols;
@@ -481,7 +485,8 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* ---- finishing a file ---- */
 
-/* Fills the buffer from byte `at` of a file, or up to its end. */
+/* Reads from byte `at` of a file until the buffer is full or the file ends. Returns how many bytes
+ * were read, or -errno without a message. */
 static ssize_t read_full(int fd, char *buffer, uint64_t at)
 {
     size_t done = 0;
@@ -494,8 +499,8 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
         }
         done += got > 0 ? (size_t)got : 0;
         if (got > 0 && done % ALIGN_BYTES != 0) {
-            /* at the end of the file a direct read returns a number that is not a multiple of the
-             * block */
+            /* a direct read that reaches the end of the file returns a number of bytes that is not
+             * a multiple of the block */
             break;
         }
     }
@@ -514,7 +519,8 @@ static int open_again(const struct model_save *save, const struct shard *shard)
     return fd;
 }
 
-/* Adds `count` bytes of the file from `at` to the sum, or compares them with the header. */
+/* Checks `count` bytes of the file from byte `at` on: compares those of the header, and adds
+ * elements to *sum. Returns false if the header differs. */
 static bool check_bytes(const struct model_save *save, const struct shard *shard,
                         const char *buffer, uint64_t at, size_t count, uint64_t *sum)
 {
@@ -561,7 +567,7 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
                                save->own.path, shard->name);
 }
 
-/* Makes the shard durable and verifies what the drive returns. */
+/* Makes all shards durable and verifies what the drive returns. */
 static int verify(const struct model_save *save)
 {
     char *buffer = aligned_alloc(ALIGN_BYTES, BUFFER_BYTES);
@@ -581,8 +587,8 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* A complete model whose renaming fails stays in FOLDER.partial. The next run moves it, unless
- * FOLDER may not be replaced or the list of its files cannot be written. */
+/* A complete model that could not be moved stays in FOLDER.partial. The next run moves it, unless
+ * FOLDER may not be replaced or the list of the files cannot be written; the message says which. */
 static int keep(struct model_save *save, int rc)
 {
     const struct core_err kept = core_err_keep(rc);

@@ -22,17 +22,18 @@ struct model_save_options {
     const char *folder;    /* the result */
     const char *source;    /* folder whose other files are copied; NULL: none */
     enum model_dtype type; /* type of the weights in the files; without effect on adapters */
-    uint64_t shard_bytes;  /* a shard ends before it would be larger; 0: 5 GB */
+    uint64_t shard_bytes;  /* limit for shards, except those with one larger tensor; 0: 5 GB */
     bool replace;   /* a model in FOLDER is replaced; otherwise FOLDER must be missing or empty */
     uint64_t run;   /* number of the run, written beside the model; 0: none */
-    uint64_t steps; /* number of steps of the run so far */
+    uint64_t steps; /* number of steps that the run has taken */
     uint64_t base;  /* for adapters: identity of the base model (files.h); 0: not known yet */
     const char *base_folder; /* for adapters: the folder of the base model; NULL: unknown */
     /* borrowed: the caller's claim on FOLDER (claim.h); NULL: none */
     const struct model_claim *claim;
 };
 
-/* Returns -EEXIST, -ENOSPC, ...: the message names the file. */
+/* Creates the files. Returns -EEXIST, -ENOSPC or another -errno, with a message that names the
+ * file. */
 int model_save_open(const struct model *model, const struct model_save_options *options,
                     struct model_save **out);
 

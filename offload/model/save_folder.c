@@ -98,7 +98,7 @@ struct content {
 
 enum { PIECE_BYTES = CORE_FILE_SUM_BYTES };
 
-/* Reads up to PIECE_BYTES at `at`. Returns their number; 0 at the end. */
+/* Reads up to PIECE_BYTES at byte `at`. Returns how many bytes were read; 0 at the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
 {
     return core_file_read_at(fd, piece, PIECE_BYTES, at);
@@ -147,7 +147,8 @@ static int fill(const struct model_folder *folder, const char *name, int file,
     return fsync(file) == 0 ? 0 : model_folder_failed(folder, name, -errno, content->bytes);
 }
 
-/* Reads from the drive, not from the page cache. */
+/* Drops the file's pages first, so that the bytes come from the drive and not from the page
+ * cache. */
 static int read_back(const struct model_folder *folder, const char *name, int file, char *piece,
                      const struct written *written)
 {
@@ -280,7 +281,8 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Returns whether a file is not copied: weights in any form, and files that are written instead. */
+/* Returns whether a file is not copied: weights in any form, hidden files, and files that are
+ * written instead. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",

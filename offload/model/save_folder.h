@@ -26,13 +26,14 @@ struct model_folder {
     int fd;
 };
 
-/* Copies all files but weights and config.json from `source`. Unless `config` is NULL, writes
- * config.json with `type` as the type of the weights and the model's `tie_word_embeddings`. */
+/* Copies the files of `source`, except weights, config.json, a checkpoint's manifest and hidden
+ * files. Unless `config` is NULL, writes config.json with `type` as the type of the weights and the
+ * model's `tie_word_embeddings`. */
 int model_folder_copy(const struct model_folder *folder, const char *source,
                       const struct model_config *config, enum model_dtype type);
 
-/* Writes a small file durably and reads it back from the drive. Returns -EBADMSG if it returned
- * other bytes. */
+/* Writes a small file durably and reads it back from the drive. Returns -EBADMSG if the drive
+ * returned other bytes. */
 int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
                        size_t bytes);
 
@@ -51,14 +52,14 @@ struct model_note {
     size_t sum_count;
 };
 
-/* Writes MODEL_NOTE, the last file: a line `tide-model 2 RUN STEPS` with the run (in hex) and its
- * steps, then a line for each file of the folder: size, time of change (`seconds.nanoseconds`), sum
- * (in hex), name. A file that has neither this time nor this sum was changed or replaced since.
- * Version 1 had no sums. */
+/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` with the run (in hex)
+ * and its steps, then a line for each file of the folder: size, time of change
+ * (`seconds.nanoseconds`), sum (in hex), name. A file that has neither this time nor this sum was
+ * changed or replaced since. Version 1 had no sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
 /* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full
- * disk the message has the bytes needed and free. */
+ * disk the message says how much space is needed and how much is free. */
 int model_folder_failed(const struct model_folder *folder, const char *name, int code,
                         uint64_t bytes);
 

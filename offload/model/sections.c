@@ -8,8 +8,7 @@
 #include "core/base/err.h"
 #include "offload/model/rows.h"
 
-/* Room beside the largest matrix, for norms and biases, which then have no sections of their
- * own. */
+/* Room beside the largest matrix for norms and biases, which then need no sections of their own. */
 enum { SPARE_BYTES = 4 * MODEL_PAGE_BYTES };
 
 /* The bytes of a parameter, in its owner's array, that steps read; end 0: none. */
@@ -63,15 +62,16 @@ static void add_step(const struct cutting *cutting, const struct model_step *ste
 
 /* ---- pages ---- */
 
-/* Pages that are one after another in a slot. Pages that several parameters use are there once. */
+/* Pages that are one after another in a slot. A page that several parameters use is there once. */
 struct pages {
-    struct model_range *list; /* NULL: they are only counted */
+    struct model_range *list; /* NULL: the ranges are only counted */
     struct model_range last;
     uint64_t before; /* bytes of the ranges before the last one */
     unsigned count;
 };
 
-/* Adds bytes of an array. Returns the place in the slot where byte 0 of the array would be. */
+/* Adds the pages of bytes [first_byte, end_byte) of an array. Returns where byte 0 of the array
+ * would be in the slot. */
 static int64_t add_pages(struct pages *pages, uint64_t first_byte, uint64_t end_byte)
 {
     const uint64_t first = page_before(first_byte);
@@ -268,7 +268,7 @@ static bool has_room(const struct cutting *cutting, const struct use *tried)
            section.expanded_bytes <= cutting->sections->expanded_bytes;
 }
 
-/* Cuts the steps of a pass. */
+/* Cuts the steps of a pass into sections. */
 static void cut_pass(struct cutting *cutting, const struct model_steps *steps, enum model_pass pass)
 {
     const size_t bytes = cutting->block->param_count * sizeof *cutting->uses;
@@ -340,7 +340,7 @@ static int allocate(struct cutting *cutting)
                : -ENOMEM;
 }
 
-/* Cuts the steps of each pass; NULL: no such pass. */
+/* Cuts the steps of each pass into sections. passes[i] is NULL if there is no such pass. */
 static int create(struct cutting *cutting, const struct model_steps *passes[MODEL_PASS_COUNT],
                   uint64_t least_bytes, struct model_sections **out)
 {
@@ -432,7 +432,7 @@ static const char *byte_at(const struct model_section *section, const char *rang
         }
         ranges += range->bytes;
     }
-    return ranges; /* the format has no such part */
+    return ranges; /* the format has no such part: the span is empty */
 }
 
 void model_expansion_point(const struct model_section *section, unsigned index, const char *from,

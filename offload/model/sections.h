@@ -10,7 +10,7 @@
 #include "offload/model/run.h"
 #include "offload/model/stored.h"
 
-/* The runs of steps that a block consists of. */
+/* The passes in which a block's steps run. */
 enum model_pass {
     MODEL_PASS_FORWARD,
     MODEL_PASS_RECOMPUTE,
@@ -43,12 +43,12 @@ struct model_expansion {
 struct model_section {
     enum model_pass pass;
     size_t first, end; /* steps */
-    double share;      /* share in the pass's operations */
+    double share;      /* share of the pass's operations */
     uint64_t bytes;    /* size of all ranges, which are one after another in the slot */
     /* Size of a second slot, for the expanded weights; 0: the steps read the ranges. */
     uint64_t expanded_bytes;
     uint64_t expanded_elements;
-    const struct model_range *ranges; /* borrowed from the sections, like the next two */
+    const struct model_range *ranges; /* borrowed from struct model_sections, like the next two */
     const struct model_place *places;
     const struct model_expansion *expansions;
     unsigned range_count;
@@ -61,7 +61,7 @@ struct model_sections {
     struct model_range *ranges;         /* owned, of all sections */
     struct model_place *places;         /* owned, of all sections */
     struct model_expansion *expansions; /* owned, of all sections */
-    size_t first[MODEL_PASS_COUNT + 1]; /* section of each pass; the last one: their number */
+    size_t first[MODEL_PASS_COUNT + 1]; /* first section of each pass; last: their number */
     uint64_t bytes;                     /* size of a slot that has room for each section */
     /* Size of the second slot; 0: the block is kept as compute reads it. */
     uint64_t expanded_bytes;
@@ -71,8 +71,8 @@ struct model_sections {
 const struct model_steps *model_pass_steps(const struct model_program *program,
                                            enum model_pass pass);
 
-/* Describes the array whose weights come by sections: that of block `owner`, which is the block
- * itself or a block that it borrows. */
+/* The array whose weights are exchanged: that of block `owner`, which is the computing block itself
+ * or a block that it borrows. */
 struct model_sections_source {
     unsigned owner;
     const struct model_stored *stored; /* NULL: the block is kept in the form that compute reads */
@@ -83,19 +83,19 @@ struct model_sections_source {
 int model_sections_create(const struct model_block *block,
                           const struct model_sections_source *source,
                           const struct model_program *program, struct model_sections **out);
-/* Cuts the steps of `program->logits`, as one forward pass. The slot has `bytes` or more. */
+/* Cuts the steps of `program->logits`, as one forward pass. The slot has at least `bytes`. */
 int model_sections_create_logits(const struct model_block *block, unsigned owner,
                                  const struct model_program *program, uint64_t bytes,
                                  struct model_sections **out);
 void model_sections_destroy(struct model_sections *sections);
 
-/* Sets all arguments of an expansion except `y`. `from` contains the section's ranges, one after
- * another, if `pages`; else the block's whole stored form. */
+/* Sets all arguments of an expansion except `y`. With `pages`, `from` has the section's ranges one
+ * after another; otherwise it has the block's whole stored form. */
 void model_expansion_point(const struct model_section *section, unsigned index, const char *from,
                            bool pages, struct kern_expand_arguments *out);
 
-/* Sets the weights of each parameter in the section to their address in `slot`. If the section has
- * only some rows of a parameter, this is the address that row 0 would have. */
+/* Sets the binding's weights of each parameter in the section to their address in `slot`. If the
+ * section has only some rows of a parameter, this is the address that row 0 would have. */
 void model_section_bind(const struct model_section *section, const void *slot,
                         struct model_binding *binding);
 

@@ -139,15 +139,15 @@ enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16, AHEAD_ELEMENTS = 32 * PIEC
 struct model_stored_reader {
     struct model_stored_source source;
     unsigned part; /* the next bytes are made from this part */
-    int64_t done;  /* number of its elements that are encoded */
+    int64_t done;  /* number of this part's elements that are encoded */
     uint8_t *made; /* owned; bytes [at, end) are made and not read yet */
     uint64_t at, end;
     enum model_dtype type; /* type of `window`: that of the run or that of the storage */
     char *window;          /* owned: elements [first, last) of the block */
     uint64_t first, last;
     uint64_t expected; /* the drive was asked for the block's elements up to this one */
-    float *wide;       /* owned: a piece of weights */
-    float *scales;     /* owned: of the part */
+    float *wide;       /* owned: a piece of weights in fp32 */
+    float *scales;     /* owned: scales of the part */
 };
 
 static int64_t elements_of(const struct model_stored_part *part)
@@ -264,8 +264,8 @@ struct reading {
     struct core_err failed;
 };
 
-/* Reads a share. It begins and ends at multiples of BLOCKS_ALIGN_ELEMENTS of the block, or where
- * the window begins and ends. */
+/* Reads one member's share of the window. Shares begin and end at multiples of
+ * BLOCKS_ALIGN_ELEMENTS of the block, or where the window begins and ends. */
 static void read_share(void *argument, unsigned index, unsigned count)
 {
     struct reading *reading = argument;
@@ -290,8 +290,8 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Returns whether a tensor of the block is transposed while it is read: every share of such a read
- * would read all of the tensor. */
+/* Returns whether a tensor of the block is transposed while it is read. Then one thread reads the
+ * window, because every share would read the whole tensor. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -302,8 +302,8 @@ static bool is_turned(const struct model_block *block)
     return false;
 }
 
-/* Reads the window of the elements from `from` on, up to `end`, and lets the drive read the
- * elements after it while these are encoded. */
+/* Reads elements from `from` on into the window, at most up to `end`, and starts readahead of later
+ * elements, so that the drive reads them while these are encoded. */
 static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
 {
     const struct model_stored_source *source = &reader->source;
@@ -367,8 +367,8 @@ static struct model_codes codes_of(const struct model_stored_reader *reader,
                                 .cols = part->cols};
 }
 
-/* Adds the hashes of bytes from `at` on, of a part that is copied from the files. They begin at a
- * multiple of SUM_BYTES. */
+/* Adds the hashes of bytes from byte `at` of a part on, which were copied from the files. Pieces of
+ * codes begin at multiples of SUM_BYTES, so that the sum does not depend on the size of pieces. */
 static void sum_bytes(const struct model_stored_reader *reader,
                       const struct model_stored_part *part, uint64_t at, uint64_t bytes)
 {
@@ -438,7 +438,7 @@ static int make_scales(struct model_stored_reader *reader, const struct model_st
         return 0;
     }
     const int rc = model_codes_read_scales(&codes, reader->made);
-    if (rc == 0) { /* the offset of the scales depends only on the tensor */
+    if (rc == 0) { /* always at the same offset, so that the sum is always the same */
         sum_bytes(reader, part, layout->scales, layout->bytes - layout->scales);
     }
     return rc;

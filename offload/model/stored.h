@@ -1,7 +1,7 @@
 /* stored.h: frozen layers that are kept in fewer bits than compute reads. The stored form of a
  * block consists of the stored forms of its tensors (kernels/quant.h), one after the other: linear
  * weights in the storage's format; norms and biases as compute reads them, or as bf16. It is
- * produced from the model's files as a sequence of bytes, so that this takes little memory. */
+ * produced from the model's files as a sequence of bytes, so that little memory is needed. */
 #ifndef OFFLOAD_MODEL_STORED_H
 #define OFFLOAD_MODEL_STORED_H
 
@@ -28,8 +28,8 @@ void model_stored_set_base(struct model_files *files, const struct model *model,
 /* Returns "plain", "bf16", "int8" or "nf4". */
 const char *model_storage_name(enum model_storage storage);
 
-/* A tensor of the block: rows * cols elements from `first` of its flat array on, or any number of
- * small arrays as one row. */
+/* A tensor of the block: rows * cols elements from `first` of its flat array on, or several small
+ * arrays together as one row. */
 struct model_stored_part {
     const char *name; /* borrowed from the model */
     uint64_t first;
@@ -54,7 +54,7 @@ bool model_stored_is_possible(const struct model *model, const struct model_bloc
 
 /* Creates the stored form of a block of a run whose weights are of `type`; *out is NULL if the
  * block is kept as compute reads it. Returns -EINVAL with a message that names a tensor that cannot
- * be stored so. */
+ * be stored in this form. */
 int model_stored_create(const struct model *model, const struct model_block *block,
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
 void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
@@ -63,14 +63,14 @@ void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
 struct model_stored_reader;
 
 struct model_stored_source {
-    const struct model_files *files; /* borrowed, as is every pointer here; model_files_check was
-                                      * called */
+    /* Borrowed, like every pointer here. model_files_check was called before. */
+    const struct model_files *files;
     const struct model_block *block;
     const struct model_stored *stored;
     enum kern_type type; /* the run's type */
     struct core_team *team;
-    struct model_sums *sums; /* receives the checksums of everything that was read, after the last
-                              * byte was made; NULL: no checksums */
+    /* Gets the checksums of everything that was read, after the last byte was made. NULL: none. */
+    struct model_sums *sums;
     /* Receives all bytes in order, including skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;
@@ -78,7 +78,7 @@ struct model_stored_source {
 
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
 void model_stored_close(struct model_stored_reader *reader); /* Accepts NULL */
-/* Reads the next bytes of the stored form, and zeros after its end. `to` NULL skips them. Returns
- * -EINVAL with a message that names a tensor with weights that have no code. */
+/* Reads the next bytes of the stored form, and zeros after its end. If `to` is NULL, skips them.
+ * Returns -EINVAL with a message that names a tensor with weights that have no code. */
 int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
 #endif

@@ -35,7 +35,7 @@ struct history {
 struct line {
     struct clock *clocks; /* owned; [place - 1 - dropped] */
     uint32_t room;
-    uint64_t count;       /* commands so far, over all tapes */
+    uint64_t count;       /* number of commands added, over all tapes */
     uint64_t dropped;     /* number of these commands whose clocks are not needed any more */
     uint64_t tape_base;   /* value of `count` when the tape began */
     uint64_t before_base; /* value of `count` when the previous tape began */
@@ -57,8 +57,8 @@ static int no_memory(void)
     return core_err_set(-ENOMEM, "no memory for the tape of the plan");
 }
 
-/* Returns the array with room for one more item, doubled if it is full. Returns NULL if that fails;
- * the old array then stays valid. */
+/* Returns the array with room for one more item; doubles it if it is full. Returns NULL if that
+ * fails; the old array then stays valid. */
 static void *grow(void *items, uint32_t count, uint32_t *room, size_t item_bytes)
 {
     if (count < *room) {
@@ -108,7 +108,7 @@ void plan_builder_destroy(struct plan_builder *builder)
     free(builder);
 }
 
-/* Drops the clocks of all retired tapes except the last one. */
+/* Drops the clocks of retired tapes, but keeps the queue's last clock. */
 static void drop_clocks(struct line *line)
 {
     const uint64_t last = line->count > 0 ? line->count - 1 : 0;
@@ -152,7 +152,7 @@ static bool transfers_overlap(enum plan_queue queue)
     return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
 }
 
-/* needs[q] is how far queue q must have come before the command may start. */
+/* Sets needs[q] to how many commands queue q must have done before the command may start. */
 static void collect_needs(struct plan_builder *builder, const struct plan_command *command,
                           uint64_t needs[PLAN_Q_COUNT])
 {
@@ -204,7 +204,8 @@ static void reduce_needs(const struct plan_builder *builder, int queue,
     }
 }
 
-/* Appends to tape and line; at most PLAN_EDGE_MAX of `needs` become edges and are zeroed. */
+/* Appends the command to the tape and to its queue's line. At most PLAN_EDGE_MAX of `needs` become
+ * its edges and are zeroed. */
 static int append(struct plan_builder *builder, const struct plan_command *command,
                   uint64_t needs[PLAN_Q_COUNT])
 {
@@ -264,8 +265,9 @@ static bool any_beyond(const uint64_t needs[PLAN_Q_COUNT], int count)
     return count < 0;
 }
 
-/* An older access is dropped if every later conflict with it is also ordered after the new one: the
- * new one covers its range and writes, or both only read and are on one queue. */
+/* Returns whether an older access can be dropped, because all that must wait for it must wait for
+ * the new one, too: the new one covers its range and writes, or both only read and are on one
+ * queue. */
 static bool superseded(const struct touch *old, const struct touch *fresh)
 {
     bool covered = fresh->begin <= old->begin && old->end <= fresh->end;
@@ -371,7 +373,7 @@ uint64_t plan_builder_looks(const struct plan_builder *builder)
     return builder->looks;
 }
 
-/* Moves what was built to *out. */
+/* Moves the finished tape to *out. */
 static void hand_over(struct plan_builder *builder, struct plan_tape *out)
 {
     *out = builder->tape;

@@ -32,7 +32,8 @@ uint32_t plan_builder_room(const struct plan_builder *builder);
 
 /* Adds a command: op, queue, streams, block, micro, chunk, elements, bytes, work and operands are
  * the caller's; place and edges are filled in. A command that needs more than PLAN_EDGE_MAX edges
- * gets PLAN_JOIN commands in front of it. An operand outside its buffer is -ERANGE. */
+ * gets PLAN_JOIN commands in front of it. Returns -ERANGE with a message if an operand is outside
+ * its buffer. */
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
 
 /* Returns how often the builder has examined an older access, which measures the work of

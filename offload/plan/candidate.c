@@ -17,8 +17,8 @@ static int add_tape(struct plan_builder *builder, const struct plan_input *input
     return rc == 0 ? plan_builder_end(builder, out) : rc;
 }
 
-/* Builds the tape of `kind` that follows a tape of `before`. The latter is built first, for its
- * accesses. */
+/* Builds the tape of `kind` that follows a tape of kind `before` (PLAN_KIND_COUNT: none). The
+ * latter is built first, for its accesses. */
 static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
                       struct plan_tape *out)
 {
@@ -115,8 +115,8 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     plan_needs_note(needs, &need);
 }
 
-/* Lays out a residence and records its bytes. *fitted: it fits all budgets; *full: STORE has no
- * room for it. */
+/* Lays out a residence and records its bytes. Sets *fitted to whether it fits all budgets, and
+ * *full to whether STORE is too small for it. */
 static int look(const struct plan_input *input, const struct plan_choice *choice,
                 const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
                 bool *full)
@@ -132,7 +132,7 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* Keeps in memory the data for which STORE has no room. Returns false if memory does not have
+/* Keeps in memory the data for which STORE has no room. *fitted is false if memory does not have
  * enough room either. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)

@@ -6,7 +6,7 @@
 #include "offload/plan/plan_internal.h"
 
 /* Creates the plan of one choice: uses spare memory and predicts the steady step. *out is NULL if
- * the choice does not fit. Records the least memory that it takes in `needs`. */
+ * the choice does not fit. Records in `needs` the least memory that the choice takes. */
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_needs *needs, struct plan **out);
 
@@ -15,7 +15,7 @@ int plan_candidate_fits(const struct plan_input *input, const struct plan_choice
                         bool *fitted);
 
 /* Records in `needs` the least memory that a choice takes, regardless of the budgets of DEVICE and
- * HOST; and the least of STORE, if the choice fits these two. */
+ * HOST; and if the choice fits, how little of STORE it takes within these budgets. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs);
 

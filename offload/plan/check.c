@@ -104,8 +104,8 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* If a GPU is to update states, they must be in DEVICE memory together with the weights and
- * gradients. */
+/* Checks placements for a GPU: states in DEVICE memory are updated by the GPU, so weights and
+ * gradients must be there, too. */
 static int check_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

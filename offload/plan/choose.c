@@ -21,9 +21,9 @@ enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1, STARTS = TIMINGS * PLAN_CHUNK_SIZE
 static const double climbs_within = 1.12;
 
 struct search {
-    const struct plan_input *input; /* owned */
+    const struct plan_input *input; /* borrowed */
     struct plan_needs needs;
-    unsigned size;             /* size of chunks that is being tried */
+    unsigned size;             /* index of the chunk size that is being tried */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
     struct plan_tried tried;
 };
@@ -200,9 +200,9 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; returns 0 if none
- * is found. The needs of candidates omit memory that is lost by rounding a rank's share and whole
- * chunks. */
+/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; sets it to 0 if
+ * none is found. The needs of candidates omit memory that is lost by rounding to a rank's share and
+ * to whole chunks. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -219,7 +219,7 @@ static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TI
     return rc;
 }
 
-/* Finds sufficient budgets; for each of them a plan was found. */
+/* Finds budgets for each of which a plan was found. */
 static int advise(const struct search *search, struct plan_advice *out)
 {
     struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
@@ -254,9 +254,9 @@ static int refuse(struct search *search)
 
 /* ---- choosing a plan ---- */
 
-/* Improves the fastest candidate of each timing if it is near the fastest of all. Speculative
- * candidates do not count as the fastest of all: they are fast only while their guesses are
- * right. */
+/* Improves the fastest candidate of each timing and chunk size if it is near the fastest of all.
+ * Speculative candidates do not count as the fastest of all: they are fast only while their guesses
+ * are right. */
 static int climb(struct search *search)
 {
     double fastest = HUGE_VAL;

@@ -6,8 +6,8 @@
 
 #include "offload/plan/policy.h"
 
-/* A plan that takes more memory must be faster by this part of a step. A speculative plan must be
- * faster by more, because it is fast only while its guesses are right. */
+/* A plan that does not save memory must be faster by this part of a step. A speculative plan must
+ * always be faster, and by more, because it is fast only while its guesses are right. */
 static const double worth = 0.003;
 static const double worth_twice = 0.02;
 /* Steps whose times differ by less than this part count as equally fast. Memory must be smaller by

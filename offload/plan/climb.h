@@ -15,8 +15,8 @@ bool plan_climb_wins(const struct plan *plan, const struct plan *best);
  * HOST. */
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan);
 
-/* Makes each improving change of slots, chunks and pending updates, until none improves the plan.
- * Replaces *best. */
+/* Makes each change of slots, chunks and pending updates that improves the plan, until none does or
+ * the limit of tries is reached. Replaces *best. */
 int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
 /* Adds state slots until they hold as many bytes as were in flight while the drives were measured,

@@ -23,7 +23,7 @@ const char *plan_bottleneck_print(const struct plan_prediction *predicted, char 
     return text;
 }
 
-/* Returns which of two steps writes more, in words. */
+/* Returns why an alternative was not chosen although it is not slower and takes no more memory. */
 static const char *rest_of(const struct plan *plan, const struct plan_alternative *alternative)
 {
     return alternative->store_write_bytes > plan_predicted(plan)->store_write_bytes

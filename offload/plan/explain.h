@@ -7,12 +7,13 @@
 
 #include "offload/plan/plan.h"
 
-/* Describes the bottleneck in a phrase: "the drive, 97 % busy". Returns text. */
+/* Writes a phrase about the bottleneck to `text`, such as "the drive, 97 % busy", and returns
+ * `text`. */
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text,
                                   size_t bytes);
 
-/* Says why an alternative was not chosen, in a phrase: "12 % slower, 0.310 GB less memory". Returns
- * text. */
+/* Writes to `text` why an alternative was not chosen, such as "12 % slower, 0.310 GB less memory",
+ * and returns `text`. */
 const char *plan_alternative_print(const struct plan_input *input, const struct plan *plan,
                                    const struct plan_alternative *alternative, char *text,
                                    size_t bytes);

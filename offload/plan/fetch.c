@@ -86,8 +86,8 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* Returns the elements `span`, this rank's part, of a buffer of weights whose first element is
- * `first`. */
+/* Returns where this rank's part, the elements of `span`, is in a buffer of weights that begins
+ * with element `first`. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                   struct plan_span span, uint64_t first)
 {
@@ -126,7 +126,7 @@ static struct plan_piece copy_part(const struct plan_step *step, uint32_t block,
     return (struct plan_piece){.buffer = buffer, .offset = first, .bytes = end - first};
 }
 
-/* Keeps this rank's part of what was gathered from all ranks, if the step needs it once more. */
+/* Keeps this rank's part of what was gathered from all ranks, if the step needs it again. */
 static int keep_copy(struct plan_step *step, uint32_t block, uint32_t gathered)
 {
     const uint32_t copy = plan_move_block(step, block)->weights_copy;
@@ -191,7 +191,7 @@ static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
 }
 
 /* Gathers all ranks' parts in packed form and expands them in `slot`, this rank's own part, too, so
- * that all ranks compute with the same weights. `own`: this rank's part. */
+ * that all ranks compute with the same weights. `own` is this rank's part. */
 static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
                          uint32_t slot)
 {
@@ -221,7 +221,7 @@ static int gather_shards(struct plan_step *step, uint32_t block, struct plan_pie
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
 {
     struct plan_span span = plan_state_span(step->input, block);
-    if (plan_packs_weights(step->input, block)) { /* `whole` is still written to STORE */
+    if (plan_packs_weights(step->input, block)) { /* `whole` must still be written to STORE */
         plan_fetch_forget(step, block);
         return gather_packed(step, block, own_part(step, block, whole, span, 0),
                              plan_fetch_claim(step, block));

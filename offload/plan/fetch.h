@@ -28,7 +28,7 @@ uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
- * its offset. If they are packed, gathers them in another slot, because `whole` is still to be
+ * its offset. If they are packed, gathers them in another slot, because `whole` must still be
  * written to STORE. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 

@@ -38,8 +38,8 @@ struct plan_choice {
      * second generation, which becomes current if the norm changes nothing. */
     bool speculates;
     bool keeps_first;     /* spare memory is used for activations before weights and states */
-    uint32_t recomputed;  /* number of blocks, from the first one, that spare memory does not
-                           * keep */
+    uint32_t recomputed;  /* number of blocks, from the first one, whose activations spare memory
+                           * does not keep */
     uint32_t card_blocks; /* number of blocks, from the first one, that the card updates: spare
                            * DEVICE memory keeps their states before the weights of other blocks.
                            * 0 on the CPU device */
@@ -178,7 +178,7 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
                                uint32_t block);
 
-/* For a block that is brought by pages: finds the slot through which its weights pass when a run
+/* For a block that is brought by pages: returns the slot through which its weights pass when a run
  * begins and ends, if they are in STORE and the device is the host. */
 uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
@@ -203,7 +203,7 @@ bool plan_layout_moves_gradients(const struct plan_input *input);
  * is one rank. With several ranks, its compute queue would wait for each reduction. */
 bool plan_layout_sums_on_card(const struct plan_input *input);
 
-/* Returns the first element of a stored gradient's buffer. */
+/* Returns which element of a block is the first one in the buffer of its stored gradient. */
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);
 
 /* Returns the elements of the borrowed parameter that has a gradient; 0: none. */

@@ -177,8 +177,8 @@ struct plan_command {
     double work;    /* floating point operations */
     /* measured time of the command alone; 0: not measured, so `work` gives the time */
     double seconds;
-    /* FWD, BWD: the steps to do, with their weights alone; EXPAND: those weights; NULL: all.
-     * Borrowed from the shape of the block that computes */
+    /* FWD, BWD: the steps to compute, with only the weights that they read; EXPAND: the weights to
+     * expand; NULL: all. Borrowed from the shape of the block that computes */
     const struct model_section *section;
     struct plan_operand operands[PLAN_OPERAND_MAX];
     struct plan_edge edges[PLAN_EDGE_MAX];
@@ -201,9 +201,9 @@ const char *plan_op_name(enum plan_op op);
 const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
 const char *plan_consumer_name(enum plan_consumer consumer);
-/* Finds the command that an edge of a tape names by its place on `edge.queue`. *back: it is in the
- * previous tape, `before` (NULL: none ran). Returns false if there is no edge, or no previous
- * tape. */
+/* Sets *place to the place, on `edge.queue`, of the command that an edge of a tape names, and *back
+ * to whether that command is in the previous tape, `before` (NULL: none ran). Returns false if
+ * there is no edge, or no previous tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
 /* Returns whether the command waits for its tape's gate, which is the verdict on the previous tape
@@ -213,7 +213,7 @@ bool plan_command_is_gated(const struct plan_command *command);
 /* Returns the command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,
                                                 enum plan_role role);
-/* Returns text such as "w16+lo+m+v". */
+/* Writes the names of streams to `text`, such as "w16+lo+m+v", and returns `text`. */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
 /* The bytes that a tape moves. gather_bytes are received from other ranks by gathers (the rank

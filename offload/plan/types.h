@@ -43,7 +43,7 @@ struct plan_block_shape {
     uint64_t forward_bytes;  /* scratch of forward */
     uint64_t backward_bytes; /* scratch of backward, without recomputed activations */
     double forward_flops;
-    double recompute_flops; /* of forward, for backward */
+    double recompute_flops; /* of the part of forward that is recomputed */
     double backward_flops;
     double forward_seconds; /* measured alone; 0: computed from flops */
     double recompute_seconds;
@@ -127,8 +127,8 @@ struct plan_rates {
     double both_bytes; /* each direction while both are busy; 0: the same rate as alone */
     double flops;
     double update_elements;
-    /* About the rate of host memory. A GPU's copies at this rate would stop the update; copies at a
-     * fraction of this rate reduce its speed by that fraction. 0: copies cost the update
+    /* Approximate rate of host memory. A GPU's copies at this rate would stop the update; copies at
+     * a fraction of this rate slow the update by that fraction. 0: copies cost the update
      * nothing. */
     double memory_bytes;
     double sums_elements;
@@ -144,7 +144,7 @@ struct plan_rates {
     double window_bytes; /* bytes in flight at the drives while these rates were measured; 0: any
                           * number */
     double coll_bytes;   /* bytes that one rank receives from the others; 0: takes no time */
-    double within_bytes; /* the same within a group (plan_input.within); 0: same as coll_bytes */
+    double within_bytes; /* like coll_bytes, within a group (plan_input.within); 0: the same rate */
     /* weights of 16 bits that a rank packs into codes of 8 bits; 0: takes no time */
     double pack_elements;
     /* Gradients that become codes of 4 bits and are summed from codes; 0: takes no time. */
