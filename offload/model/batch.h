@@ -26,9 +26,10 @@ int model_batch_check(const struct model_batch *batch, const struct model_config
  * its row and document; -100: none. Returns how many are not -100. */
 int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
-/* How two rows of a batch are combined into one row: first the tokens with which both begin and
- * none of which predicts a target; then the rest of the chosen row before its last target; then the
- * rest of the rejected row before its last target. Later tokens change nothing and are left out. */
+/* How two rows of a batch are combined into one row: first the `shared` tokens with which both
+ * begin and of which none predicts a target; then the rest of the chosen row before its last
+ * target; then the rest of the rejected row before its last target. Later tokens change nothing and
+ * are left out. */
 struct model_pair {
     int64_t shared;
     int64_t ends[2]; /* tokens of the chosen and the rejected row before their last target */

@@ -85,7 +85,7 @@ static int read_header(struct model_safetensors *file, uint64_t file_bytes)
 static int open_file(struct model_safetensors *file)
 {
     struct stat info;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block */
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
     if (file->fd < 0 || fstat(file->fd, &info) != 0) {
         return core_err_set(-errno, "cannot be opened: %s", strerror(errno));
     }

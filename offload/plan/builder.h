@@ -3,9 +3,9 @@
  * each reads and writes. The builder derives every edge from that: a command waits for the last
  * writers of what it reads, and for the last readers and writers of what it writes; edges that
  * follow from the order of a queue or from another edge are left out. A drive moves bytes of
- * several commands of a queue at the same time, so the order of its queue says only in which order
- * they end. Reuse of slots, double buffering and the border between two tapes need no code of their
- * own.
+ * several commands of a queue at the same time, so the order of such a queue says only in which
+ * order its commands end. Reuse of slots, double buffering and the border between two tapes need no
+ * code of their own.
  *
  * Tapes that run one after another are built one after another with the same builder; an edge
  * reaches at most one tape back, because the executor starts a tape only when the last but one has

@@ -68,8 +68,8 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
 }
 
-/* Adds the two uses of a shared parameter, the head's first, into the stored gradient, if each use
- * has its own sum over several micro-batches. */
+/* Adds the command that sums the gradients of the two uses of a shared parameter, the head's first.
+ * Needed with several micro-batches, because each use then has its own sum. */
 static int shared_round(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
@@ -121,8 +121,9 @@ static int reduce(struct plan_step *step, uint32_t block)
                : plan_move_together(step, PLAN_REDUCE, block, whole, to);
 }
 
-/* A GPU sums the gradient that it has just computed; then the processor need not read the whole
- * gradient from host memory. */
+/* Adds the command for the sums of squares of a gradient. A GPU computes them from the gradient
+ * that it has just computed, so that the processor need not read the whole gradient from host
+ * memory. */
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);

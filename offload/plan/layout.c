@@ -19,7 +19,8 @@ enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 /* ---- weights and states ---- */
 
 /* Adds the buffer for this rank's part of the copy that its group keeps of a block's weights, so
- * that backward need not gather them from all ranks. Sections are always gathered from all. */
+ * that backward need not gather them from all ranks. Sections are always gathered from all
+ * ranks. */
 static int add_copy(struct plan_layout *layout, const struct plan_input *input, uint32_t b)
 {
     struct plan_block_layout *block = &layout->blocks[b];
@@ -210,9 +211,9 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
 }
 
 /* Returns whether only rows or sections of a block are brought to the place of use. Shards are
- * gathered by sections in every tier, but whole if rows are enough, because ranks use different
- * rows. On the CPU device, weights that are trained and in STORE are updated in a slot that has
- * room for all of them. */
+ * gathered by sections in every tier. A block of which rows are enough is gathered whole, because
+ * ranks use different rows. On the CPU device, weights that are trained and in STORE are updated in
+ * a slot that has room for all of them. */
 static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
                            uint32_t block)
 {
@@ -221,7 +222,7 @@ static bool comes_by_pages(const struct plan_layout *layout, const struct plan_i
     if (shape->trained && input->budgets.device_is_host && weights == PLAN_STORE) {
         return false;
     }
-    if (shape->stored_elements > 0) { /* in every tier, its weights are expanded */
+    if (shape->stored_elements > 0) { /* its weights are expanded, whatever its tier */
         return true;
     }
     return plan_shards_weights(input) ? shape->rows_bytes == 0
@@ -279,8 +280,8 @@ static void mark_again(struct plan_layout *layout, const struct plan_input *inpu
 
 /* ---- scratch ---- */
 
-/* Adds temporaries of a block and activations that are recomputed: those of one micro-batch, or
- * those of a whole group if a command does one section of each micro-batch, because the next
+/* Returns the bytes of a block's temporaries and recomputed activations: those of one micro-batch,
+ * or of a whole group if a command computes one section for each micro-batch, because the next
  * section needs them. */
 static uint64_t scratch_bytes(const struct plan_layout *layout, const struct plan_input *input,
                               uint32_t block)

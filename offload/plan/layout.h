@@ -52,8 +52,8 @@ struct plan_choice {
 };
 
 /* Blocks whose updates are deferred are spread evenly, so that the drive is busy during the whole
- * forward pass. The first two blocks are never deferred, because forward would only wait for
- * them. */
+ * forward pass. Unless all updates are deferred, those of the first two blocks are not, because
+ * forward would only wait for them. */
 enum { PLAN_SHARE_ALL = 64 };
 enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
@@ -165,7 +165,8 @@ uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_lay
 /* Returns the number of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 
-/* Returns the bytes between the resident chunks of a block's states. */
+/* Returns the distance in bytes between the beginnings of two resident chunks of a block's
+ * states. */
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block);
 
@@ -206,7 +207,7 @@ bool plan_layout_sums_on_card(const struct plan_input *input);
 /* Returns which element of a block is the first one in the buffer of its stored gradient. */
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);
 
-/* Returns the elements of the borrowed parameter that has a gradient; 0: none. */
+/* Returns the number of elements of the trained parameter that a block borrows; 0: none. */
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
 
 #endif

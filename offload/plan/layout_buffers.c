@@ -17,7 +17,7 @@ int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier
     }
     if (layout->count == layout->room) {
         uint32_t wider = layout->room == 0 ? 256 : layout->room * 2;
-        wider = wider < PLAN_NONE ? wider : PLAN_NONE; /* no buffer has this number */
+        wider = wider < PLAN_NONE ? wider : PLAN_NONE; /* PLAN_NONE is no index */
         struct plan_buffer *moved = wider == layout->room
                                         ? NULL
                                         : realloc(layout->buffers, wider * sizeof *moved);

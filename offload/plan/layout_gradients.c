@@ -39,8 +39,7 @@ struct gradient_kind {
     struct plan_ring *ring; /* the layout's ring */
 };
 
-/* Returns the bytes of a whole gradient, or of this rank's shard of it that waits for the
- * update. */
+/* Returns the bytes of a whole gradient, or of the largest shard of it that a rank has. */
 static uint64_t bytes_of(const struct plan_input *input, const struct gradient_kind *kind,
                          uint32_t block)
 {

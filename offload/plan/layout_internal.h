@@ -6,7 +6,8 @@
 
 #include "offload/plan/layout.h"
 
-/* ---- layout_buffers.c: 0 bytes add no buffer and leave *out unchanged. Returns 0, -ENOMEM ---- */
+/* ---- layout_buffers.c: 0 bytes add no buffer and leave *out unchanged. Return 0 or -ENOMEM
+ * ---- */
 
 struct plan_buffer_kind {
     const char *name;
@@ -17,7 +18,7 @@ struct plan_buffer_kind {
 
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
                     enum plan_consumer consumer, uint64_t bytes, uint32_t *out);
-/* Adds a buffer of a block; its twin, a second buffer, has the other generation. */
+/* Adds a buffer of a block, and with kind->twice its twin for the other generation. */
 int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
                              uint32_t block, const struct plan_buffer_kind *kind, uint64_t bytes,
                              uint32_t *out);
@@ -32,7 +33,7 @@ uint64_t plan_extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last
 /* Returns the block whose weights a block can use by sections; PLAN_NONE: none. */
 uint32_t plan_layout_source(const struct plan_input *input, uint32_t block);
 
-/* ---- layout_slots.c, layout_gradients.c: 0 or -ENOMEM ---- */
+/* ---- layout_slots.c, layout_gradients.c: return 0 or -ENOMEM ---- */
 
 /* Call these after the buffers where weights and states are kept have been added. */
 int plan_layout_add_slots(struct plan_layout *layout, const struct plan_input *input,

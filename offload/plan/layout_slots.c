@@ -23,7 +23,7 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
 }
 
 /* Returns the least bytes of a slot through which weights in STORE pass when a run begins and ends,
- * if the device is the host: a cut of them. */
+ * if the device is the host: up to PLAN_CUT_ELEMENTS of them. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {
@@ -195,7 +195,7 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
 }
 
 /* Adds staging buffers in HOST, one chunk each. On the CPU device working weights are read and
- * updated where compute uses them, and slots hold only states. */
+ * updated where compute uses them, so slots have no room for them. */
 static int add_stages(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice)
 {

@@ -102,7 +102,7 @@ static uint32_t sums_within(const struct plan_step *step, uint32_t block)
 }
 
 /* Returns how many bytes other nodes send to a rank in a reduction of a block's gradient, or of the
- * tile sums (PLAN_NONE), which has `bytes`. `all`: all ranks get the sum. */
+ * tile sums (PLAN_NONE), which has `bytes`. `all` says whether all ranks get the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {

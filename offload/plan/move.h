@@ -22,7 +22,7 @@ struct plan_step {
     const struct plan_input *input;                      /* borrowed */
     const struct plan_choice *choice;                    /* borrowed */
     const struct plan_layout *layout;                    /* borrowed */
-    uint32_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* whose weights a slot holds */
+    uint32_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* block in each slot */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     bool guesses; /* the step's own update runs inside backward, before its norm is known */
     bool ahead;   /* commands that are added now belong to that update */

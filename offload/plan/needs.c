@@ -95,8 +95,8 @@ static void say(struct refusal *refusal, const char *format, ...)
     refusal->used = refusal->used < sizeof refusal->text ? refusal->used : sizeof refusal->text - 1;
 }
 
-/* Converts to needs of all ranks, which share the budgets of their process; rounded up to MiB, the
- * unit of the flag. */
+/* Converts bytes of one rank to MiB, in which flags give the budget that several ranks share.
+ * Rounds up. */
 static uint64_t mib(const struct plan_input *input, uint64_t bytes)
 {
     return (bytes * plan_sharing(input) + (1 << 20) - 1) >> 20;
@@ -138,8 +138,8 @@ struct plan_advice plan_needs_advise(const struct plan_input *input, const struc
     return advice;
 }
 
-/* What sets the budgets: the flags of the commands, or the options of an application's optimizer
- * (tide/optimizer.h), which has no DEVICE. In the order of the message. */
+/* What sets the budgets, in the order of the message: the flags of the commands, or the options of
+ * an application's optimizer (tide/optimizer.h), which has no DEVICE. */
 struct budget_name {
     enum plan_tier tier;
     const char *text;

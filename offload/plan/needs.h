@@ -1,5 +1,5 @@
-/* needs.h: the least memory that candidates need. It is a set in which no member needs less than
- * another in every tier. A refusal names sufficient budgets from it. Private to offload/plan;
+/* needs.h: the least memory that candidates need: a set in which no member needs at least as much
+ * as another in every tier. A refusal names sufficient budgets from it. Private to offload/plan;
  * pure. */
 #ifndef OFFLOAD_PLAN_NEEDS_H
 #define OFFLOAD_PLAN_NEEDS_H
@@ -27,7 +27,7 @@ bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
                       const struct plan_need *most, uint64_t joint_bytes, struct plan_need *out);
 
 /* Finds the member with the least bytes of DEVICE and HOST together that needs at most `store_most`
- * of STORE. */
+ * of STORE. Returns false if there is none. */
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 

@@ -129,8 +129,8 @@ const struct plan_prediction *plan_predicted_clipped(const struct plan *plan)
     return &plan->predicted_clipped;
 }
 
-/* Returns whether one plan is listed before the other: it is faster, or as fast and first in
- * alphabetical order. */
+/* Returns whether one plan is listed before the other: it is faster, or as fast and its policy
+ * comes first in the enums. */
 static bool is_before(const struct plan_alternative *one, const struct plan_alternative *other)
 {
     if (one->step_seconds != other->step_seconds) {

@@ -13,7 +13,8 @@
 
 struct plan;
 
-/* Returns -EFBIG if no plan fits: the message names the smallest sufficient budgets. */
+/* Returns -EFBIG with a message that names sufficient budgets if no plan fits, and -EINVAL or
+ * -ENOTSUP with a message if the input is invalid. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 
@@ -44,7 +45,7 @@ const struct plan_layout *plan_layout_of(const struct plan *plan);
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* Returns the kind of the steady state, which repeats. */
+/* Returns the kind of the step that repeats in the steady state. */
 enum plan_kind plan_steady(const struct plan *plan);
 /* Returns the number of generations of the streams that an update overwrites: 1, or 2 if updates
  * are speculative. */

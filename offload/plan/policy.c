@@ -5,7 +5,8 @@
 
 /* elements of the largest chunks; each further size is half of the previous one */
 static const uint64_t largest_chunk = UINT64_C(1) << 30;
-/* The size that is tried first for a model, unless the model would have more chunks than this. */
+/* BEGIN_SIZE is the index of the size that is tried first, unless a model has more than CHUNKS_MAX
+ * chunks of that size. */
 enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };
 
 uint64_t plan_policy_chunk(unsigned index)

@@ -9,12 +9,12 @@
  * first, and the step from one share to the next. */
 enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 
-/* Sizes of chunks, largest first; each is whole MiB in every stream. Large chunks move faster,
+/* Sizes of chunks in elements, largest first; each is a power of two. Large chunks move faster,
  * small ones need less memory. */
 enum { PLAN_CHUNK_SIZES = 12 };
 uint64_t plan_policy_chunk(unsigned index);
-/* Returns the size that is tried first. It is larger for larger models, so that tapes stay
- * short. */
+/* Returns the index of the size that is tried first. The size is larger for larger models, so that
+ * tapes stay short. */
 unsigned plan_policy_first_size(const struct plan_input *input);
 
 /* Returns whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */

@@ -153,8 +153,8 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
     return 0;
 }
 
-/* Raises one count to the smallest value up to `most` with which `serves` is true; to `most` if
- * none is. */
+/* Raises one count to the smallest value up to `most` with which `serves` is true, or to `most` if
+ * there is none. */
 static int relieve_number(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most,
                           bool (*serves)(const struct plan_input *, const struct plan_layout *))

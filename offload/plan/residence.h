@@ -11,7 +11,7 @@
 struct plan_residence {
     uint32_t device_blocks; /* the first ones: weights in DEVICE */
     uint32_t host_blocks;   /* the next ones: weights in HOST */
-    uint64_t state_chunks;  /* in memory */
+    uint64_t state_chunks;  /* chunks of states in memory */
     /* number of the first blocks that keep all their state in DEVICE memory, where the GPU updates
      * them. */
     uint32_t card_blocks;

@@ -30,19 +30,19 @@ uint32_t plan_sharing(const struct plan_input *input);
  * their stored form, or of the weights themselves. */
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 
-/* Returns the elements whose working weights, or whose states, this rank keeps: the whole block or
+/* Return the elements whose working weights, or whose states, this rank keeps: the whole block or
  * this rank's shard. For weights that are stored in fewer bits, these are elements of the stored
  * form. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
-/* Returns how many of `elements` the shards of the ranks on this rank's node cover. */
+/* Returns the span of `elements` that the shards of the ranks on this rank's node cover. */
 struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements);
 
 /* Returns whether a group of ranks keeps a copy of weights from the first gather of a step on. */
 bool plan_copies_weights(const struct plan_input *input);
-/* Returns this rank's part of the copy that its group keeps of a block's plan_kept_elements, and
- * the size of the largest part of any rank. */
+/* Return this rank's part of the copy that its group keeps of a block's plan_kept_elements, and the
+ * number of elements of the largest part of any rank. */
 struct plan_span plan_copy_span(const struct plan_input *input, uint32_t block);
 uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
 
@@ -56,8 +56,8 @@ struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t bloc
 bool plan_shards_weights(const struct plan_input *input);
 bool plan_shards_states(const struct plan_input *input);
 
-/* Returns the largest span of all ranks. Buffers have this size, so that all ranks have the same
- * layout. */
+/* Return the number of elements of the largest span of any rank. Buffers have this size, so that
+ * all ranks have the same layout. */
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block);
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
 
@@ -85,8 +85,7 @@ uint64_t plan_packed_bytes(uint64_t elements);
  * what is kept. */
 uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements);
 
-/* Returns whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after
- * those of all previous shards. */
+/* Returns whether ranks send each other gradients as codes of 4 bits. */
 bool plan_codes_gradients(const struct plan_input *input);
 uint64_t plan_coded_bytes(uint64_t elements);
 

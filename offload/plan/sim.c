@@ -8,13 +8,13 @@
 
 #include "core/base/err.h"
 
-/* The number of cores that moving and summing bytes occupies at most. */
+/* The least share of the cores' speed that is left while bytes are moved and summed. */
 static const double cores_left_least = 0.2;
 
 /* A command as the simulation needs it; the commands of a queue are adjacent. */
 struct item {
     double alone; /* seconds */
-    double bytes; /* bytes that the drive moves per second while the command runs alone */
+    double bytes; /* bytes per second that the command moves while it runs alone */
     struct plan_edge edges[PLAN_EDGE_MAX];
     uint32_t index; /* index in the tape */
     bool reads;
@@ -22,7 +22,7 @@ struct item {
 };
 
 struct row {
-    struct item *items; /* owned by the first of several equal sequences */
+    struct item *items; /* owned if `owns`; otherwise those of the previous row */
     bool owns;
     uint32_t first[PLAN_Q_COUNT];
     uint32_t count[PLAN_Q_COUNT];
@@ -47,7 +47,7 @@ struct mark {
 struct sim {
     const struct plan_rates *rates; /* borrowed */
     bool device_is_host;
-    double byte_cores; /* cores of a drive's thread that one byte per second occupies */
+    double byte_cores; /* cores that a drive's threads use per byte per second */
     double copy_cores; /* share of the update's speed that copying one byte per second of host
                         * memory costs */
     const struct plan_tape *const *tapes; /* borrowed */
@@ -63,8 +63,8 @@ struct sim {
     struct mark now;
 };
 
-/* Returns seconds in which a collective's own thread computes codes: those of this rank's shard of
- * weights, or of a whole gradient and back. */
+/* Returns how many seconds a collective's own thread needs to compute codes: those of this rank's
+ * shard of weights, or those of a whole gradient, which it also sums. */
 static double pack_seconds(const struct plan_rates *rates, const struct plan_command *command)
 {
     enum { WEIGHT_BYTES = 2 }; /* wider weights are not packed */
@@ -92,7 +92,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     double bytes = (double)command->bytes;
     double elements = (double)command->elements;
     double work = 0;
-    bool on_card = command->queue == PLAN_Q_COMPUTE; /* for sums and updates */
+    bool on_card = command->queue == PLAN_Q_COMPUTE; /* only for sums and updates */
     switch ((enum plan_op)command->op) {
     case PLAN_READ: work = bytes / rates->read_bytes; break;
     case PLAN_WRITE: work = bytes / rates->write_bytes; break;

@@ -18,8 +18,8 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
 /* Returns the seconds that a command takes if nothing else runs. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
-/* Simulates `again` repeatedly until its time is steady, and predicts one step. Returns -EDEADLK if
- * commands wait for each other. */
+/* Simulates a few repetitions of `again`, and predicts one step from the later ones, which are
+ * steady. Returns -EDEADLK with a message if commands wait for each other. */
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out);
 

@@ -75,8 +75,8 @@ static double seconds_of(const struct plan_step *step, double seconds, double fl
 /* ---- one block ---- */
 
 /* Adds a command of a pass once for each of its sections, each time after the commands that bring
- * that section's weights. Values that one section passes to the next stay in the scratch: no other
- * command uses it until the last section is done. */
+ * that section's weights. Values that one section passes to the next stay in the scratch, which no
+ * other command uses until the last section is done. */
 static int add_sections(struct plan_step *step, const struct plan_command *whole,
                         enum model_pass pass, double work, double seconds)
 {

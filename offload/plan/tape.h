@@ -213,7 +213,7 @@ bool plan_command_is_gated(const struct plan_command *command);
 /* Returns the command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,
                                                 enum plan_role role);
-/* Writes the names of streams to `text`, such as "w16+lo+m+v", and returns `text`. */
+/* Writes the names of streams to `text`, such as "w16+master+m+v", and returns `text`. */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
 /* The bytes that a tape moves. gather_bytes are received from other ranks by gathers (the rank

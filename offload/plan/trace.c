@@ -196,7 +196,7 @@ int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
             return core_err_set(-ENOMEM, "no memory for a timeline of %u commands", commands_max);
         }
         for (uint32_t c = 0; c < commands_max; c++) {
-            one->times[c] = (struct plan_time){.begin_seconds = 1, .end_seconds = 0}; /* no time */
+            one->times[c] = (struct plan_time){.begin_seconds = 1, .end_seconds = 0}; /* not run */
         }
     }
     *out = trace;
@@ -320,7 +320,8 @@ static int by_seconds(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* Finds the ops that ran while the recorded commands of the compute queue ran, and their totals. */
+/* Writes the ops that ran while the recorded commands of the compute queue ran, and their totals;
+ * then ends the file. */
 static void write_ops(const struct plan_trace *trace, uint32_t rank, struct writing *writing)
 {
     struct op_total totals[OP_NAMES_MAX];
@@ -415,7 +416,7 @@ static void simulated_fini(struct simulated *simulated)
     free(simulated->ends);
 }
 
-/* On failure the caller calls fini, too. */
+/* The caller calls simulated_fini, even after an error. */
 static int simulate(const struct plan_input *input, const struct plan *plan, uint32_t steps,
                     struct simulated *out)
 {

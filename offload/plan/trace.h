@@ -11,8 +11,8 @@
 /* Records when each command of some tapes began and ended. */
 struct plan_trace;
 
-/* Records `tapes` tapes from the number `first` on (0: the first one pushed), each with at most
- * `commands_max` commands. */
+/* Creates a recorder of `tapes` tapes from tape number `first` on (0: the first one pushed), each
+ * with at most `commands_max` commands. */
 int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                       struct plan_trace **out);
 void plan_trace_destroy(struct plan_trace *trace);

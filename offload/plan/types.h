@@ -13,7 +13,7 @@
 
 /* Bytes per element of each stream; 0 if the optimizer has no such stream. */
 struct plan_format {
-    uint8_t weight_bytes; /* 2: working weight */
+    uint8_t weight_bytes; /* working weight: 2; 4 for plain fp32 */
     uint8_t master_bytes; /* 2: split master; 4: separate master; 0: plain fp32 */
     uint8_t m_bytes;
     uint8_t v_bytes;

@@ -227,7 +227,8 @@ static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, 
         return rc;
     }
     stand->fetched = true;
-    /* Slots have rounded weights, and the update needs the exact ones. */
+    /* Weight slots have weights that were expanded from codes, and the update needs the exact
+     * ones. */
     if (plan_packs_weights(step->input, block)) {
         plan_fetch_forget(step, block);
     }
@@ -286,7 +287,7 @@ static uint32_t find_empty(const struct plan_step *step)
     return count;
 }
 
-/* Reads a chunk into a slot, which is the last one in turn from now on. */
+/* Reads a chunk into a slot, which then comes last in the rotation. */
 static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
 {
     step->state_turn = slot + 1;
@@ -374,8 +375,8 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     return rc;
 }
 
-/* Called after all chunks of a block whose ranks have shards: gathers the new weights and writes
- * them. */
+/* Called after all chunks of a block were updated. If ranks have shards of the states, gathers the
+ * new weights, and writes them to STORE if they are kept there whole. */
 static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
 {
     struct plan_span span = plan_weight_span(step->input, block);

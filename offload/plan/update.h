@@ -9,9 +9,9 @@
  * buffer of the weights, so that forward need not fetch them. */
 int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
 
-/* Reads a block's chunks in STORE into state slots that hold no fetched ones, for an update that is
- * added later. Only if updates do not read weights or gradients from STORE. If there are too few
- * slots, sets *full, which it does not change otherwise. */
+/* Reads a block's chunks in STORE into state slots that hold no fetched chunks, for an update that
+ * is added later. Call it only if updates do not read weights or gradients from STORE. If there are
+ * too few slots, sets *full, which it does not change otherwise. */
 int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full);
 
 /* Sends a block's gradient to STORE, where it waits for the update. */
