@@ -18,7 +18,7 @@ static struct module module_of(const struct model_param *param, const struct mod
 {
     const size_t prefix = strlen(MODEL_ADAPTER_PREFIX);
     struct module module = {part->name, model_module_length(part->name)};
-    if (param->adapter != MODEL_ADAPTER_NONE) { /* the name is PREFIX path.lora_B */
+    if (param->adapter != MODEL_ADAPTER_NONE) { /* the name is PREFIX path.lora_B.weight */
         module.path += prefix;
         module.length -= prefix + strlen(".lora_B");
     }

@@ -188,7 +188,8 @@ const struct model_family *model_family_at(size_t index);
 
 /* ---- what families share (family.c) ---- */
 
-/* Ops of a pre-norm decoder: a layer, and a layer with q and k normalised per head. */
+/* Ops of a pre-norm decoder: the embedding, the head, a layer, and a layer with q and k normalised
+ * per head. */
 extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];

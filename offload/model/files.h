@@ -66,8 +66,7 @@ struct model_kept *model_files_kept(const struct model_files *files);
 int model_files_check(const struct model_files *files, const struct model *model);
 
 /* Hashes the types and sizes of a few hundred tensors of the folder, and some bytes in the middle
- * of each. Processes compare the hash to notice that they have different weights at the same
- * path. */
+ * of each. Processes compare the hash to notice if they have different weights at the same path. */
 int model_files_sample(const struct model_files *files, uint64_t *out);
 
 /* Returns whether the files of a tied model contain a head that differs from its token table in any
@@ -81,7 +80,8 @@ struct model_sums;
 
 int model_sums_create(const struct model *model, struct model_sums **out);
 void model_sums_destroy(struct model_sums *sums); /* Accepts NULL */
-/* Access to single sums: processes that each read a part of the tensors add up their sums. */
+/* Access single sums, so that processes that each read a part of the tensors can add up their
+ * sums. */
 size_t model_sums_count(const struct model_sums *sums);
 uint64_t model_sums_get(const struct model_sums *sums, size_t index);
 void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);

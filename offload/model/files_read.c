@@ -141,8 +141,8 @@ struct piece {
 };
 
 /* Adds the hashes of `count` elements from element `at` of the part on. Elements between two
- * multiples of BLOCKS_ALIGN_ELEMENTS are hashed together, counted from the parameter's first, so
- * that the sum does not depend on which elements were read together. */
+ * multiples of BLOCKS_ALIGN_ELEMENTS, counted from the parameter's first element, are hashed
+ * together, so that the sum does not depend on which elements were read together. */
 static void sum_elements(struct piece *piece, const char *from, uint64_t at, uint64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -406,8 +406,8 @@ static void close_normed(struct normed *normed)
     free(normed->stored);
 }
 
-/* Makes the stored form of the whole tensor, because each stored scale depends on all of the
- * tensor's weights. */
+/* Makes the stored form of the whole tensor, because scales may be stored relative to all others of
+ * the tensor. */
 static int store_normed(struct normed *normed)
 {
     const int64_t cols = normed->from.cols;
@@ -474,7 +474,7 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Writes the initial magnitudes, which are as in PEFT the norms of the rows that compute gets. */
+/* Writes the initial magnitudes, which are, as in PEFT, the norms of the rows that compute gets. */
 static int fill_magnitudes(const struct range *range, const struct piece *piece,
                            const struct model_param *param, const struct model_part *part)
 {

@@ -76,7 +76,7 @@ int model_kept_direct_file(const struct model_kept *kept);
 
 /* ---- writing ---- */
 
-/* Returns whether the file that is being written still needs a block. Accepts NULL. */
+/* Returns whether a file that contains this block is being written. Accepts NULL. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
 /* Writes the next bytes of a block. Blocks are written one after the other, in any order. After a
  * failure, which is logged, nothing more is written. */

@@ -49,15 +49,15 @@ bool model_kept_is_name(const char *name);
 /* Returns whether the file begins with the magic number of a kept base. */
 bool model_kept_is_begun(int fd);
 
-/* The functions below return -errno without a message. Returns -EPERM if the file belongs to
- * another user or others can write to it, -EPROTO if another version wrote it, and -EBADMSG if it
- * is damaged or is not a kept base. */
+/* This function and the next two return -errno without a message: -EPERM if the file belongs to
+ * another user or others can write to it, -EPROTO if another version wrote it, -EBADMSG if it is
+ * damaged or is not a kept base, or an error of reading. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
 /* `blocks` and `sums` have room for the tables. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,
                            struct model_kept_block *blocks, uint64_t *sums);
-/* Reads up to KEPT_PIECE_BYTES of a block from `at` on, which is a multiple of KEPT_PIECE_BYTES,
- * and verifies their checksums. */
+/* Reads up to KEPT_PIECE_BYTES of a block and verifies their checksums. `at` is a multiple of
+ * KEPT_PIECE_BYTES. */
 int model_kept_read_piece(int fd, const struct model_kept_block *block, const uint64_t *sums,
                           uint64_t at, uint8_t *to);
 

@@ -74,7 +74,7 @@ static bool matches_any(const char *const *modules, size_t count, const char *te
     return false;
 }
 
-/* With adapters, all parameters are frozen except those that are saved beside them. */
+/* With adapters, all parameters are frozen except those of lora->saved. */
 static bool is_frozen(const struct model_options *options, const char *name)
 {
     if (options != NULL && options->lora != NULL) {
@@ -396,7 +396,8 @@ static int list_block(struct model *model, const struct model_options *options, 
         block->scale = model_config_scale(&model->config, block->layer);
     }
     const bool adapters = options != NULL && options->lora != NULL;
-    /* A tied head borrows one parameter; each adapted parameter has up to three adapters. */
+    /* A tied head borrows one parameter; each adapted parameter has up to three arrays of
+     * adapters. */
     int rc = make_params(block, (adapters ? 4 : 1) * block->table->param_count + 1);
     for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];

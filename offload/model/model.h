@@ -111,7 +111,7 @@ int model_block_adapter(const struct model_block *block, enum model_role role,
  * their number. */
 unsigned model_block_borrows(const struct model *model, unsigned index,
                              unsigned borrows[MODEL_BORROWS_MAX]);
-/* Returns "wte", "qkv", ..., for messages and listings. */
+/* Returns "token_table", "qkv", ..., for messages and listings. */
 const char *model_role_name(enum model_role role);
 
 #endif

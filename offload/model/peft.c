@@ -510,7 +510,7 @@ static int match_param(const struct model_peft *peft, const struct model_param *
         if (entry == NULL || (entry->whole == NULL) != adapted) {
             return core_err_set(-EINVAL, "%s names %s, which %s does not %s",
                                 adapted ? LORA_TARGETS : MODULES_TO_SAVE, name, peft->folder,
-                                adapted ? "adapt" : "have whole");
+                                adapted ? "adapt" : "replace");
         }
         *matched += param->adapter == MODEL_ADAPTER_NONE || param->adapter == MODEL_ADAPTER_B;
     }
@@ -550,7 +550,7 @@ int model_peft_check(const struct model_peft *peft, const struct model *model)
         if (!model_has(model, entry)) {
             const bool adapted = entry->whole == NULL;
             return core_err_set(-EINVAL, "%s %s %s, which %s does not name", peft->folder,
-                                adapted ? "adapts" : "has a whole", entry->base,
+                                adapted ? "adapts" : "replaces", entry->base,
                                 adapted ? LORA_TARGETS : MODULES_TO_SAVE);
         }
     }

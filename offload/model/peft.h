@@ -31,7 +31,7 @@ struct model_peft {
     uint64_t base;  /* identity of the base (model_sums_identity); 0: unknown */
     char *folder;   /* owned, like all pointers below */
     struct model_safetensors *file;
-    struct model_peft_entry *entries; /* in order of their names */
+    struct model_peft_entry *entries; /* sorted by `base` */
     size_t count;
     /* Paths of modules, each owned: first the adapted ones, then those saved whole. */
     const char **modules;
@@ -48,7 +48,8 @@ void model_peft_close(struct model_peft *peft); /* Accepts NULL */
  * are used. */
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
 /* Checks that the folder and a model have adapters and saved modules of the same tensors. Returns
- * -EINVAL with a message that names the first tensor for which only one of them has any. */
+ * -EINVAL with a message that names the first tensor for which only one of the two has an adapter
+ * or a saved module. */
 int model_peft_check(const struct model_peft *peft, const struct model *model);
 
 /* Returns NULL if the folder has nothing for this tensor of the base model. */

@@ -486,6 +486,6 @@ void model_build_backward_row(struct model_build *build, const struct model_op_r
     case MODEL_ROW_ATTENTION: attention_grad(build, row); break;
     case MODEL_ROW_ACT: act_grad(build, row); break;
     case MODEL_ROW_ADD: add_grad(build, row); break;
-    case MODEL_ROW_LOSS: break; /* forward and backward are one step: program_loss.c */
+    case MODEL_ROW_LOSS: break; /* program_loss.c adds forward and backward */
     }
 }

@@ -121,7 +121,7 @@ int model_build_dropped(struct model_build *build, const struct model_op_row *ro
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments);
 /* These functions set the pointer at `field` of the step's arguments: model_build_point to an
- * element of a buffer that the step reads, model_build_write to one of a buffer that it writes or
+ * element of a buffer that the step reads, model_build_write to an element of one that it writes or
  * changes, model_build_param to a parameter's row, and model_build_base to a base. With rows > 0,
  * model_build_param also sets model_step.param, row and rows. */
 void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,

@@ -70,7 +70,7 @@ struct model_patch {
     uint16_t field;
     uint8_t base;
     uint8_t param;
-    bool writes; /* the step writes or changes what is there; for building */
+    bool writes; /* the step writes or changes what is there; used while building */
     uint64_t offset_bytes;
 };
 
@@ -85,7 +85,7 @@ struct model_grad {
  * be on the device. */
 struct model_step {
     enum kern_op op;
-    bool recompute; /* a step of forward that recomputing the activations repeats */
+    bool recompute; /* a forward step that recomputation repeats */
     uint8_t half;   /* enum model_half */
     /* where the arguments have the count that recomputation halves, because only the policy's rows
      * are needed; 0: none */

@@ -183,8 +183,8 @@ static bool is_same(int folder, const struct entry *entry)
 }
 
 /* Lists the files of a folder: all files if `result` is NULL, otherwise those that the result
- * replaces or removes. The list of the result sets *weights to whether it has weights or
- * adapters. */
+ * replaces or removes. If `result` is NULL, also sets *weights to whether the files include weights
+ * or adapters. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;

@@ -45,6 +45,7 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
 /* Writes the list of the files of the result into `path`, so that model_publish_resume can move its
  * files to `folder`. */
 int model_publish_keep(const char *path, int fd, const char *folder);
+/* Returns whether the folder open as `fd` has such a list. */
 bool model_publish_is_kept(int fd);
 
 /* Finishes what a killed process began. Returns 0 if there is nothing to do, or 1 if the result was

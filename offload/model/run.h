@@ -13,7 +13,7 @@ struct dev_queue;
 struct model_binding {
     void *base[MODEL_BASE_COUNT]; /* MODEL_BASE_PARAM uses `weights` instead */
     const void **weights;         /* owned array: row 0 of each parameter of the block */
-    struct kern_grad *grads;      /* owned array: gradients of these; zeroed: none */
+    struct kern_grad *grads;      /* owned array: their gradients; zeroed: not computed */
     unsigned param_count;         /* room in `weights` and `grads` */
 };
 

@@ -22,7 +22,7 @@ struct model_save_options {
     const char *folder;    /* the result */
     const char *source;    /* folder whose other files are copied; NULL: none */
     enum model_dtype type; /* type of the weights in the files; without effect on adapters */
-    uint64_t shard_bytes;  /* limit for shards, except those with one larger tensor; 0: 5 GB */
+    uint64_t shard_bytes;  /* maximum size of a shard with several tensors; 0: 5 GB */
     bool replace;   /* a model in FOLDER is replaced; otherwise FOLDER must be missing or empty */
     uint64_t run;   /* number of the run, written beside the model; 0: none */
     uint64_t steps; /* number of steps that the run has taken */

@@ -438,7 +438,7 @@ static int make_scales(struct model_stored_reader *reader, const struct model_st
         return 0;
     }
     const int rc = model_codes_read_scales(&codes, reader->made);
-    if (rc == 0) { /* always at the same offset, so that the sum is always the same */
+    if (rc == 0) { /* the offset, which is hashed, depends only on the tensor */
         sum_bytes(reader, part, layout->scales, layout->bytes - layout->scales);
     }
     return rc;

@@ -18,8 +18,8 @@ enum model_storage {
     MODEL_STORAGE_NF4,
 };
 
-/* Returns the storage of frozen layers for a folder whose files are quantised as `quant`. PLAIN:
- * the files are not quantised. */
+/* Returns the storage of frozen layers for a folder whose files are quantised as `quant`. Returns
+ * MODEL_STORAGE_PLAIN if the files are not quantised. */
 enum model_storage model_stored_as(enum kern_quant quant);
 /* Calls model_files_set_base for a run of this model whose weights are of `type`. */
 void model_stored_set_base(struct model_files *files, const struct model *model,
@@ -28,8 +28,7 @@ void model_stored_set_base(struct model_files *files, const struct model *model,
 /* Returns "plain", "bf16", "int8" or "nf4". */
 const char *model_storage_name(enum model_storage storage);
 
-/* A tensor of the block: rows * cols elements from `first` of its flat array on, or several small
- * arrays together as one row. */
+/* A tensor of the block: rows * cols elements from `first` of its flat array on. */
 struct model_stored_part {
     const char *name; /* borrowed from the model */
     uint64_t first;
@@ -69,7 +68,8 @@ struct model_stored_source {
     const struct model_stored *stored;
     enum kern_type type; /* the run's type */
     struct core_team *team;
-    /* Gets the checksums of everything that was read, after the last byte was made. NULL: none. */
+    /* Gets the checksums of what is read; they are complete after the last byte was made. NULL:
+     * none. */
     struct model_sums *sums;
     /* Receives all bytes in order, including skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);

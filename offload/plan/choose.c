@@ -127,7 +127,7 @@ static int note_policy(void *user, const struct plan_choice *policy)
     return plan_candidate_need(search->input, &choice, &search->needs);
 }
 
-/* Visits each policy with each place of gradients and size of chunks. */
+/* Visits each policy with each tier for gradients and each size of chunks. */
 static int visit_all(const struct plan_input *input, plan_policy_visit *visit, void *user)
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};

@@ -20,7 +20,7 @@ struct plan_flow {
     struct plan_command *commands; /* owned, [TAPES * commands_max] */
     uint32_t block_max;            /* largest number of commands of one block */
     uint32_t commands_max;
-    uint64_t begun; /* number of tapes */
+    uint64_t begun; /* number of tapes begun */
 };
 
 /* Returns the largest number of commands of a block: the sums, and a read, an update and a write

@@ -33,7 +33,7 @@ struct gradient_kind {
     uint32_t turns; /* slots of the ring that blocks share */
     enum turn turn;
     bool shard;             /* only this rank's part */
-    bool waits;             /* the buffer waits for the update: blocks on the GPU have no such
+    bool waits;             /* it waits for the update; a block that the GPU updates has no such
                              * buffer in HOST */
     size_t member;          /* offset of the index in struct plan_block_layout */
     struct plan_ring *ring; /* the layout's ring */

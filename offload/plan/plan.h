@@ -36,7 +36,8 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
-/* The buffers of the plan (layout.h): used to load, save and read states while no tape runs. */
+/* Returns the plan's buffers (layout.h), through which states are loaded, saved and read while no
+ * tape runs. */
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 

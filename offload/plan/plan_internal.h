@@ -6,7 +6,8 @@
 #include "offload/plan/plan.h"
 #include "offload/plan/residence.h"
 
-/* The fastest plan that was tried of each policy; 0 seconds: none fits. */
+/* For each choice of activations and timing, the fastest plan that was tried; 0 seconds: none
+ * fits. */
 struct plan_tried {
     struct plan_alternative of[PLAN_ACTS_STORE + 1][PLAN_TIMING_SPECULATIVE + 1];
 };

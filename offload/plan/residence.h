@@ -9,19 +9,19 @@
  * chunks are kept, because the last blocks are still in slots when backward begins. A block of
  * which only rows are read is kept only after all others. */
 struct plan_residence {
-    uint32_t device_blocks; /* the first ones: weights in DEVICE */
-    uint32_t host_blocks;   /* the next ones: weights in HOST */
-    uint64_t state_chunks;  /* chunks of states in memory */
+    uint32_t device_blocks; /* number of first blocks with weights in DEVICE */
+    uint32_t host_blocks;   /* number of next blocks with weights in HOST */
+    uint64_t state_chunks;  /* number of chunks of states in memory */
     /* number of the first blocks that keep all their state in DEVICE memory, where the GPU updates
      * them. */
     uint32_t card_blocks;
-    uint32_t kept_blocks;  /* the last ones keep their activations; the others recompute them */
+    uint32_t kept_blocks;  /* number of last blocks that keep their activations */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
     bool leans_to_device;  /* weights that must be in memory are in DEVICE, not in HOST */
 };
 
 /* Bits of `leaning`: data that must be in memory and has no requested tier goes to DEVICE instead
- * of HOST. For the CPU device, whose update can access DEVICE. */
+ * of HOST. Only for the CPU device, whose update can access DEVICE. */
 enum { PLAN_LEANS_HOST, PLAN_WEIGHTS_LEAN = 1, PLAN_STATES_LEAN = 2, PLAN_LEANINGS = 4 };
 
 /* Returns the least residence: the data that the requests, or the lack of a store, force to be in

@@ -81,8 +81,8 @@ bool plan_packs_weights(const struct plan_input *input, uint32_t block);
  * then the same for the rest. A packed shard begins at the packed bytes of all elements before
  * it. */
 uint64_t plan_packed_bytes(uint64_t elements);
-/* Returns the bytes of the first `elements` of what ranks gather of a block: packed weights, or
- * what is kept. */
+/* Returns how many bytes the first `elements` of a block's weights take in the form in which ranks
+ * gather them: packed, or as they are kept. */
 uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements);
 
 /* Returns whether ranks send each other gradients as codes of 4 bits. */

@@ -199,8 +199,8 @@ static bool may_start(struct sim *sim, int queue)
     return true;
 }
 
-/* The load at a moment: how many commands use each resource, and the cores that the drives' threads
- * leave free. */
+/* The load at a moment: how many commands use each resource, and the share of the cores' speed that
+ * the drives' threads and copies leave. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;

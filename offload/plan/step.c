@@ -101,7 +101,7 @@ static int add_sections(struct plan_step *step, const struct plan_command *whole
     return 0;
 }
 
-/* Adds a forward command, or its sections. */
+/* Adds a forward command, or one for each of its sections. */
 static int add_forward(struct plan_step *step, struct plan_command *command)
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];
@@ -113,7 +113,8 @@ static int add_forward(struct plan_step *step, struct plan_command *command)
                : plan_builder_add(step->builder, command);
 }
 
-/* Adds a backward command, or its sections and, if `again`, those of recomputation before them. */
+/* Adds a backward command, or one for each of its sections; with `again`, the sections of
+ * recomputation come first. */
 static int add_backward(struct plan_step *step, struct plan_command *command, bool again)
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];

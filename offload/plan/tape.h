@@ -26,7 +26,7 @@ enum plan_queue {
     PLAN_Q_UP,               /* HOST to DEVICE */
     PLAN_Q_DOWN,             /* DEVICE to HOST */
     PLAN_Q_COLL,             /* between ranks */
-    PLAN_Q_UPDATE,           /* Adam team: sums of squares, norm, update */
+    PLAN_Q_UPDATE,           /* the update's team: sums of squares, norm, update */
     PLAN_Q_READ_WEIGHT,      /* STORE, most urgent */
     PLAN_Q_READ_STATE,       /* STORE */
     PLAN_Q_READ_ACT,         /* STORE */
@@ -78,7 +78,7 @@ enum plan_role {
     PLAN_AS_IN,       /* boundary activations */
     PLAN_AS_OUT,
     PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, gradient of IN after it; in place */
-    PLAN_AS_KEPT,          /* activations kept for backward; missing if they are recomputed */
+    PLAN_AS_KEPT,          /* activations kept for backward; absent if they are recomputed */
     PLAN_AS_SCRATCH,       /* temporaries, followed by recomputed activations */
     PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
     PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */

@@ -375,8 +375,8 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     return rc;
 }
 
-/* Called after all chunks of a block were updated. If ranks have shards of the states, gathers the
- * new weights, and writes them to STORE if they are kept there whole. */
+/* Called after all chunks of a block were updated: gathers all ranks' new weights if stand->spread,
+ * and writes them to STORE if stand->returned. */
 static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
 {
     struct plan_span span = plan_weight_span(step->input, block);
