@@ -27,12 +27,12 @@ int model_claim_note(const struct model_claim *claim, const char *text);
 /* Returns whether this is a valid claim on `folder`, however the path is spelled. A claim ends when
  * its folder is published or removed. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
-/* Removes FOLDER.partial if nothing was written into it, but does not give the claim back. Signal
- * handlers may call this. */
+/* Removes the mark, and FOLDER.partial if it is then empty, but does not give the claim back.
+ * Signal handlers may call this. */
 void model_claim_undo(const struct model_claim *claim);
 /* Gives the claim back; FOLDER.partial stays. */
 void model_claim_close(struct model_claim *claim);
-/* Gives the claim back, and removes FOLDER.partial if nothing was written into it. */
+/* Gives the claim back, and removes the mark, and FOLDER.partial if it is then empty. */
 void model_claim_drop(struct model_claim *claim);
 
 #endif
