@@ -80,7 +80,6 @@ static size_t count_name(const struct model *model, bool adapted, struct module 
     return count;
 }
 
-/* Returns whether all modules with this last name are adapted. */
 static bool is_whole_name(const struct model *model, struct module name)
 {
     return count_name(model, true, name) == count_name(model, false, name);

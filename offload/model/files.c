@@ -259,7 +259,6 @@ const struct model_tensor *model_files_part(const struct model_files *files,
 
 /* ---- tied tables ---- */
 
-/* A tensor and its file. */
 struct found {
     const struct model_tensor *tensor;
     const struct model_safetensors *shard;

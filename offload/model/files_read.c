@@ -182,7 +182,6 @@ static void sum_columns(struct piece *piece, const char *from, int64_t first, in
     }
 }
 
-/* Writes an adapter's initial values. */
 static void fill_adapter(const struct piece *piece, const struct model_param *param,
                          const struct model_part *part)
 {

@@ -73,7 +73,8 @@ static void clear(const struct model_kept *kept, const char *own)
     }
 }
 
-/* Creates the file under its temporary name, and reserves its space. */
+/* Creates and locks the file under its temporary name, and reserves its space. Returns -EWOULDBLOCK
+ * if another run writes it. */
 static int begin_file(struct model_kept *kept, const char *name)
 {
     char part[KEPT_NAME_BYTES];

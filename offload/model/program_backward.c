@@ -205,7 +205,6 @@ static void adapter_grad(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* Adds the step for the gradient of an adapter's A. */
 static void adapter_weight_grad(struct model_build *build, const struct model_op_row *row, int x)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);

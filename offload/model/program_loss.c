@@ -47,7 +47,6 @@ static bool repeats_logits(const struct loss *loss)
     return loss->build->shape.loss_parts.rows > 0;
 }
 
-/* Adds the loss in one step. */
 static void loss_step(const struct loss *loss, int64_t tile, bool grads)
 {
     struct model_build *build = loss->build;

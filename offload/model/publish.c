@@ -43,7 +43,6 @@ struct entry {
     const char *name; /* in the list's text */
 };
 
-/* Parses one entry. Returns false if it is invalid. */
 static bool parse_entry(const char *text, struct entry *out)
 {
     char kind[4];
@@ -317,7 +316,6 @@ static int read_list(const char *path, struct list *list)
     return rc;
 }
 
-/* Checks the head and all entries. */
 static int check_list(const char *path, const struct list *list)
 {
     const size_t head = sizeof LIST_HEAD - 1;

@@ -268,7 +268,6 @@ static bool has_room(const struct cutting *cutting, const struct use *tried)
            section.expanded_bytes <= cutting->sections->expanded_bytes;
 }
 
-/* Cuts the steps of a pass into sections. */
 static void cut_pass(struct cutting *cutting, const struct model_steps *steps, enum model_pass pass)
 {
     const size_t bytes = cutting->block->param_count * sizeof *cutting->uses;

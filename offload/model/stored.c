@@ -388,7 +388,6 @@ static uint64_t code_bytes(const struct model_stored_part *part, int64_t element
     return (uint64_t)(kern_quant_is_nf4(part->quant) ? elements / 2 : elements);
 }
 
-/* Copies the next piece of codes from the files. */
 static int copy_codes(struct model_stored_reader *reader, const struct model_stored_part *part,
                       int64_t count)
 {
@@ -402,7 +401,6 @@ static int copy_codes(struct model_stored_reader *reader, const struct model_sto
     return rc;
 }
 
-/* Makes the next piece of a part's codes. */
 static int make_codes(struct model_stored_reader *reader, const struct model_stored_part *part,
                       const struct kern_quant_layout *layout)
 {

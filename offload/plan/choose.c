@@ -376,7 +376,6 @@ static int choose_careful(const struct plan_input *input, struct plan **out)
     return rc;
 }
 
-/* Finds the fastest plan that fits. */
 static int choose_plan(const struct plan_input *input, struct plan **out)
 {
     struct plan *plan = NULL;

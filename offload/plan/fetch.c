@@ -162,7 +162,6 @@ static uint64_t copy_between(const struct plan_step *step, uint32_t block)
            plan_gathered_bytes(input, block, begin);
 }
 
-/* Gathers the parts of the group's copy. */
 static int gather_copy(struct plan_step *step, uint32_t block, struct plan_piece whole)
 {
     struct plan_command command = plan_move_command(PLAN_GATHER, PLAN_Q_COLL, block, PLAN_NONE);
@@ -277,7 +276,6 @@ static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc != 0 ? rc : gather_packed(step, block, own_part(step, block, slot, span, 0), slot);
 }
 
-/* Fills the slot from the copy of this rank's group. */
 static int fill_copied(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     if (!plan_packs_weights(step->input, block)) {

@@ -120,7 +120,6 @@ static int add_stored_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->stored);
 }
 
-/* Adds slots for the packed weights of blocks that ranks gather packed. */
 static int add_packed_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {

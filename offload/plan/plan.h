@@ -52,7 +52,6 @@ enum plan_kind plan_steady(const struct plan *plan);
  * are speculative. */
 unsigned plan_generations(const struct plan *plan);
 
-/* Returns the prediction for a steady step. */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
 /* Returns the prediction for a step whose norm clips; it differs only if updates are
  * speculative. */

@@ -104,7 +104,6 @@ enum plan_role {
 
 enum { PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
 
-/* Consumers of memory. */
 enum plan_consumer {
     PLAN_FOR_WEIGHTS,
     PLAN_FOR_STATES,

@@ -9,7 +9,6 @@
 
 #include "offload/plan/fetch.h"
 
-/* A chunk that is being updated. */
 struct chunk {
     uint32_t block;
     uint64_t index;
