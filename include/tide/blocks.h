@@ -91,17 +91,18 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
 /* Reads a block into `buffer`, which has room for `bytes` bytes. If `buffer` is NULL, pins the
  * block in memory of the store instead: the data of *out is then valid, and may be written to,
  * until tide_blocks_release was called once for each get of the block. `out` may be NULL if there
- * is a buffer. If the buffer's address and the block's size are multiples of 4096, the block is
- * read without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned blocks leave no memory,
- * -ENOSPC if a block has to be evicted and the drives have no space for it, -EBADMSG if the drive
- * did not return the bytes that were written, or the error of reading. */
+ * is a buffer. A block that is not in memory is read straight into the buffer if its size and the
+ * buffer's address are multiples of 4096. Returns 0, -ENOENT, -EINVAL, -EBUSY if the block is pinned on the
+ * device, -ENOMEM if pinned blocks leave no memory, -ENOSPC if a block has to be evicted and the
+ * drives have no space for it, -EBADMSG if the drive did not return the bytes that were written, or
+ * the error of reading. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
 /* Ends one pin. `changed` is 1 if the application has written to the pinned memory. If that memory
- * is on the device, the call waits until the new bytes are in host memory; if that fails, it
- * returns an error of tide_blocks_put, and the pin stays. Returns 0, -ENOENT, or -EINVAL if the
- * block is not pinned. */
+ * is on the device, the call first copies the new bytes to host memory; if that fails, it returns
+ * an error of tide_blocks_put, and the pin stays. Returns 0, -ENOENT, or -EINVAL if the block is
+ * not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
 /* Begins to read a block into memory, if there is memory for it. Returns 0, -EINVAL or -ENOENT. */
@@ -116,8 +117,9 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 struct tide_block_io {
     size_t struct_bytes;
     uint32_t background; /* 1: transfers of other operations go first */
-    uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
-                          * are multiples of 4096; then nothing is copied */
+    /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect unless `data` and
+     * `bytes` are multiples of 4096 */
+    uint32_t through;
     /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
      * memory. TIDE_DEVICE: in a copy on the device, which stays there for later gets as long as
      * there is memory. In a put, TIDE_DEVICE means that `data` is device memory; it may be the
@@ -136,7 +138,7 @@ TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
  * without a buffer pins its block even if nobody waits for it. A block can be pinned on the host or
- * on the device, not on both at a time. Returns as tide_blocks_put_begin, or -ENOENT. */
+ * on the device, not on both at a time. Returns like tide_blocks_put_begin, or -ENOENT. */
 TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 
@@ -145,15 +147,15 @@ TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name,
  * the result of `token` is no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 /* Waits for an operation. The result is kept as long as a thread waits for it; several threads may
- * wait for the same operation. Returns 0, or as tide_blocks_poll. */
+ * wait for the same operation. Returns 0, or an error like tide_blocks_poll. */
 TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 
 /* ---- The order of uses ---- */
 
-/* Begins an iteration. The library expects the gets of this iteration in the same order as those
- * since the last call: it reads blocks ahead in that order as memory allows, including the first
- * ones of the next iteration. Gets in another order work, too; the change is logged and counted,
- * and the next iteration is expected in the new order. Returns 0, or -ENOMEM. */
+/* Begins an iteration. The library expects the gets of this iteration in the order of those between
+ * the last call and this one. It reads blocks ahead in that order as memory allows, including the
+ * first ones of the next iteration. Gets in another order work, too; the change is logged and
+ * counted, and the next iteration is expected in the new order. Returns 0, or -ENOMEM. */
 TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 
 /* ---- Information ---- */
@@ -161,7 +163,7 @@ TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 struct tide_block_info {
     size_t struct_bytes;
     uint64_t bytes;
-    uint32_t in_memory; /* 1: the block can be got without reading */
+    uint32_t in_memory; /* 1: a get does not have to read the drives */
     uint32_t in_store;  /* 1: the drives have its bytes */
     uint64_t pins;
     uint64_t on_device; /* 1: the device has a copy */

@@ -20,21 +20,21 @@ struct tide_checkpoint_options {
     uint32_t keep;    /* number of newest checkpoints that are kept; 0: all */
     uint32_t replace; /* 1: checkpoints of other runs in the directory are removed once this one is
                                 complete; 0: they are refused with -EEXIST */
-    /* Data of the application, such as its position in the training data; at most
-     * 1 MiB. */
+    /* Data of the application, such as its position in the training data; at most 1 MiB. */
     const void *application;
     size_t application_bytes;
     /* 1: the checkpoint is written while the next step runs. This needs an engine with `saves`, and
-     * a last step whose update is still pending or was preceded by tide_engine_checkpoint_ahead;
-     * otherwise it is written at once. */
+     * a last step whose update is still pending or was preceded by tide_engine_checkpoint_ahead.
+     * Otherwise, and if it replaces checkpoints of other runs, it is written at once. */
     uint64_t later;
 };
 
 /* Announces a checkpoint after the next step: the update of that step then writes its results to
  * the checkpoint as it produces them, and nothing has to be read again. `application` is ignored
  * here. The announcement is optional, and an announced checkpoint that is never requested is
- * discarded. Does nothing if the engine was created without `saves`. Returns 0, -EINVAL, -EBUSY if
- * another run uses the directory, -EEXIST if it has checkpoints of another run, or the error of
+ * discarded. Does nothing if the engine was created without `saves`, or if the checkpoint would
+ * replace those of another run. Returns 0, -EINVAL, -EBUSY if another run uses the directory,
+ * -EEXIST if the directory has checkpoints of another run and `replace` is 0, or the error of
  * preparing the files. */
 TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                           const struct tide_checkpoint_options *options);
@@ -42,14 +42,16 @@ TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
 /* Writes a checkpoint: weights, optimizer states, loss scale, counters and the options of the run.
  * The checkpoint is read back before it gets its final name, and older checkpoints are kept until
  * then. Progress is reported as "checkpoint". A failure leaves the engine and all older checkpoints
- * as they were. Returns 0, -EINVAL, -EBUSY if another run uses the directory, -EEXIST if it has
- * checkpoints of another run, -ECANCELED, or the error of writing (-ENOSPC, -EIO ...). */
+ * as they were. Returns 0, -EINVAL, -EBUSY if another run uses the directory, -EEXIST if the
+ * directory has checkpoints of another run and `replace` is 0, -ECANCELED, or the error of writing
+ * (-ENOSPC, -EIO ...). */
 TIDE_API int tide_engine_checkpoint(struct tide_engine *engine,
                                     const struct tide_checkpoint_options *options);
 
-/* Waits for a checkpoint that was begun with `later`. The next checkpoint waits for it too, but
- * reports a failure only as a warning. Destroying the engine discards it. Returns 0 if the
- * checkpoint is complete or none was begun, otherwise the error that it failed with. */
+/* Waits for a checkpoint that was begun with `later`. The next checkpoint also waits for it, but
+ * reports its failure only as a warning. Destroying the engine discards an unfinished checkpoint.
+ * Returns 0 if the checkpoint is complete or none was begun, otherwise the error that it failed
+ * with. */
 TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 
 /* How an engine with `resume` began. Its pointers are valid as long as the engine. */
@@ -57,7 +59,7 @@ struct tide_resumed {
     size_t struct_bytes;
     uint64_t step;           /* steps done; 0: the engine began with the model */
     const char *path;        /* path of the checkpoint; NULL: none was used */
-    uint64_t passed_over;    /* newer checkpoints that failed verification; each caused a warning */
+    uint64_t passed_over;    /* newer checkpoints that could not be read; each caused a warning */
     const void *application; /* data of the application that is in the checkpoint */
     size_t application_bytes;
 };
@@ -76,8 +78,9 @@ TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *dire
 
 /* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files
  * that the checkpoint contains. If the run has adapters, the result is a PEFT folder. Verifies
- * every byte. Progress is reported as "export". Returns 0, -EINVAL, -EEXIST as tide_engine_save,
- * -EBADMSG if the checkpoint is damaged, -ECANCELED, or the error of reading or writing. */
+ * every byte that it reads. Progress is reported as "export". Returns 0, -EINVAL, -EEXIST like
+ * tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED, or the error of reading or
+ * writing. */
 TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
                                     const char *folder, int overwrite);
 
@@ -87,7 +90,7 @@ TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *ch
  * it contains whole (modules_to_save) replace those of the base. Memory does not grow with the
  * model. If tide wrote the adapter, the base is verified first, with progress as "verify"; then
  * progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model),
- * -ENOENT, -EEXIST as tide_engine_save, -ECANCELED, or the error of reading or writing. */
+ * -ENOENT, -EEXIST like tide_engine_save, -ECANCELED, or the error of reading or writing. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
                                 const char *folder, int overwrite);
 

@@ -42,8 +42,8 @@ struct tide_doctor_options {
 };
 
 /* Examines and measures this machine in about five seconds. Needs no privileges. Returns the worst
- * verdict that was reported (TIDE_OK, TIDE_WARN or TIDE_FAIL), or a negative errno if the machine
- * could not be examined. */
+ * verdict that was reported (TIDE_OK, TIDE_WARN or TIDE_FAIL), or -EINVAL or -E2BIG for wrong
+ * options. */
 TIDE_API int tide_doctor(struct tide_context *context, const struct tide_doctor_options *options);
 
 #ifdef __cplusplus

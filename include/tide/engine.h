@@ -55,7 +55,7 @@ enum tide_timing {
     TIDE_TIMING_AUTO,
     TIDE_TIMING_DEFERRED, /* during the forward pass of the next step */
     TIDE_TIMING_INSIDE,   /* during the backward pass; only without clipping and skipping */
-    TIDE_TIMING_SPLIT,    /* some blocks deferred, the others inside; same condition */
+    TIDE_TIMING_SPLIT,    /* some blocks deferred, the others inside; if INSIDE is possible */
     /* During the backward pass, assuming that the norm will neither clip nor skip. What an update
      * overwrites is kept until that is known. */
     TIDE_TIMING_SPECULATIVE
@@ -77,10 +77,12 @@ struct tide_engine_options {
     size_t struct_bytes;
     const char *model; /* a Hugging Face folder with config.json and safetensors; required */
     /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks each rank has its own GPU: "cuda"
-     * means the visible GPUs in order, "cuda:0,2" those of the list */
+     * means the visible GPUs in order, "cuda:0,2" those of the list. The bits of a GPU's matrix
+     * products depend on the library, the driver and the GPU; resuming with different ones causes a
+     * warning */
     const char *device;
-    /* compute threads, shared by the ranks; 0: one per processor. The bits of results depend on
-     * it */
+    /* compute threads, shared by the ranks; 0: one per processor, two fewer with a GPU. The bits of
+     * results depend on it, so a resumed run with 0 uses the number of its checkpoint if it can */
     uint32_t threads;
     /* number of data-parallel ranks; 0: the number of processes of `world`, or 1 without a world */
     uint32_t ranks;
@@ -91,7 +93,7 @@ struct tide_engine_options {
     uint32_t batch;  /* init: 1. 0 is refused. With TIDE_LOSS_DPO: pairs of rows */
     uint32_t accum;  /* init: 1. 0 means 1 */
     uint32_t length; /* tokens per row; required */
-    uint64_t seed;   /* seed of stochastic rounding */
+    uint64_t seed;   /* seed of stochastic rounding, and of adapters' initial values and dropout */
 
     uint32_t precision;          /* enum tide_precision */
     uint32_t optimizer;          /* enum tide_optimizer */
@@ -106,7 +108,7 @@ struct tide_engine_options {
     double clip;                 /* largest norm of the gradients; 0: no clipping; init: 1 */
     const char *const *frozen;   /* shell patterns of tensor names that are not trained */
     size_t frozen_count;
-    /* 1: a step whose norm is not finite is skipped with bf16 and fp32, too */
+    /* 1: a step whose norm is not finite is skipped; with fp16 it always is */
     uint32_t check_overflow;
 
     /* The loss scale of fp16, with DeepSpeed's rules. */
@@ -139,14 +141,13 @@ struct tide_engine_options {
     uint64_t tile_bytes;
     const char *rates;  /* a JSON file of tide_plan_rates; NULL: rates are measured */
     const char *trace;  /* a file for a timeline of some steps; NULL: none */
-    uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
+    uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB; no
+                         * effect with `world` */
     uint32_t measure;   /* 1: rates are measured even if `cache` has them */
     const char *resume; /* a directory of checkpoints. The run continues from the newest one that
                          * verifies, or begins with the model if there is none. NULL: begins with
                          * the model */
-    /* A folder that keeps measured rates for later runs; NULL: each engine measures them. A GPU's
-     * matrix products use the first algorithm that its library proposes, so their bits depend on
-     * the library, the driver and the GPU; resuming with different ones causes a warning. */
+    /* A folder that keeps measured rates for later runs; NULL: each engine measures them. */
     const char *cache;
     /* 1: a directory of `stores` that does not exist is -ENOENT, unless a file system is mounted in
      * the folder above; 0: it is created */
@@ -160,12 +161,12 @@ struct tide_engine_options {
     double tokens_per_row;
 
     /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses the
-     * rates and budgets of the file and measures nothing on this machine. `ranks` is then the
-     * number of ranks on all `nodes` together. NULL: this machine */
+     * rates of the file, and its memory where a budget here is 0, and measures nothing on this
+     * machine. `ranks` is then the number of ranks on all `nodes` together. NULL: this machine */
     const char *machine;
     uint64_t nodes; /* number of nodes like `machine`; 0: 1 */
-    /* For plans: the factor by which the slowest rank is slower. Its own work takes this many times
-     * as long, and the other ranks wait for it. 0: 1 */
+    /* For plans: the factor by which one rank is slower than the others. Its own work takes this
+     * many times as long, and the others wait for it. 0: 1 */
     double straggler;
 
     /* Each rank is a process of this world (world.h). Only the first process sets this, and the
@@ -179,7 +180,7 @@ struct tide_engine_options {
     uint32_t lora_rank;   /* 0: no adapters, or those of `adapter` */
     uint32_t lora_rslora; /* 1: the scale is alpha / sqrt(rank), not alpha / rank */
     double lora_alpha;    /* 0: twice the rank */
-    double lora_dropout;  /* dropout rate of the adapters' inputs in training; below 1 */
+    double lora_dropout;  /* dropout rate of the adapters' inputs in training; up to 0.999 */
     /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their
      * paths ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
     const char *const *lora_targets;
@@ -234,7 +235,8 @@ struct tide_engine_options {
      * tokens with which both rows begin count once. Each pair takes compute and memory for this
      * many tokens. 0: 2 * length, which is enough for every pair. A step refuses a longer pair. The
      * bits of results depend on this number. A resumed run therefore uses the number of its
-     * checkpoint, unless the number here is larger, which causes a warning */
+     * checkpoint, unless the number here is larger or 2 * length is smaller, which causes a
+     * warning */
     uint64_t pair_length;
 };
 
@@ -248,9 +250,9 @@ TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_
 struct tide_plan;
 
 /* Plans where everything is kept and what a step costs, without taking the memory or reading the
- * weights. Measures rates unless `rates` or `cache` has them. Returns 0, -EINVAL or -E2BIG for
- * wrong options, -EFBIG if the model does not fit (the message names budgets that would suffice),
- * -ENOMEM, or the error of reading the model. */
+ * weights. Measures rates unless `rates`, `cache` or `machine` has them. Returns 0, -EINVAL or
+ * -E2BIG for wrong options, -EFBIG if the model does not fit (the message names budgets that would
+ * suffice), -ENOMEM, or the error of reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -312,8 +314,7 @@ struct tide_plan_part {
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
-/* An alternative that fits as well. Its figures are those from before slots and chunks were
- * tuned. */
+/* Another plan that fits. Its figures are those from before slots and chunks were tuned. */
 struct tide_plan_alternative {
     size_t struct_bytes;
     uint32_t acts;   /* enum tide_acts */
@@ -326,8 +327,8 @@ struct tide_plan_alternative {
     char why[96];               /* why it was not chosen, in words */
 };
 
-/* Describes one alternative, the fastest first. Returns 0, -ENOENT if `index` is beyond the last
- * one, or -EINVAL. */
+/* Describes one alternative; index 0 is the fastest. Returns 0, -ENOENT if `index` is beyond the
+ * last one, or -EINVAL. */
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
@@ -343,7 +344,7 @@ struct tide_plan_what_if {
 TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
                                   struct tide_plan_what_if *out);
 
-/* Prints one command of a step to `text`, cut to `bytes` with the final zero byte. Returns 0,
+/* Prints one command of a step to `text`, which has `bytes` bytes; a longer line is cut. Returns 0,
  * -ENOENT if `index` is beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
@@ -372,8 +373,8 @@ struct tide_engine;
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
-/* Destroys an engine and removes its files from the stores. A checkpoint that is still being
- * written is discarded. */
+/* Destroys an engine and removes its files from the stores, except a kept base. A checkpoint that
+ * is still being written is discarded. */
 TIDE_API void tide_engine_destroy(struct tide_engine *engine);
 
 /* Returns the plan of an engine. It is valid as long as the engine and is not destroyed by the
@@ -425,7 +426,7 @@ struct tide_step {
     double imbalance_seconds;
     /* bytes of weights that ranks received from each other, summed over the ranks */
     uint64_t gather_bytes;
-    uint64_t reduce_bytes; /* the same for gradients */
+    uint64_t reduce_bytes; /* bytes of gradients, counted in the same way */
     /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the
      * difference of the log probabilities of its targets, with adapters and without */
     double reward_chosen;
@@ -437,10 +438,10 @@ struct tide_step {
 };
 
 /* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first. If there
- * are fewer, the missing ones are not computed, except that a rank without any computes one of
- * padding; the activations and weights that the plan moves for them are moved all the same. `lr` is
- * the learning rate. A norm that is not finite skips the step with fp16 or `check_overflow`;
- * otherwise the step fails with -EDOM, and the message names the block.
+ * are fewer, the missing ones are not computed (a rank without any computes one of padding), but
+ * the activations and weights that the plan moves for them are still moved. `lr` is the learning
+ * rate. A norm that is not finite skips the step with fp16 or `check_overflow`; otherwise the step
+ * fails with -EDOM, and the message names the block.
  * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as
  * before; or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale,
  * -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT). After such an error every later call that needs the model
@@ -472,8 +473,8 @@ struct tide_engine_wait {
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
-/* Bytes that all ranks moved between memory and one of `stores`, from the end of the previous step
- * to the end of the last one. */
+/* Bytes that all ranks moved between memory and one of `stores`, between the ends of the last two
+ * steps. */
 struct tide_engine_drive {
     size_t struct_bytes;
     const char *directory; /* valid as long as the engine */
@@ -501,7 +502,7 @@ struct tide_evaluation {
 };
 
 /* Computes the loss of one micro-batch without training. Returns 0, -EINVAL for wrong arguments, or
- * an error that ends the run, as tide_engine_step. */
+ * an error that ends the run, like tide_engine_step. */
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
@@ -511,15 +512,16 @@ TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
-/* Writes a Hugging Face folder: weights in the working precision, configuration and tokenizer files
- * from the model's folder. The files are written to FOLDER.partial and read back from the drive.
- * Then FOLDER.partial is renamed to FOLDER or, if FOLDER exists, the files are renamed into it one
- * by one. `overwrite` replaces files of the same names and weights (model*.safetensors and their
- * index); everything else in FOLDER stays. Progress is reported as "save". Returns 0; -EEXIST if
- * FOLDER exists and is not empty, unless `overwrite` is 1, or if FOLDER.partial has files that no
- * run of tide wrote; -EBUSY if another run is to write FOLDER; -EBADMSG if other bytes were read
- * back; -EINVAL; -ECANCELED; or the error of writing. If only the last renames fail, FOLDER.partial
- * keeps the complete model, and the next run for FOLDER continues the renames. */
+/* Writes a Hugging Face folder: weights in the working precision (of a run with adapters: a PEFT
+ * folder with the adapters in fp32), configuration, and tokenizer files from the model's folder.
+ * The files are written to FOLDER.partial and read back from the drive. Then FOLDER.partial is
+ * renamed to FOLDER or, if FOLDER exists, the files are renamed into it one by one. `overwrite`
+ * replaces files of the same names and weights (model*.safetensors and their index); everything
+ * else in FOLDER stays. Progress is reported as "save". Returns 0; -EEXIST if FOLDER exists and is
+ * not empty, unless `overwrite` is 1, or if FOLDER.partial has files that no run of tide wrote;
+ * -EBUSY if another run has reserved FOLDER; -EBADMSG if other bytes were read back; -EINVAL;
+ * -ECANCELED; or the error of writing. If only the last renames fail, FOLDER.partial keeps the
+ * complete model, and the next run that reserves or saves to FOLDER continues the renames. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder and that there is space for all of its
@@ -532,9 +534,9 @@ TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *fo
 /* Reserves a folder before there is an engine, so that the second of two runs for the same folder
  * fails early. Does not check the contents of FOLDER. A context reserves one folder at a time,
  * until it is destroyed or one of its engines saves to the folder or reserves it. Returns 0;
- * -EINVAL; -EBUSY if another run is to write FOLDER; -EEXIST if FOLDER.partial has files that no
- * run of tide wrote, or has a complete result that would replace files which were put into FOLDER
- * after its run stopped; -ENOENT if a part of such a result is missing; or the error of creating
+ * -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if FOLDER.partial has files that no
+ * run of tide wrote, or has the complete result of a stopped run, which would replace newer files
+ * in FOLDER; -ENOENT if a part of such a result is missing; or the error of creating
  * FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
@@ -547,13 +549,13 @@ struct tide_engine_memory {
     /* resident memory of this process, or of all processes of its world; includes hugetlb pages */
     uint64_t rss_bytes;
     uint64_t peak_bytes;   /* the peak so far; of a world, the sum of the peaks of its processes */
-    uint64_t device_bytes; /* taken by all ranks, counted as in tide_plan_info */
+    uint64_t device_bytes; /* taken by all ranks; this and host_bytes as in tide_plan_info */
     uint64_t host_bytes;
 };
 
-/* Writes the timeline that the option `trace` requests, after the pending update. Without this call
- * tide_engine_destroy writes it, and an error is only logged. Returns 0, even without `trace`, or
- * the error of writing; an incomplete file is removed. */
+/* Does the pending update, then writes the timeline that the option `trace` requests. Without this
+ * call tide_engine_destroy writes it, and an error is only logged. Returns 0, even without `trace`,
+ * or the error of the update or of writing; an incomplete file is removed. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
 /* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */

@@ -15,7 +15,7 @@ enum tide_inspected {
     TIDE_MODEL_FOLDER,   /* config.json and weights */
     TIDE_SAFETENSORS,    /* a single file */
     TIDE_CHECKPOINT,     /* a run's weights and optimizer states */
-    TIDE_STORE_FOLDER,   /* a directory with a run's files of a store, or an empty one */
+    TIDE_STORE_FOLDER,   /* a directory with a run's store or with kept bases, or an empty one */
     TIDE_OTHER_FOLDER,   /* none of these; `problem` says what was looked for */
     TIDE_BLOCKS_FOLDER,  /* a directory with the files of a block store (blocks.h), or its parent */
     TIDE_ADAPTER_FOLDER, /* a PEFT folder: adapter_config.json and adapter_model.safetensors */
@@ -64,8 +64,8 @@ struct tide_inspection {
     uint32_t paths;   /* number of the run's stores */
 
     /* Defects that training warns about and accepts: surplus tensors, a separate head; several are
-     * separated by "; ". Of a base file: the model that it was made from. Of a store: the bases
-     * that are kept there. */
+     * separated by "; ". Of a base file: the model that it was made from. Of a directory with kept
+     * bases and no run's files: how many bases it has. */
     char note[512];
 
     /* An adapter. */
@@ -100,8 +100,8 @@ struct tide_inspect_options {
  * checkpoint is read completely and compared with its checksums; progress is reported as "verify".
  * A base file is read completely, too. Of a store or a block store the headers and the sizes of its
  * files are read, even if the path names one of its files. A process that uses the store is not
- * disturbed; the checksums of its contents exist only in the memory of that process. `options` may
- * be NULL.
+ * disturbed. The contents are not verified, because their checksums exist only in the memory of
+ * that process. `options` may be NULL.
  * Warnings that a run would log are in `note`, and are not logged.
  * Returns 0 even if the contents are damaged or incomplete: then `verified` is 0 and `problem` says
  * why. Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error of

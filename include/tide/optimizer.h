@@ -14,12 +14,13 @@
  * tide_optim_wait_parameter and may wait for tokens of earlier steps: these waits need no other
  * call to end. It must not wait for a token of this step, because that may need tide_optim_step,
  * but it may poll the token.
- * Memory: the caller's weights and gradients are used in place. The library allocates at most
- * `host_bytes` and 16 MiB.
+ * Memory: the caller's weights and gradients are used in place. The library allocates at most 16
+ * MiB more than `host_bytes`.
  * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time;
  * all other functions by one thread at a time.
- * An error of a drive or of a gradient ends an optimizer: every later call returns it. Until the
- * optimizer is destroyed, its threads may still use the program's arrays.
+ * An error of a drive or of a gradient ends an optimizer: calls that begin a step or wait for
+ * updates then return it. Until the optimizer is destroyed, its threads may still use the program's
+ * arrays.
  * A forked child has neither the memory nor the threads of an optimizer: in it every function
  * returns -ECHILD, and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H
@@ -80,7 +81,7 @@ struct tide_optim_options {
     /* 1: a step whose norm is not finite is skipped; 0: it ends the optimizer. */
     uint32_t check_overflow;
     /* 1: a parameter may have several gradients in a step; they are added up in fp32, which
-     * takes 4 bytes per element of `host_bytes`. */
+     * takes 4 bytes of `host_bytes` per element. */
     uint32_t accumulate;
     uint64_t seed;       /* seed of stochastic rounding */
     uint64_t host_bytes; /* budget; 0: the memory of the machine or the cgroup, less a reserve */
@@ -101,18 +102,16 @@ struct tide_optim_options {
     int (*sum)(void *user, double *values, size_t count);
     void *user; /* passed to `sum` */
     /* "cuda" or "cuda:N": `weights` and gradients are in the memory of that GPU; see
-     * tide_optim_set_stream. The library has copies of both in pinned host memory, which count in
-     * `host_bytes`. Weights must be complete when tide_optim_create is called. NULL or "cpu": they
-     * are in host memory. */
+     * tide_optim_set_stream. The library keeps copies of both in pinned host memory, which count
+     * towards `host_bytes`. Weights must be complete when tide_optim_create is called. NULL or
+     * "cpu": they are in host memory. */
     const char *device;
     /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with
-     * -EFAULT and its name. It is hashed when it is submitted, and before and after it is used.
-     * Weights may have changed by then: without clipping those of parameters that were updated
-     * earlier; with clipping, too, if the write comes after the norm was computed; and its own, if
-     * the write comes while its update reads it. They are then those of no step: load a checkpoint.
-     * Gradients on a GPU and those of `accumulate` are copied and not checked. init: 1 in a debug
-     * build of the library (meson -Ddebug=true), else 0: such a gradient gives wrong weights, or a
-     * crash. */
+     * -EFAULT, and the message names the parameter. Gradients are hashed when they are submitted,
+     * and before and after each use. Some weights may have been updated by then; the weights belong
+     * to no step, so load a checkpoint. Gradients on a GPU and those of `accumulate` are copied and
+     * not checked. 0: such a gradient gives wrong weights, or a crash. init: 1 in a debug build of
+     * the library (meson -Ddebug=true), else 0 */
     uint64_t check_gradients;
 };
 
@@ -153,7 +152,7 @@ TIDE_API int tide_optim_wait(struct tide_optim *optim, uint64_t token);
 /* Returns 1 if a token is reached, 0 if not, or the error that ended the optimizer. */
 TIDE_API int tide_optim_poll(struct tide_optim *optim, uint64_t token);
 /* Waits until a parameter (TIDE_OPTIM_ALL: every parameter) has its weights of the last closed
- * step. Returns as tide_optim_wait, or -EINVAL. */
+ * step. Returns like tide_optim_wait, or -EINVAL. */
 TIDE_API int tide_optim_wait_parameter(struct tide_optim *optim, uint64_t parameter);
 
 struct tide_optim_result {
@@ -174,7 +173,7 @@ TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result 
  * stream, except tide_optim_weights_changed and submits with `accumulate`. Work that is put on the
  * stream after tide_optim_submit may overwrite the gradient. Work that is put there after
  * tide_optim_wait_parameter finds the new weights. If the parameter's next gradient has been
- * submitted already, tide_optim_wait_parameter does not copy the weights to the GPU; the next wait
+ * submitted already, tide_optim_wait_parameter does not copy the weights to the GPU; the next call
  * after that step does. Weights that tide_optim_load or tide_optim_set_states changed are copied by
  * tide_optim_wait_parameter, too. Returns 0, or -EINVAL without `device`. */
 TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
@@ -226,8 +225,8 @@ TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
 
 /* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias.
  * The weights follow the master. Moments of fewer bits are rounded to nearest. Waits for the last
- * step. Returns as tide_optim_get_states; after an error of a drive the parameter may have some of
- * its old states and some of the new ones. */
+ * step. Returns like tide_optim_get_states; after an error of a drive the parameter may have some
+ * of its old states and some of the new ones. */
 TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t updates);
 
@@ -252,14 +251,14 @@ TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_
  * directories, in any order; from directories, the newest step that all of them have is read. Only
  * those that have states of this process's share are needed and read. The weights of this share are
  * overwritten; the program sends them to all processes as after an update, and compares *step: all
- * must have loaded the same. Returns as tide_optim_load; -EINVAL also names a process whose
+ * must have loaded the same. Returns like tide_optim_load; -EINVAL also names a process whose
  * checkpoint is missing. */
 TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths,
                                     size_t count, uint64_t *step);
 
 struct tide_optim_info {
     size_t struct_bytes;
-    uint64_t elements;       /* elements of all parameters */
+    uint64_t elements;       /* elements that this process updates, in all parameters */
     uint64_t host_bytes;     /* memory that the library allocates */
     uint64_t resident_bytes; /* bytes of states in memory */
     uint64_t store_bytes;    /* bytes of extents in the stores */

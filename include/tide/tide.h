@@ -15,8 +15,8 @@
  * Ownership. The caller keeps everything that it passes. The library reads strings, structs and
  * arrays during the call only, unless a comment names a longer time. Strings are UTF-8 and end with
  * a zero byte. Strings that the library returns live as long as the library, unless their comment
- * says otherwise. Text that is an array in a struct always ends with a zero byte and is cut where
- * it does not fit.
+ * says otherwise. A char array in a struct always ends with a zero byte; text that does not fit is
+ * cut.
  *
  * Threads. Objects share no visible state except each thread's last error. A context and the
  * objects created with it form a group. Any thread may use a group, but only one at a time, unless
@@ -33,10 +33,10 @@
  * Growth. The library may be newer or older than the header that a program was compiled with:
  *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, also in
  *     structs that the library fills. Fields are only ever added at the end, and no struct has
- *     padding. In an array of structs all elements have the same `struct_bytes`, and it is also the
+ *     padding. In an array of structs all elements have the same `struct_bytes`, which is also the
  *     distance from one element to the next.
  *   - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A
- *     field that the program does not know is zero.
+ *     field that the program does not know counts as zero.
  *   - Newer program, older library: bytes that the library does not know must be zero in structs
  *     that it reads, otherwise the call fails with -E2BIG. In structs that it fills they become
  *     zero.
@@ -47,8 +47,8 @@
  *
  * Defaults. Zero is the default of every field of a struct that has no init function. A struct that
  * has an init function is filled by it first; a zero in one of its fields then means what the
- * field's comment says. A field that was added later always has a zero that means the behaviour
- * from before it existed.
+ * field's comment says. In a field that was added later, zero always means the behaviour from
+ * before the field existed.
  *
  * All names begin with tide_ or TIDE_. The shared library exports nothing else. */
 #ifndef TIDE_TIDE_H
@@ -84,7 +84,7 @@ TIDE_API const char *tide_version(void);
 struct tide_build {
     size_t struct_bytes;
     const char *version;
-    /* commit of the sources; "unknown" if they were built without their history */
+    /* commit of the sources; "unknown" if the build found no git history */
     const char *commit;
     const char *compiler; /* "gcc 12.2.0" */
     const char *target;   /* "x86_64 linux release" */
@@ -181,8 +181,9 @@ struct tide_device_rates {
     double within; /* copies inside the device */
 };
 
-/* Measures copies of `bytes` bytes. Takes four times as much memory: two buffers on each side.
- * Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error that opening the device had. */
+/* Measures copies of `bytes` bytes. Needs memory for two buffers of this size on the host and two
+ * on the device. Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error that opening the device
+ * had. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 

@@ -19,7 +19,7 @@ struct tide_world;
 
 struct tide_world_options {
     size_t struct_bytes;
-    /* seconds without a response after which a process ends the run; 0: 60 */
+    /* seconds without a response from a process after which the run ends; 0: 60 */
     uint64_t silence_seconds;
     /* Called at least ten times a second on a thread of the library. A return value other than 0 in
      * any process requests a stop, which tide_world_stopping reports in the first process. NULL:
@@ -33,14 +33,13 @@ struct tide_world_options {
     /* torchrun: the address at which its processes meet, "HOST:PORT", on the machine of the first
      * process. It is the same in all processes. NULL: MASTER_ADDR and the port after MASTER_PORT */
     const char *rendezvous;
-    /* Arguments of this process, which are compared with those of the first one
-     * (tide_world_info.difference). The processes must have the same, because only the first one's
-     * have an effect. NULL: none */
+    /* Arguments of this process. They should be those of the first process, because only those have
+     * an effect; tide_world_info.difference describes a difference. NULL: none */
     const char *const *arguments;
     uint64_t argument_count;
 };
 
-/* Connects the processes that were started together, and waits until all are connected. It uses the
+/* Connects the processes that were started together, and waits until all are connected. Uses the
  * MPI library that their launcher belongs to; with torchrun, TCP. *out is NULL if this process was
  * started alone.
  *
@@ -49,10 +48,10 @@ struct tide_world_options {
  * MPI. Otherwise the library initialises MPI, and tide_world_close finalizes it; MPI cannot be
  * initialised again after that, so this process cannot open another world.
  *
- * Returns 0; -EINVAL if variables of the environment contradict each other or name no rendezvous;
- * -ENOTSUP if torchrun started the processes and they have no GPUs or no NCCL, or if tide's module
- * for that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if processes of
- * torchrun do not meet within twice silence_seconds; or the error of MPI or a socket. */
+ * Returns 0; -EINVAL if environment variables contradict each other or name no rendezvous; -ENOTSUP
+ * if torchrun started the processes and `cards` is 0 or NCCL is missing, or if tide's module for
+ * that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if processes of torchrun
+ * do not meet within twice silence_seconds; or the error of MPI or a socket. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {
@@ -65,8 +64,8 @@ struct tide_world_info {
     /* "mpirun (Open MPI)"; this string and the next one live as long as the world */
     const char *launcher;
     const char *library; /* "Open MPI v4.1.4" */
-    /* in the first process: the first argument that another process has in a different form, as
-     * text for an error; NULL: there is none. It lives as long as the world */
+    /* in the first process: describes the first argument that differs in another process, for an
+     * error message; NULL: none differs. It lives as long as the world */
     const char *difference;
 };
 
@@ -77,19 +76,19 @@ TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_wor
  * alone. Needs no open world. */
 TIDE_API unsigned tide_world_rank(void);
 
-/* Serves the engines of the first process until that process closes the world. *code is the code
- * that it passed to tide_world_close. Log messages go to `context`. Every process except the first
- * calls this once. Returns 0; -EINVAL in the first process; or the error that ended the world,
- * unless the first process reports that error: then it returns 0, and *code is 1. */
+/* Serves the engines of the first process until that process closes the world, and sets *code to
+ * the `code` of its tide_world_close. Log messages go to `context`. Every process except the first
+ * calls this once. Returns 0; -EINVAL in the first process; or the error that ended the world. If
+ * the first process reports that error, the call returns 0 and sets *code to 1. */
 TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
 
-/* Returns 1 if any process was asked to stop, else 0. Only for the first process. */
+/* Returns 1 if `stop` has requested a stop in any process, else 0. Only for the first process. */
 TIDE_API int tide_world_stopping(const struct tide_world *world);
 
 /* Closes the world after all engines that use it were destroyed; NULL is allowed. The other
- * processes receive `code` from tide_world_follow. An error may have ended the world before: a
- * process died, does not respond, or closes it without having called tide_world_follow. Then this
- * call does not return: it ends all processes with the exit code `code`, or 1 if `code` is 0. */
+ * processes receive `code` from tide_world_follow. If an error has ended the world (a process died,
+ * does not respond, or closed the world without calling tide_world_follow), this call does not
+ * return: it ends all processes with the exit code `code`, or 1 if `code` is 0. */
 TIDE_API void tide_world_close(struct tide_world *world, int code);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
-/* context.c: receives log messages and progress. Owns the callbacks, and a claim on a folder for an
- * engine that is made later; one thread at a time. */
+/* context.c: contexts, which pass log messages and progress to the application's callbacks, and own
+ * a claim on a folder for an engine that is made later. One thread at a time, except for
+ * messages. */
 #include "offload/api/context.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 struct tide_context;
 
-/* State of the calling thread that is restored. */
+/* State of the calling thread that context_leave restores. */
 struct context_before {
     const struct core_log *log;
     fenv_t fpu;

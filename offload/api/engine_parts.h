@@ -1,4 +1,4 @@
-/* engine_parts.h: the struct behind tide_engine; private to engine.c and checkpoint.c. */
+/* engine_parts.h: struct tide_engine; private to engine.c and checkpoint.c. */
 #ifndef OFFLOAD_API_ENGINE_PARTS_H
 #define OFFLOAD_API_ENGINE_PARTS_H
 
@@ -15,11 +15,11 @@ struct tide_engine {
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
     int64_t step_ns;             /* when the last step ended */
-    /* statistics of the last step; the next member, too, is of that step */
+    /* statistics of the last step; `moved` is also of that step */
     struct run_stats stats;
     struct run_moved moved;
     struct model_claim claim;  /* on the folder that was reserved for a save */
-    struct store_shelf *shelf; /* owned: the folder of checkpoints; NULL: no save so far */
+    struct store_shelf *shelf; /* owned: the folder of checkpoints; NULL: none was used */
     /* The manifest of the checkpoint that the engine resumed from; step 0: the engine began with
      * the model. */
     struct store_manifest resumed;
@@ -27,8 +27,8 @@ struct tide_engine {
     uint32_t passed_over;
 };
 
-/* Makes engine->engine, from the newest checkpoint that `run` can resume or from the model's
- * files. */
+/* Creates engine->engine from the newest checkpoint that can be read in the folder to resume from;
+ * if there is none, from the model's files. */
 int engine_begin(struct tide_engine *engine, struct run_engine_options *run);
 
 #endif

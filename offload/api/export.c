@@ -17,7 +17,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 
-/* Elements per read, a few MiB; a multiple of a cut. */
+/* Elements per read. Shards and chunks begin at multiples of PLAN_CUT_ELEMENTS. */
 enum { ELEMENTS = 64 * PLAN_CUT_ELEMENTS };
 
 struct export

@@ -18,7 +18,8 @@ int folder_claim(const char *folder, struct model_claim *claim);
  * warning. */
 void folder_note_stores(const struct tide_context *context, const struct model_claim *claim,
                         const struct setup *setup);
-/* If the context holds a claim on `folder`, drops `claim` and moves the context's claim into it. */
+/* If the context holds a claim on `folder`, drops `claim`, moves the context's claim into it and
+ * returns true; otherwise returns false. */
 bool folder_take_over(struct tide_context *context, const char *folder, struct model_claim *claim);
 
 #endif

@@ -204,7 +204,8 @@ static bool is_named(const char *path, const char *name)
     return is;
 }
 
-/* Sets *there if a run or a block store uses this directory or has left files in it. */
+/* Sets *there if a run or a block store uses this directory or has left files in it, or if it is
+ * empty. */
 static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
 {
     struct store_look look;
@@ -364,7 +365,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out)
 {
     bool store = false;
-    /* Either file may be missing. */
+    /* a damaged checkpoint may lack one of these files */
     if (has(path, MODEL_MANIFEST_NAME) || has(path, STORE_SUMS_NAME)) {
         return inspect_checkpoint(context, path, options, out);
     }

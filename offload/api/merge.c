@@ -22,8 +22,8 @@
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
 
-/* Elements of weights that are in memory at a time, unless one row or one transposed tensor has
- * more. */
+/* Elements of weights that are in memory at the same time; more if a single row, or a transposed
+ * tensor, has more. */
 enum { ELEMENTS = 1 << 20 };
 
 struct merge {
@@ -90,7 +90,7 @@ static int check_tensor(const struct merge *merge, const struct tensor *tensor)
                                merge->peft->folder, tensor->part->name, rows, cols);
 }
 
-/* Calls `call` for each tensor of the base model, in order. */
+/* Calls `call` for each tensor of the base model, in order, until a call fails. */
 static int each_tensor(struct merge *merge,
                        int (*call)(struct merge *merge, const struct tensor *tensor, void *user),
                        void *user)

@@ -19,7 +19,7 @@
 
 enum { TRACED_STEPS = 3 };
 
-/* Finds the kept base that a run would find or write beside its store. */
+/* Finds the kept base that a run would read or write beside its store. */
 static int find_base(struct tide_plan *plan)
 {
     const struct setup *setup = plan->setup;
@@ -155,7 +155,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 
 /* ---- memory by tier and consumer ---- */
 
-/* Finds the index-th pair of tier and consumer with any bytes. */
+/* Finds the index-th pair of tier and consumer that has bytes. */
 static int find_part(const struct run_prepared *prepared, unsigned index,
                      struct tide_plan_part *out)
 {

@@ -13,8 +13,8 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
 
-/* Without budgets, a plan may be slower than the fastest one by this share of its time, to use less
- * memory. */
+/* Without budgets, a step of the plan may take longer than one of the fastest plan by this share,
+ * to use less memory. */
 static const double thrift = 0.05;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
@@ -43,8 +43,8 @@ enum core_update_type setup_moments(uint32_t moments)
 }
 
 /* Returns the number of tokens that a pair has room for. A run's bits depend on it, so a resumed
- * run keeps it, unless its pairs or rows are longer, or its rows are shorter; resuming then warns
- * that bits differ. */
+ * run keeps the checkpoint's number, unless pairs or rows may now be longer, or rows are too short
+ * for it; resuming then warns that bits differ. */
 static int64_t pair_length_of(const struct tide_engine_options *given)
 {
     const uint64_t longest = 2 * (uint64_t)given->length;

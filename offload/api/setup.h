@@ -24,7 +24,7 @@ struct setup {
     char *trace;    /* owned; NULL: none */
     char *cache;    /* owned: a folder; NULL: none */
     char build[96]; /* identifies this build of the library */
-    /* Arrays that model_options points to; their strings belong to `given`. */
+    /* model_options points to it; its strings belong to `given` */
     struct model_lora_options lora;
     struct model_options model_options; /* the options of `model` */
     struct model_peft *peft;       /* owned; NULL: adapters begin with initial values, or none */
@@ -44,14 +44,15 @@ enum core_update_type setup_moments(uint32_t moments);
 /* Checks the options; with `here` they must also work on this machine. */
 int setup_check(const struct tide_engine_options *given, bool here);
 
-/* With `weights` the model's folder must contain its weights; a plan needs only config.json. After
- * a failure the caller still calls setup_fini. */
+/* Reads and checks the options, and opens the model and the stores. With `weights` the model's
+ * folder must contain its weights; a plan needs only config.json. After a failure the caller still
+ * calls setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
 /* Does the part of setup_init that an optimizer without a model needs: copies names and stores from
  * the members of `given` that are set. */
 int setup_init_stores(struct setup *setup);
-/* Returns a budget of host memory. For 0 it is the memory of the machine or the cgroup, less a
- * reserve. */
+/* Returns the budget of host memory: `given`, or if that is 0, the memory of the machine or the
+ * cgroup, less a reserve. */
 uint64_t setup_host_bytes(uint64_t given);
 /* Measures the rates that are not known yet, and makes the plan. */
 int setup_plan(struct setup *setup);

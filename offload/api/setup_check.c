@@ -195,7 +195,7 @@ static int check_device(const struct tide_engine_options *given)
                         device);
 }
 
-/* Checks I/O back ends in the same way. */
+/* A plan may name an I/O back end that does not work here, but not an unknown one. */
 static int check_io(const struct tide_engine_options *given, bool here)
 {
     char reason[AIO_REASON_BYTES];

@@ -10,7 +10,8 @@
 #include "offload/api/setup_parts.h"
 #include "offload/model/config_read.h"
 
-/* Takes the given targets. */
+/* Sets the modules that get adapters. Without a list, or with "all-linear", all linear layers
+ * do. */
 static void fill_targets(const struct tide_engine_options *given, struct model_lora_options *lora)
 {
     const bool all = given->lora_target_count == 0 ||

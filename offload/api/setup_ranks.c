@@ -26,9 +26,9 @@ static unsigned processors(const char *device)
     return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
 }
 
-/* Returns the number of threads of one rank. A run's bits depend on it, so a resumed run keeps it,
- * unless the options give another number, the number of ranks changed, or this machine has too few
- * processors; resuming then warns that bits differ. */
+/* Returns the number of threads of one rank. A run's bits depend on it, so a resumed run keeps the
+ * checkpoint's number, unless the options give a number, the number of ranks changed, or this
+ * machine has too few processors; resuming then warns that bits differ. */
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -106,7 +106,7 @@ int setup_measure_peers(struct setup *setup)
     return rc;
 }
 
-/* Sets device and nodes of the machine in a file. */
+/* Reads the file of a machine, and sets its device and the ranks on each node. */
 static int read_machine(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;

@@ -136,7 +136,7 @@ static void describe_difference(struct tide_world *world, unsigned rank, const c
     }
 }
 
-/* Compares the arguments of a process with those of this one, which is the first. */
+/* Compares the arguments of a process with those of the first process, which this is. */
 static void find_difference(struct tide_world *world, unsigned rank, const char *texts,
                             const char *end)
 {
@@ -219,7 +219,7 @@ static int open_world(const struct tide_world_options *options, struct tide_worl
     if (rc != 0) {
         (void)coll_peers_fail(world->peers, rc); /* the next call reports it */
     }
-    world->given.arguments = NULL; /* they are the caller's */
+    world->given.arguments = NULL; /* the caller may free them now */
     world->given.argument_count = 0;
     *out = world;
     return 0;
@@ -357,7 +357,7 @@ void tide_world_close(struct tide_world *world, int code)
     for (unsigned r = 1; coll_peers_rank(peers) == 0 && r < coll_peers_world(peers); r++) {
         (void)run_remote_call(peers, r, RUN_CALL_END, &code, sizeof code);
     }
-    /* otherwise the others would wait for its answers */
+    /* otherwise the others would wait for the answers of this process */
     if (coll_peers_rank(peers) > 0 && !world->follows) {
         (void)coll_peers_fail(
             peers,

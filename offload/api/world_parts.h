@@ -1,4 +1,4 @@
-/* world_parts.h: the struct behind tide_world; private to world.c and setup.c. */
+/* world_parts.h: struct tide_world; private to world.c and setup_ranks.c. */
 #ifndef OFFLOAD_API_WORLD_PARTS_H
 #define OFFLOAD_API_WORLD_PARTS_H
 
@@ -20,8 +20,8 @@ struct tide_world {
 unsigned world_ranks_per_host(const struct coll_peers *peers);
 /* Returns the number of ranks on this process's host. */
 unsigned world_ranks_of_host(const struct coll_peers *peers);
-/* Returns the threads for each rank: the ranks of a host share the processors that they may use
- * together; the result is the smallest of all hosts. */
+/* Returns the number of threads for each rank. The ranks of a host share the processors that they
+ * may use together; the host with the fewest for each rank decides. */
 unsigned world_threads(const struct coll_peers *peers);
 /* Returns the number of computing threads per processor while all ranks compute, for the host with
  * the highest number; at least 1. A rank's threads count only up to the number of its processors,

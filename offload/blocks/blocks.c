@@ -1,6 +1,6 @@
-/* blocks.c: keeps one growing array for all runs, one for all spans and one for all tensors, so
- * that 100,000 blocks need few allocations. Blocks get their pointers into these arrays at the
- * end. */
+/* blocks.c: builds a list of blocks. All runs are in one growing array, all spans in another and all
+ * tensors in a third, so that 100,000 blocks need few allocations. blocks_finish sets the pointers
+ * of the blocks into these arrays. */
 #include "offload/blocks/blocks.h"
 
 #include <assert.h>
@@ -50,8 +50,8 @@ void blocks_destroy(struct blocks *blocks)
 
 /* ---- creating a list ---- */
 
-/* Returns `array` with room for one more element, or NULL without memory; then `array` is
- * unchanged. */
+/* Returns the array, which may have moved, with room for one more element. Returns NULL with a
+ * message if there is no memory; `array` is then unchanged. */
 static void *reserve(void *array, size_t count, size_t *room, size_t bytes)
 {
     if (count < *room) {
@@ -132,7 +132,8 @@ static struct block *last_block(struct blocks *blocks)
     return &blocks->list[blocks->count - 1];
 }
 
-/* Extends the last run and the last span, or adds new ones. */
+/* Extends the last run to `end`, and the last span if the elements are trained, or adds new
+ * ones. */
 static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t group, bool trained)
 {
     struct block *block = last_block(blocks);
@@ -147,7 +148,7 @@ static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t g
             return -ENOMEM;
         }
         blocks->runs = runs;
-        if (block->run_count > 0) { /* the padding before the array */
+        if (block->run_count > 0) { /* the padding before the array belongs to the previous run */
             runs[blocks->run_count - 1].end = first;
         }
         runs[blocks->run_count++] = (struct block_run){end, group};

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum {
-    /* Arrays begin at multiples of this. It is a block of 8-bit moments, so that an update may be
-     * cut between arrays of different groups. */
+    /* Arrays begin at multiples of this. It is the size of a block of 8-bit moments, so that an
+     * update may be cut between arrays of different groups. */
     BLOCKS_ALIGN_ELEMENTS = 256,
     BLOCKS_NAME_BYTES_MAX = 255, /* longest name of a block or a tensor, without the NUL */
     BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
@@ -74,11 +74,11 @@ struct blocks_text;
 
 struct blocks {
     char family[BLOCKS_FAMILY_BYTES]; /* name of the family that the blocks belong to: "llama" */
-    /* Covers shapes, names and frozen parts; a checkpoint is loaded only if its hash is equal. */
+    /* hash of shapes, names and frozen parts; a checkpoint is loaded only if its hash is equal */
     uint64_t hash;
     struct block *list; /* owned */
     uint32_t count;
-    /* arrays begin where the one before them ends. Set by the maker before it adds arrays */
+    /* each array begins where the previous one ends. Set by the creator before it adds arrays */
     bool packed;
     bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have only
                       * trained blocks and the base's identity (model_sums_identity). Set by the
@@ -96,29 +96,29 @@ struct blocks {
 
 /* Creates an empty list. */
 int blocks_create(struct blocks **out);
-void blocks_destroy(struct blocks *blocks); /* Accepts NULL */
+void blocks_destroy(struct blocks *blocks); /* Accepts NULL. */
 
 /* Adds an empty block; the calls below add to it until the next one. Returns -EINVAL if the name
  * does not have 1 to 255 bytes of UTF-8, or if the list has BLOCKS_MAX blocks. */
 int blocks_add(struct blocks *blocks, const char *name);
 /* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element.
- * *first is its first element. An array without elements changes nothing. `trained` is the same for
- * all arrays of a block. */
+ * *first is set to its first element. An array without elements changes nothing. `trained` is the
+ * same for all arrays of a block. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
-/* Gives the block weights of another type than most blocks have. */
+/* Sets the type of the block's weights, if it is not that of the run. */
 void blocks_set_weights(struct blocks *blocks, enum block_weights weights);
 /* Pads the block to a multiple of BLOCKS_ALIGN_ELEMENTS. */
 void blocks_pad(struct blocks *blocks);
-/* Adds a tensor; its name is copied. *name (may be NULL) is the copy, which lives as long as the
- * list. */
+/* Adds a tensor; its name is copied. *name is set to the copy, which lives as long as the list;
+ * `name` may be NULL. */
 int blocks_add_tensor(struct blocks *blocks, const struct block_tensor *tensor, const char **name);
 /* Completes the list. Returns -EINVAL if it has no block, or two with the same name. */
 int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
 
 /* ---- reading ---- */
 
-/* Returns whether element `at` has no gradient. *end is the next element for which the answer
+/* Returns whether element `at` has no gradient. Sets *end to the next element for which the answer
  * differs. */
 bool block_gap(const struct block *block, uint64_t at, uint64_t *end);
 
