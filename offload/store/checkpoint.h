@@ -57,9 +57,9 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
                                           uint32_t block, uint64_t first);
 /* Makes the ranges that were put durable, and reads them back. */
 int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
-/* In the first process: takes over the checksums of a range that another process has put. `here`:
- * that process wrote into the same files; the first cut of the range is then read back from
- * them. */
+/* In the first process: takes over the checksums of a range that another process has put. With
+ * `here`, that process wrote into the same files, and the first cut of the range will be read back
+ * from them. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here);
@@ -82,8 +82,9 @@ int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
-/* Ends the object. If no finish succeeded, the files are removed. Returns -ETIMEDOUT if a drive
- * does not respond; memory of begun writes must not be freed then. Accepts NULL. */
+/* Destroys the object, and removes the files unless the checkpoint was published. Returns
+ * -ETIMEDOUT if a drive does not respond; the memory of writes that were begun must then not be
+ * freed. Accepts NULL. */
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint);
 
 /* ---- reading ---- */
@@ -117,7 +118,7 @@ int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t bl
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);
 int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point);
 /* Reads and verifies the marked cuts of all streams (NULL: all cuts). `progress` may be NULL; a
- * result other than 0 stops. */
+ * result other than 0 ends the call with -ECANCELED. */
 int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user);
 

@@ -34,7 +34,7 @@ static int read_all(int fd, const char *where, const char *name, uint64_t most, 
         return core_err_set(-EINVAL, "%s/%s is not a file of at most %" PRIu64 " bytes", where,
                             name, most);
     }
-    /* so that reads come from the disk, not from the cache */
+    /* so that the file is read from the disk, not from the cache */
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     const size_t size = (size_t)info.st_size;
     char *made = malloc(size + 1);
@@ -101,7 +101,7 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
 
 /* ---- checksums ---- */
 
-/* Finds where each stream's checksums begin after the header. */
+/* Prints the header, which says where the checksums of each stream begin after it. */
 static int print_header(const struct store_image *image, struct core_json_write *write)
 {
     uint64_t at = 0;

@@ -1,5 +1,5 @@
-/* checkpoint_files.h: the small files of a checkpoint, whole and through the page cache: private to
- * checkpoint*.c. */
+/* checkpoint_files.h: the small files of a checkpoint, which are read and written as a whole with
+ * buffered I/O. For checkpoint*.c and tide_inspect. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_FILES_H
 #define OFFLOAD_STORE_CHECKPOINT_FILES_H
 
@@ -10,13 +10,13 @@
 /* Reads the file from the disk, at most `most` bytes. The caller frees the text. */
 int store_file_read(int folder, const char *where, const char *name, uint64_t most, char **text,
                     size_t *bytes);
-/* Computes size and hash of a file. */
+/* Sets size and hash of the file `file->name`. */
 int store_file_look(int folder, const char *where, struct store_file *file);
 /* Returns -EBADMSG or -EINVAL if the file is not as described. */
 int store_file_check(int folder, const char *where, const struct store_file *file);
 
-/* Writes the file of all checksums, in the form of safetensors with one tensor per stream. The
- * caller frees the text. */
+/* Prints the file of all checksums: safetensors with one tensor per stream. The caller frees the
+ * text. */
 int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE_STREAM_COUNT],
                      char **text, size_t *bytes);
 /* Parses that file, which must equal the text of store_sums_print to the byte. */

@@ -1,4 +1,5 @@
-/* checkpoint_read.c: opens a checkpoint in the order manifest, checksums, other files, headers. */
+/* checkpoint_read.c: opens a checkpoint: first its manifest, then the small files, the headers of
+ * the streams, and the checksums. Reads and verifies its streams. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -206,7 +207,7 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
     return store_flow_wait(checkpoint->flow, point);
 }
 
-/* Marks the cuts that a part contains. */
+/* Marks a stream's cuts that a part of a checkpoint contains. */
 static void mark_part(const struct store_image *image, const struct store_part *part,
                       enum store_stream stream, unsigned char *marks)
 {
@@ -226,7 +227,7 @@ static void mark_part(const struct store_image *image, const struct store_part *
     }
 }
 
-/* Verifies the contents of a part. */
+/* Verifies the cuts that a part of a checkpoint contains. */
 static int verify_part(struct store_checkpoint *checkpoint,
                        int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
 {

@@ -1,4 +1,4 @@
-/* checkpoint_remove.c: removes the files that a manifest lists, and no others. */
+/* checkpoint_remove.c: removes the files of a checkpoint, and no others. */
 #include "offload/store/checkpoint_remove.h"
 
 #include <dirent.h>
@@ -89,10 +89,9 @@ static bool is_own(const struct store_manifest *manifest, const char *name)
     return own;
 }
 
-/* Results of a removal in a folder: files that are not the checkpoint's, and removals that
- * failed. */
+/* What walk() found in a folder. */
 struct entries {
-    char foreign[NAME_MAX + 1]; /* name of one foreign file; "": none */
+    char foreign[NAME_MAX + 1]; /* name of one file that is not the checkpoint's; "": none */
     int failed;                 /* errno of the last removal that failed; 0: none */
 };
 

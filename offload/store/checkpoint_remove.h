@@ -14,8 +14,8 @@ bool store_checkpoint_is_ours(const char *path);
 /* Returns whether the folder has the mark and no manifest. */
 bool store_checkpoint_is_marked(const char *path);
 
-/* Renames the manifest to the mark, durably. *foreign is true if the folder has entries that are
- * not the checkpoint's. */
+/* Renames the manifest to the mark, durably. Sets *foreign to whether the folder has entries that
+ * are not the checkpoint's. */
 int store_checkpoint_mark(const char *path, bool *foreign);
 /* Removes the files of a folder with the mark, the mark last, and then the folder if it is empty.
  * Logs files that cannot be removed, and logs if the folder stays because of other files. */

@@ -1,5 +1,5 @@
-/* checkpoint_write.c: writes a checkpoint into an empty folder under another name, and reads it
- * back. */
+/* checkpoint_write.c: writes a checkpoint into a new folder with a temporary name, reads it back,
+ * and gives it its final name. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -27,10 +27,10 @@ struct store_checkpoint_write {
     struct store_manifest manifest;
     struct store_image image;
     struct store_flow *flow; /* owned */
-    char folder[4096];       /* its final name */
+    char folder[4096];       /* final name; after join: the folder that was joined */
     /* claim on its present name; without a path: not created yet, or published */
     struct model_claim own;
-    uint64_t cuts;            /* number of cuts that were written */
+    uint64_t cuts;            /* number of cuts whose checksums are known */
     struct store_marks marks; /* owned: cuts that this process reads back */
 };
 
@@ -62,8 +62,8 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Other programs use the same names for their checkpoints' folders; their files are not
- * replaced. */
+/* Returns whether tide wrote the folder. Other programs use the same names for their checkpoints'
+ * folders, and their files are not replaced. */
 static bool is_ours(const char *folder)
 {
     return has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder);
@@ -292,8 +292,8 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
     return sums;
 }
 
-/* Also reads back the first cut of the range, which detects a folder that only has the same path in
- * both processes. */
+/* With `here`, reading back the first cut detects a folder that only has the same path in both
+ * processes. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here)
@@ -474,7 +474,7 @@ void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint)
     store_shelf_rotate(checkpoint->given.shelf, checkpoint->manifest.step, checkpoint->given.keep);
 }
 
-/* The parts of other machines are counted by the first process. */
+/* Only the first process knows the cuts of all machines; a part without rank 0 is not checked. */
 static int check_cuts(const struct store_checkpoint_write *checkpoint)
 {
     const uint64_t cuts = store_image_cuts_all(&checkpoint->image);

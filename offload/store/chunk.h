@@ -36,7 +36,7 @@ struct aio_extent *store_chunk_next(struct store_chunk *chunk);
 /* Records a write to the next extent; `ahead`: before the step's norm is known. */
 void store_chunk_wrote(struct store_chunk *chunk, struct core_fence written, bool ahead);
 
-/* Decides about a write before the norm: it becomes current (`stands`) or is discarded. */
+/* Makes a write that came before the norm current (`stands`), or discards it. */
 void store_chunk_decide(struct store_chunk *chunk, bool stands);
 
 #endif

@@ -25,7 +25,7 @@
 struct flow_piece {
     enum store_stream stream;
     uint32_t block;
-    uint64_t cut;    /* the first */
+    uint64_t cut;    /* index of the first one */
     uint64_t count;  /* number of cuts */
     uint64_t offset; /* offset in the file */
     uint64_t bytes;
@@ -48,8 +48,8 @@ struct store_flow {
     uint32_t files[STORE_STREAM_COUNT];
     uint64_t *sums[STORE_STREAM_COUNT];          /* owned */
     struct core_region buffers;                  /* owned, STORE_FLOW_PIECES of piece_bytes */
-    uint64_t piece_bytes;                        /* maximum of a piece: less if files are small */
-    struct flow_piece pieces[STORE_FLOW_PIECES]; /* in turn */
+    uint64_t piece_bytes;                        /* maximum of a piece */
+    struct flow_piece pieces[STORE_FLOW_PIECES]; /* a ring */
     uint64_t begun;                              /* number of pieces begun */
     /* number of pieces finished; the pieces from here to `begun`, at most STORE_FLOW_PIECES, are in
      * flight */
@@ -75,7 +75,8 @@ static int file_failed(const struct store_flow *flow, const char *name, const ch
 
 /* ---- one file ---- */
 
-/* Reserves all space at the start, so that a disk that is too small is found now. */
+/* Writes the header of a file. Reserves the space of the whole file, so that a full disk is noticed
+ * now; if only a part will be written, just sets the size. */
 static int fill_header(const struct model_folder *folder, const struct store_flow *flow,
                        enum store_stream stream, int fd, const char *name)
 {
@@ -147,7 +148,7 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     int rc = fills ? fill_header(&folder, flow, stream, plain, name)
                    : check_header(flow, stream, plain, name);
     flow->fds[stream] = plain;
-    if (rc == 0 && fcntl(plain, F_SETFL, 0) != 0) { /* requests of drives may wait */
+    if (rc == 0 && fcntl(plain, F_SETFL, 0) != 0) { /* the requests of a drive may block */
         return file_failed(flow, name, "opened");
     }
     if (rc == 0 && pages) {
@@ -278,7 +279,7 @@ int store_flow_close(struct store_flow *flow)
         }
         free(flow->sums[s]);
     }
-    if (rc == 0) { /* else a drive may still write there */
+    if (rc == 0) { /* otherwise a drive may still write there */
         core_region_free(&flow->buffers);
     }
     free(flow);
@@ -297,7 +298,7 @@ int store_flow_direct_file(const struct store_flow *flow, enum store_stream stre
 
 /* ---- one piece ---- */
 
-/* Makes a piece of as many cuts as fit. */
+/* Returns a piece of as many cuts from `cut` on as fit. */
 static struct flow_piece piece_at(const struct store_flow *flow, enum store_stream stream,
                                   uint32_t block, uint64_t cut, uint64_t end)
 {
@@ -386,8 +387,8 @@ static int request(struct store_flow *flow, struct flow_piece *piece)
 
 /* ---- several pieces ---- */
 
-/* Waits for all pieces in flight and keeps the first error. Afterwards nothing points into the
- * caller's memory, unless the drive has failed; then the memory is free once the flow is closed. */
+/* Waits for all pieces in flight and keeps the first error. Afterwards nothing uses the caller's
+ * memory, unless the drive has failed; then the memory must stay until the flow is closed. */
 static int end_flow(struct store_flow *flow, int rc)
 {
     flow->failed = core_err_keep(rc);
@@ -398,7 +399,7 @@ static int end_flow(struct store_flow *flow, int rc)
     return core_err_first(&flow->failed, 0);
 }
 
-/* A flow that has failed returns its error from every call. */
+/* Finishes all pieces before a point. If the flow has failed before, returns its error. */
 static int finish_until(struct store_flow *flow, uint64_t point)
 {
     if (flow->failed.code != 0) {
@@ -478,7 +479,8 @@ int store_flow_wait(struct store_flow *flow, uint64_t point)
     return finish_until(flow, point);
 }
 
-/* Returns the next range of marked cuts of a block, from cuts[1] on; false if there is none. */
+/* Sets `cuts` to the next range of marked cuts (`marks` NULL: all) from cuts[1] on. Returns false
+ * if there is none. */
 static bool next_marked(const unsigned char *marks, uint64_t count, uint64_t cuts[2])
 {
     for (cuts[0] = cuts[1];

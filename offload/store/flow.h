@@ -1,7 +1,7 @@
 /* flow.h: moves ranges of blocks between memory and the files of a checkpoint, on its own drive,
  * and computes or verifies the checksum of every cut on the way. Pieces of up to a MiB are in
- * flight together. Data that is not aligned, and the end of a block with its padding, goes through
- * buffers of the flow. Private to checkpoints and their benchmark. One thread at a time. */
+ * flight together. Unaligned data, and the end of a block with its padding, go through buffers of
+ * the flow. Private to checkpoints and their benchmark. One thread at a time. */
 #ifndef OFFLOAD_STORE_FLOW_H
 #define OFFLOAD_STORE_FLOW_H
 
@@ -21,7 +21,8 @@ struct store_flow_options {
     bool writes;                      /* missing files are created at full size, with their
                                        * headers */
     bool joins;                       /* writes into files that another process has created */
-    bool partial;                     /* space is reserved only for the ranges that are written */
+    bool partial;                     /* no space is reserved, because only some ranges will be
+                                       * written */
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
@@ -31,7 +32,7 @@ struct store_flow_options {
  * have the image's headers and sizes: -EINVAL names the file. Returns -ENOSPC if there is not
  * enough space. */
 int store_flow_open(const struct store_flow_options *options, struct store_flow **out);
-/* Returns 0 if the caller may free all memory, or -ETIMEDOUT as aio_queue_close does. Accepts
+/* Returns 0 if the caller may free all memory, or -ETIMEDOUT like aio_queue_close. Accepts
  * NULL. */
 int store_flow_close(struct store_flow *flow);
 
@@ -51,11 +52,12 @@ int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, ui
 uint64_t store_flow_tail(const struct store_flow *flow);
 /* Waits for all pieces before a point. */
 int store_flow_wait(struct store_flow *flow, uint64_t point);
-/* Returns the file of a stream if it is opened for direct I/O; -1: it is not, or there is no such
- * file. */
+/* Returns the descriptor of a stream's file; -1: there is no such file, or it is not open for
+ * direct I/O. */
 int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream);
 
-/* One byte per cut of a stream, block after block, with STORE_MARK_OWN if the cut is to be read. */
+/* One byte per cut of a stream, block after block. OWN: the cut must be read back. OTHER: it was
+ * counted, and another process reads it back. */
 enum { STORE_MARK_OWN = 1, STORE_MARK_OTHER = 2 };
 struct store_marks {
     unsigned char *at[STORE_STREAM_COUNT];
@@ -66,7 +68,7 @@ int store_flow_check(struct store_flow *flow, uint32_t block, const struct store
 
 /* Waits for all pieces, and makes them durable. */
 int store_flow_sync(struct store_flow *flow);
-/* Turns a flow that has written and synced into a flow that reads the same files from the drive. */
+/* After a sync: turns a flow that writes into one that reads the same files from the drive. */
 void store_flow_turn(struct store_flow *flow);
 
 #endif

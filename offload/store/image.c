@@ -228,7 +228,7 @@ static int make_header(struct store_image *image, enum store_stream stream)
 
 /* ---- creating an image ---- */
 
-/* Returns whether a name is that of another tensor of a file. */
+/* Returns whether a file uses the name for padding or metadata. */
 static bool is_reserved(const char *name)
 {
     static const char padding[] = "padding.";

@@ -14,8 +14,8 @@
 #include "offload/plan/plan.h"
 
 enum store_stream {
-    STORE_STREAM_WEIGHTS, /* working weights of all blocks; the other streams have only trained
-                           * blocks */
+    STORE_STREAM_WEIGHTS, /* working weights of all blocks (base_apart: of trained ones); the other
+                           * streams have only trained blocks */
     STORE_STREAM_MASTER,  /* the bits below the working weights (lo16), or the whole master in
                            * fp32 */
     STORE_STREAM_M,
@@ -41,8 +41,8 @@ struct store_image {
                                             * file; the last one is the end */
     uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [blocks + 1]: index of each block's
                                                * first checksum */
-    char *headers[STORE_STREAM_COUNT];         /* owned; the first bytes of each file, its length
-                                        * included */
+    char *headers[STORE_STREAM_COUNT];         /* owned; the first bytes of each file: the length of
+                                                * the header, and the header */
     uint64_t header_bytes[STORE_STREAM_COUNT]; /* a multiple of 4096 */
 };
 

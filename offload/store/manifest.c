@@ -1,4 +1,4 @@
-/* manifest.c: takes the values that come from the application, and writes the text. */
+/* manifest.c: fills in, prints and frees a manifest. */
 #include "offload/store/manifest.h"
 
 #include <errno.h>
@@ -107,7 +107,8 @@ static void write_blocks(struct core_json_write *write, const struct blocks *blo
     core_json_write_array_end(write);
 }
 
-/* Writes the table of one block. */
+/* Prints the tensors of a block, or `found`, the list of a manifest, if that is not NULL. The
+ * caller frees *out. */
 static int print_tensors(const struct block *block, const struct core_json_value *found, char **out)
 {
     struct core_json_write write;

@@ -1,6 +1,6 @@
 /* manifest.h: the description of a checkpoint: its run and step, the run's parameters, the blocks
  * of the model, and the checksums of everything else. The text ends in a checksum of itself.
- * docs/checkpoint-format.md names every key. A value; no thread. */
+ * docs/checkpoint-format.md names every key. A plain value, without locks. */
 #ifndef OFFLOAD_STORE_MANIFEST_H
 #define OFFLOAD_STORE_MANIFEST_H
 
@@ -9,8 +9,8 @@
 #include "offload/store/image.h"
 
 enum {
-    /* 4: a part of a checkpoint; 3: frozen blocks are in the base model; 2: some block's weights
-     * have their own type; 1: none of these */
+    /* 4: a part of a checkpoint; 3: frozen blocks are in the base model; 2: the weights of some
+     * blocks have another type than the run; 1: none of these */
     STORE_MANIFEST_VERSION = 4,
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
@@ -46,10 +46,10 @@ struct store_scale {
     uint32_t hysteresis_left;
 };
 
-/* If each machine of a run keeps its ranks' part of a checkpoint on its own drives: the ranks whose
- * cuts are in this part's files; all other ranges of the files are empty. The cuts of a block's
- * weights are divided among `weights_of` ranks, and the cuts of its other streams among `states_of`
- * (plan_shard_border); 1: each part has all cuts. */
+/* A part of a checkpoint, if each machine of a run keeps the cuts of its own ranks on its own
+ * drives. Only the cuts of `ranks` are in the part's files; all other ranges of the files are
+ * empty. The cuts of a block's weights are divided among `weights_of` ranks, and the cuts of its
+ * other streams among `states_of` (plan_shard_border); 1: each part has all cuts. */
 enum { STORE_PART_RANKS = 64 };
 struct store_part {
     uint64_t ranks; /* bit r: rank r. 0: this is a whole checkpoint */
@@ -57,8 +57,8 @@ struct store_part {
 };
 
 struct store_manifest {
-    uint64_t run;     /* the same number in all checkpoints of a run, including resumed parts */
-    uint64_t step;    /* number of steps done, including skipped ones */
+    uint64_t run;  /* the same number in all checkpoints of a run, even after the run was resumed */
+    uint64_t step; /* number of steps done, including skipped ones */
     uint64_t updates; /* number of updates, without those of skipped steps */
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
@@ -66,7 +66,8 @@ struct store_manifest {
     struct plan_format format;
     char weight_dtype[8];        /* type of weights of blocks that have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
-    struct blocks *parsed;       /* owned: one run per block */
+    struct blocks *parsed;       /* owned: the blocks of a parsed manifest; each has a single
+                                  * block_run */
     uint64_t base;               /* identity of the base model, if checkpoints do not contain it
                                   * (blocks.h) */
     struct store_file *files;    /* owned */

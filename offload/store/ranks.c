@@ -39,7 +39,8 @@ static bool is_rank(const char *name, unsigned *rank)
     return strcmp(again, name) == 0;
 }
 
-/* Calls `each` for every rank's folder; -errno if the directory cannot be read. */
+/* Calls `each` for every rank's folder. Returns -errno, with a message, if the directory cannot be
+ * read. */
 static int for_each(const char *directory, void (*each)(void *context, unsigned rank),
                     void *context)
 {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes the name of a rank's folder. Returns 0 or -ENAMETOOLONG with a message. */
+/* Writes the path of a rank's folder. Returns 0 or -ENAMETOOLONG with a message. */
 int store_rank_folder(const char *directory, unsigned rank, char *text, size_t bytes);
 
 /* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use or not
@@ -16,7 +16,7 @@ void store_ranks_clear(const char *directory, unsigned world);
 
 struct store_look {
     uint64_t files, bytes; /* number and size of the files of all ranks */
-    uint64_t run, process; /* numbers in the first valid file */
+    uint64_t run, process; /* numbers that the first valid file names */
     uint32_t path, paths;  /* index of this directory in its store, and the store's number of
                             * directories */
     bool in_use;           /* at least one of the files is in use */

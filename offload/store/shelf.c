@@ -187,7 +187,7 @@ static const char *path_with(const struct store_shelf *shelf, uint64_t step, con
 }
 
 /* Publishes a checkpoint that was complete when its run was killed during publishing. Returns
- * whether there was one. */
+ * whether it was one, even if it cannot be published. */
 static bool publish(const struct store_shelf *shelf, const char *path, uint64_t step)
 {
     char folder[PATH_BYTES + 64];

@@ -27,14 +27,15 @@ const char *store_shelf_path(const char *directory, uint64_t step, char *text, s
  * folder has none. A folder checkpoint-N without a checkpoint's files does not count. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
-/* Removes the files that the checkpoint's manifest lists, and the folder if it is empty then; what
- * cannot be removed is a warning. */
+/* Removes the files that the checkpoint's manifest lists, and the folder if it is empty then; a
+ * file that cannot be removed causes a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
 /* Removes the oldest checkpoints (see store_shelf_remove) until `keep` remain of those up to
- * `step`, which was written last; 0: all remain. A resumed run skipped newer checkpoints as
- * damaged: they do not count, and are removed once the run has passed their step. If there is no
- * spare, the first checkpoint removed becomes the spare, because freeing gigabytes would stall the
- * drive during a run, and overwriting existing files is faster than writing new ones. */
+ * `step`, which was written last; 0: all remain. Newer checkpoints, which a resumed run skipped
+ * because they are damaged, do not count; they are removed once the run has passed their step. If
+ * there is no spare, the first checkpoint removed becomes the spare, because freeing gigabytes
+ * would stall the drive during a run, and overwriting existing files is faster than writing new
+ * ones. */
 void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
 /* Returns the folder of the spare; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);

@@ -41,8 +41,7 @@ struct store_directory {
                                        * caller's */
 };
 
-/* The checkpoint whose files contain chunks, and its name; the descriptor of a missing stream is
- * -1. */
+/* The files of the adopted checkpoint; the descriptor of a missing stream is -1. */
 struct store_adopting {
     bool open;
     int fds[STORE_STREAM_COUNT];        /* owned */
@@ -76,7 +75,7 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
                               : (uint32_t)plan_chunk_count(elements, plan_chunk_elements(plan));
 }
 
-/* Allocates an extent, and one more if the chunk has a second generation. */
+/* Called for each chunk that the plan keeps in STORE; `generations` is the number of its extents. */
 typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
                         unsigned generations);
 
@@ -105,7 +104,7 @@ static int each_chunk(const struct plan_input *input, const struct plan *plan, e
     return 0;
 }
 
-/* Visits the boundary activations that wait in STORE. */
+/* Visits the boundary activations that the plan keeps in STORE. */
 static int each_activation(const struct plan_input *input, const struct plan *plan,
                            each_extent *each, void *context)
 {
@@ -221,7 +220,7 @@ uint64_t store_capacity(const struct store_path *paths, unsigned count)
     return bytes;
 }
 
-/* Distributes by speed among the paths that are not full; a path whose share exceeds its limit is
+/* Distributes by speed among the paths that are not full. A path whose share reaches its limit is
  * full, and the others take the excess. */
 static void share_by_weight(const struct store_path *paths, unsigned count, uint64_t bytes,
                             uint64_t shares[STORE_PATHS_MAX])
@@ -373,7 +372,7 @@ fail:;
     return core_err_first(&kept, store_close(store));
 }
 
-/* Closes the files, from which nothing reads any more. */
+/* Closes the files; no request may use them any more. */
 static void close_adopted(struct store *store)
 {
     struct store_adopting *adopting = &store->adopting;
@@ -477,8 +476,8 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
     return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
 }
 
-/* Returns the part of a range of a block's weights in its first chunk. NULL, with a message: the
- * plan does not keep it in STORE. */
+/* Returns the extent with the beginning of a range of a block's weights, and reduces the range to
+ * the part in that extent. Returns NULL, with a message, if the plan does not keep it in STORE. */
 static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
                                      uint64_t *bytes)
 {
@@ -572,8 +571,8 @@ void store_decide(struct store *store, uint64_t count, bool stands)
 
 /* ---- the files of an adopted checkpoint ---- */
 
-/* Returns whether the checkpoint is on the same drive as the store, so that later reads cost
- * nothing extra. */
+/* Returns whether a file is on the same file system as the store's only path, so that reading it
+ * costs no more than reading the store. */
 static bool is_beside(const struct store *store, int fd)
 {
     struct stat mine;

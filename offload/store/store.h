@@ -2,8 +2,8 @@
  * activations, each in its own extent, with the queues that move them. If the plan speculates, data
  * that an update overwrites has two extents: a write goes to the extent that is not current, which
  * becomes current when the write is done (chunk.h). The engine's thread opens, closes, reads and
- * writes. After open nothing is allocated, except to adopt a checkpoint's files. This run writes
- * every other extent before it reads it. */
+ * writes. After open nothing is allocated, except to adopt a checkpoint's files. All other extents
+ * are written before they are read. */
 #ifndef OFFLOAD_STORE_STORE_H
 #define OFFLOAD_STORE_STORE_H
 
@@ -20,7 +20,7 @@ struct store_checkpoint;
 enum { STORE_PATHS_MAX = AIO_PATHS_MAX };
 
 struct store_path {
-    const char *directory; /* we create our own directory in it; NULL: `disk` */
+    const char *directory; /* we create our own directory in it; NULL: `disk` is used */
     /* limit of the space that is used; 0: only the disk limits it */
     uint64_t bytes;
     double weight;                    /* speed, in any unit common to the paths; 0: measured */
@@ -66,7 +66,7 @@ int store_open(const struct store_options *options, const struct plan_input *inp
  * Accepts NULL. */
 int store_close(struct store *store);
 
-/* Registers memory of future requests. */
+/* Registers memory that requests will use. */
 int store_register(struct store *store, const struct iovec *memory, unsigned count);
 
 int store_queue_open(struct store *store, const struct aio_queue_options *options,
@@ -80,15 +80,16 @@ struct store_place {
 
 /* Moves a whole extent between STORE and `memory`, which is aligned to 4096 and has room for the
  * bytes rounded up to that. `index` is the chunk; for an activation it is the micro-batch, and
- * `block` is the block that produces it. Returns as aio_queue_submit. */
+ * `block` is the block that produces it. Returns like aio_queue_submit. */
 int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
                void *memory, struct core_fence *out);
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
                 const void *memory, struct core_fence *out);
 
-/* Moves `bytes` of the weights of a block that is brought by pages (plan_block_layout.by_pages):
- * whole pages from `offset` on, a multiple of 4096; the end of the block is rounded up. If a range
- * touches several chunks, only the part in the first chunk is moved; *moved is its size. */
+/* Moves `bytes` of the weights of a block whose weights are moved by pages
+ * (plan_block_layout.by_pages): whole pages from `offset` on, a multiple of 4096; the end of the
+ * block is rounded up. If a range touches several chunks, only the part in the first chunk is
+ * moved; *moved is its size. */
 int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
                      void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out);
 int store_write_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
@@ -112,8 +113,9 @@ void store_decide(struct store *store, uint64_t count, bool stands);
 /* Opens the checkpoint's files for the store; does nothing if nothing can be adopted. */
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
 
-/* Adopts a chunk: `span` of its block, which was read into `memory` and verified, is at `place`
- * from now on. Returns 1 if the chunk is adopted, or 0 if the caller has to write it. */
+/* Adopts a chunk, `span` of its block, which was read into `memory` and verified: from now on reads
+ * of `place` read it from the checkpoint. Returns 1 if the chunk is adopted, or 0 if the caller has
+ * to write it. */
 int store_adopt(struct store *store, const struct store_place *place,
                 const struct store_checkpoint *checkpoint, struct plan_span span,
                 const void *memory);
@@ -154,7 +156,7 @@ struct store_moved {
 /* Bytes that the drives moved since open. */
 struct store_stats {
     uint64_t read_bytes, write_bytes;
-    struct store_moved paths[STORE_PATHS_MAX]; /* the same for each path */
+    struct store_moved paths[STORE_PATHS_MAX]; /* of each path */
 };
 void store_stats_take(struct store *store, struct store_stats *out);
 
