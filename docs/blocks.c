@@ -1,10 +1,10 @@
-/* blocks.c: a program that keeps more data than memory in a block store of libtide and uses it in the same order
- * in each iteration.
+/* blocks.c: keeps more data than fits in memory in a block store of libtide, and uses the data in
+ * the same order in each iteration.
  *
  *     cc -std=c17 blocks.c $(pkg-config --cflags --libs tide) -o blocks
  *     ./blocks DIRECTORY
  *
- * DIRECTORY is on a fast drive; 64 MiB of it are used, and 16 MiB of memory. */
+ * DIRECTORY is on a fast drive. The program uses 64 MiB of the drive and 16 MiB of memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tide/blocks.h>
@@ -15,7 +15,8 @@ enum { COUNT = 48, NUMBERS = (1 << 20) / sizeof(double), ITERATIONS = 4 };
 static int iterate(struct tide_blocks *blocks)
 {
     char name[16];
-    int rc = tide_blocks_iteration(blocks); /* from the second one on, blocks are read ahead */
+    /* from the second iteration on, blocks are read ahead */
+    int rc = tide_blocks_iteration(blocks);
     for (int i = 0; rc == 0 && i < COUNT; i++) {
         struct tide_block block = {.struct_bytes = sizeof block};
         snprintf(name, sizeof name, "layer %d", i);

@@ -1,9 +1,9 @@
-// blocks.cc: a C++ program that uses a block store of libtide; blocks are read while the program continues.
+// blocks.cc: uses a block store of libtide in C++; blocks are read while the program continues.
 //
 //     c++ -std=c++11 blocks.cc $(pkg-config --cflags --libs tide) -o blocks
 //     ./blocks DIRECTORY
 //
-// DIRECTORY is on a fast drive; 16 MiB of it are used, and 4 MiB of memory.
+// DIRECTORY is on a fast drive. The program uses 16 MiB of the drive and 4 MiB of memory.
 #include <tide/blocks.h>
 
 #include <cstdio>

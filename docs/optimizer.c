@@ -1,10 +1,11 @@
-/* optimizer.c: uses libtide's optimizer in a program that computes its own gradients. The program fits two arrays
- * of numbers to a target; the optimizer's states, 16 bytes per element, are on a drive.
+/* optimizer.c: uses libtide's optimizer in a program that computes its own gradients. The program
+ * fits two arrays of numbers to a target; the optimizer's states, 8 bytes per element, are on a
+ * drive.
  *
  *     cc -std=c17 optimizer.c $(pkg-config --cflags --libs tide) -o optimizer
  *     ./optimizer DIRECTORY
  *
- * DIRECTORY is on a fast drive; up to 64 MiB of it are used. */
+ * DIRECTORY is on a fast drive, of which the program uses up to 64 MiB. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tide/optimizer.h>
@@ -27,7 +28,8 @@ static float target_of(int parameter, int i)
     return (float)(parameter + 1) * 0.5f + (float)(i % 7) * 0.01f;
 }
 
-/* Half the mean of the squared distances to the target, and its gradient for one parameter. */
+/* Computes the gradient of one parameter, and returns its loss: half the mean squared distance to
+ * the target. */
 static double backward(int parameter)
 {
     double loss = 0;
@@ -83,7 +85,7 @@ int main(int argc, char **argv)
     for (int step = 0; step < STEPS; step++) {
         uint64_t token;
         last = 0;
-        for (int p = PARAMETERS - 1; p >= 0; p--) { /* as a backward pass does */
+        for (int p = PARAMETERS - 1; p >= 0; p--) { /* in the order of a backward pass */
             check(tide_optim_wait_parameter(optim, (uint64_t)p));
             last += backward(p);
             check(tide_optim_submit(optim, (uint64_t)p, gradients[p], 1, &token));

@@ -1,10 +1,10 @@
-// optimizer.cc: libtide's optimizer from C++: weights in bfloat16, gradients that are added up over two passes, and
-// the states of a parameter as numbers.
+// optimizer.cc: uses libtide's optimizer in C++: weights in bfloat16, gradients that are added up
+// over two passes, and the states of a parameter as numbers.
 //
 //     c++ -std=c++11 optimizer.cc $(pkg-config --cflags --libs tide) -o optimizer
 //     ./optimizer DIRECTORY
 //
-// DIRECTORY is on a fast drive; up to 64 MiB of it are used.
+// DIRECTORY is on a fast drive, of which the program uses up to 64 MiB.
 #include <tide/optimizer.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ static optimizer create(const char *directory, std::vector<uint16_t> &weights)
 
 static void run(const char *directory)
 {
-    std::vector<uint16_t> weights(1 << 20); // they outlive the optimizer
+    std::vector<uint16_t> weights(1 << 20); // must outlive the optimizer
     std::vector<float> gradients(weights.size());
     const optimizer optim = create(directory, weights);
     for (int step = 0; step < 100; step++) {

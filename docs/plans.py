@@ -60,7 +60,7 @@ class Plans:
         return folder
 
     def plan(self, folder, flags):
-        """The plan as a dict, or the sentence that says why there is none."""
+        """Returns the plan as a dict, or the sentence that says why there is none."""
         done = subprocess.run([self.tide, "plan", "--json", "-q", "--model", folder] + flags,
                               capture_output=True, text=True)
         if done.returncode == 3:
@@ -70,7 +70,7 @@ class Plans:
         return json.loads(done.stdout)
 
     def machine(self, name, **values):
-        """The file of a shipped machine with other values."""
+        """Writes the file of a shipped machine with other values, and returns its path."""
         with open(os.path.join(DOCS, "..", "tools", "machines", name + ".json")) as file:
             made = json.load(file)
         for key, value in values.items():
@@ -158,7 +158,7 @@ def sizing(plans):
 
 INFINITY = "ZeRO-Infinity"
 PYTORCH_FLOPS = 39e12  # Megatron-LM (arXiv 1909.08053), abstract: what training sustains on one V100
-# paper, what, layers, hidden, heads, GPUs, rows per GPU and micro-batch, micro-batches, slices, published, flags
+# paper, model, layers, hidden, heads, GPUs, rows per GPU and micro-batch, micro-batches, slices, published, flags
 PUBLISHED = [
     ("ZeRO-Offload", "13B", 65, 4096, 32, 1, 4, 128, 1, "above 30", []),
     ("ZeRO-3 Offload", "40B", 50, 8192, 64, 1, 8, 1, 1, "43 to 49", []),
@@ -212,7 +212,7 @@ def published(plans):
 
 
 def adapters(plans):
-    """The models of ZeRO-Infinity on one node, with adapters beside frozen layers."""
+    """Plans the models of ZeRO-Infinity on one node, with adapters beside frozen layers."""
     head = ["model", "layers x hidden", "rows per GPU", "step", "bottleneck", "blocks by sections",
             "GB per GPU: DEVICE, HOST, STORE"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -229,7 +229,7 @@ def adapters(plans):
 
 
 def curve(plans):
-    """How speed grows with links and drives: the same work per GPU on 1 to 16 GPUs of a node, and on more nodes."""
+    """Plans the same work per GPU on 1 to 16 GPUs of a node, and on more nodes."""
     lines = ["| GPUs | step | tokens/s per GPU | tokens/s of all, over those of one |", "|---|---|---|---|"]
     folder = plans.model("10B-4096", gpt(50, 4096, 32))
     first = None

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     int rc = tide_context_create(&context_options, &context);
     rc = rc != 0 ? rc : tide_engine_create(context, &options, &engine);
     rc = rc != 0 ? rc
-                 : tide_engine_save_reserve(engine, argv[3], 0); /* better now than at the end */
+                 : tide_engine_save_reserve(engine, argv[3], 0); /* fails now, not at the end */
     rc = rc != 0 ? rc : say_plan(engine);
     rc = rc != 0 ? rc : train(engine, &batch);
     rc = rc != 0 ? rc : tide_engine_save(engine, argv[3], 0);

@@ -91,11 +91,11 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
 /* Reads a block into `buffer`, which has room for `bytes` bytes. If `buffer` is NULL, pins the
  * block in memory of the store instead: the data of *out is then valid, and may be written to,
  * until tide_blocks_release was called once for each get of the block. `out` may be NULL if there
- * is a buffer. A block that is not in memory is read straight into the buffer if its size and the
- * buffer's address are multiples of 4096. Returns 0, -ENOENT, -EINVAL, -EBUSY if the block is pinned on the
- * device, -ENOMEM if pinned blocks leave no memory, -ENOSPC if a block has to be evicted and the
- * drives have no space for it, -EBADMSG if the drive did not return the bytes that were written, or
- * the error of reading. */
+ * is a buffer. If a block is not in memory, it is read straight into the buffer if its size and the
+ * buffer's address are multiples of 4096. Returns 0, -ENOENT, -EINVAL, -EBUSY if the block is
+ * pinned on the device, -ENOMEM if pinned blocks leave no memory, -ENOSPC if a block has to be
+ * evicted and the drives have no space for it, -EBADMSG if the drive did not return the bytes that
+ * were written, or the error of reading. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
@@ -117,8 +117,8 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 struct tide_block_io {
     size_t struct_bytes;
     uint32_t background; /* 1: transfers of other operations go first */
-    /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect unless `data` and
-     * `bytes` are multiples of 4096 */
+    /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect unless `data`
+     * and `bytes` are multiples of 4096. */
     uint32_t through;
     /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
      * memory. TIDE_DEVICE: in a copy on the device, which stays there for later gets as long as

@@ -1,6 +1,6 @@
-/* blocks.c: builds a list of blocks. All runs are in one growing array, all spans in another and all
- * tensors in a third, so that 100,000 blocks need few allocations. blocks_finish sets the pointers
- * of the blocks into these arrays. */
+/* blocks.c: builds a list of blocks. All runs are in one growing array, all spans in another, and
+ * all tensors in a third, so that 100,000 blocks need few allocations. blocks_finish sets the
+ * pointers of the blocks into these arrays. */
 #include "offload/blocks/blocks.h"
 
 #include <assert.h>

@@ -235,7 +235,7 @@ int cache_drop(struct cache *cache, const char *name)
     return rc == 0 ? await(cache, token, NULL) : rc;
 }
 
-/* Puts the bytes of a block's pinned copy on the device, if it is pinned there. */
+/* If a block is pinned on the device, puts the bytes of its copy there. */
 static int put_copy(struct cache *cache, const char *name)
 {
     struct cache_request request = {.name = name, .on_device = true};

@@ -3,14 +3,13 @@
  * not in the store is dirty, and is written to the store before its memory is reused.
  * How a call becomes I/O:
  *
- *     caller ── lock ──▶ operation ── its turn on the block ──▶ memory: free, or of the least
- *     useful blocks
+ *     caller ── lock ──▶ operation ── its turn on the block ──▶ takes free memory, or evicts blocks
  *                                                                  │ (dirty ones are written first)
  *     thread of a drive ◀── queue of the store ◀── transfer ◀──────┘
  *          │ the queue's line rings the bell
  *          ▼
- *     the cache's thread ── lock ──▶ ends transfers, continues operations, prefetches ──▶ token ──▶
- *     waiter
+ *     the cache's thread ── lock ──▶ ends transfers and operations, reads ahead ──▶ wakes waiters
+ *
  * One lock, held only briefly, guards everything; copies and I/O run without it. Calls do as much
  * as they can without waiting, so a block in memory is found without another thread. The cache's
  * thread continues only operations that had to wait, so that I/O advances while the caller
@@ -36,9 +35,9 @@ struct cache;
 
 enum {
     CACHE_NAME_MAX = 255,
-    CACHE_TOKENS = 1024,         /* operations whose results are kept: the newest ones */
+    CACHE_TOKENS = 1024,         /* results of this many operations are kept, the newest ones */
     CACHE_ALIGN_BYTES = 4096,    /* alignment of memory that is read and written without a copy */
-    CACHE_STORE_BYTES = 1 << 20, /* the limit of a path is a multiple of it */
+    CACHE_STORE_BYTES = 1 << 20, /* limits of paths are rounded down to multiples of it */
 };
 
 struct cache_options {
@@ -62,7 +61,7 @@ int cache_create(const struct cache_options *options, struct cache **out);
 int cache_destroy(struct cache *cache);
 
 /* ---- operations ----
- * Each begins with a token, which names the result. A failure says which block it belongs to. */
+ * Each operation has a token, which names its result. The message of a failure names the block. */
 
 struct cache_request {
     const char *name; /* 1 to CACHE_NAME_MAX bytes */
@@ -81,19 +80,19 @@ struct cache_result {
     uint64_t bytes;
 };
 
-/* Returns -EAGAIN if CACHE_TOKENS operations are not done yet. Other errors belong to the
- * operation. */
+/* Begin an operation. Return -EINVAL, -ENOENT or -ENOMEM if it cannot begin, or -EAGAIN if
+ * CACHE_TOKENS operations are not done yet. Later errors are results of the operation. */
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
 
 /* Returns 1 if the operation succeeded, 0 if it is not done, else its error. Returns -ENOENT if
- * there is no such token, or it is not among the newest CACHE_TOKENS. `out` may be NULL. */
+ * there is no such token, or its result is not kept any more. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
 /* Does what cache_poll() does, but waits. Returns 0 or the error. The result is kept while a call
  * waits for it. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
-/* Each of these begins an operation and waits for it; the result is kept until the call returns. */
+/* Each of these begins an operation and returns its result. */
 int cache_put_now(struct cache *cache, const struct cache_request *request);
 int cache_get_now(struct cache *cache, const struct cache_request *request,
                   struct cache_result *out);
@@ -102,10 +101,10 @@ int cache_drop(struct cache *cache, const char *name);
 /* Ends one pin. `changed`: the caller has written to the slot, or to the copy on the device. The
  * copy is then put before the pin ends; if that fails, the pin stays. */
 int cache_release(struct cache *cache, const char *name, bool changed);
-/* Starts to read a block into memory. If there is no memory for it, that is not an error. */
+/* Starts to read a block into memory, if there is memory for it. */
 int cache_prefetch(struct cache *cache, const char *name);
-/* Begins an iteration: from now on blocks are read ahead in the order recorded since the last
- * call. */
+/* Begins an iteration: from now on blocks are read ahead in the order that was recorded since the
+ * last call. */
 int cache_iteration(struct cache *cache);
 
 struct cache_look {

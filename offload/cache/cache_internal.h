@@ -46,7 +46,7 @@ enum operation_phase {
     PHASE_TRANSFERS,   /* a transfer is in flight for it */
     PHASE_COPIES_UP,   /* the block is being copied to the device */
     PHASE_COPIES_DOWN, /* new bytes are being copied from the device */
-    PHASE_COPIES,      /* memory is to be copied, or is being copied, without the lock */
+    PHASE_COPIES,      /* memory must be copied, or is being copied, without the lock */
     PHASE_DONE,
 };
 
@@ -60,7 +60,7 @@ struct operation {
     struct core_fence copied;        /* PHASE_COPIES_UP and _DOWN */
     struct operation *next, *before; /* in the list of operations that are not done */
     struct block *block;
-    uint32_t turn; /* its turn on the block */
+    uint32_t turn; /* it runs when block->served reaches this value */
     const unsigned char *from;
     unsigned char *to;
     uint64_t bytes;
@@ -156,14 +156,16 @@ void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 void slots_drop(struct cache *cache, struct block *block);
 /* Lets the cache try again to write a block that could not be written. */
 void slots_unstick(struct cache *cache, struct block *block);
-/* Corrects the block's place among the evictable ones after one of its fields has changed. */
+/* Puts the block in its place among the evictable ones, or removes it, after one of its fields has
+ * changed. */
 void slots_sort(struct cache *cache, struct block *block);
-/* Corrects the places of all evictable blocks after many positions have changed. */
+/* Sorts all evictable blocks after many positions have changed. */
 void slots_rebuild(struct cache *cache);
 /* Makes room for one more block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
-/* Returns how far away the next use of a block is; the result is comparable among blocks. */
+/* Returns how far away the next use of a block is, as a number to compare with those of other
+ * blocks. */
 uint64_t slots_distance(const struct block *block);
 
 /* ---- device.c: copies in device memory ---- */
@@ -171,10 +173,11 @@ uint64_t slots_distance(const struct block *block);
 int device_open(struct cache *cache, const char *name, uint64_t bytes);
 /* Accepts a cache without a device. */
 void device_close(struct cache *cache);
-/* Begins to copy the block's slot, which stays in place until *fence is reached. Returns -EAGAIN if
- * the caller has to try again later, -ENOMEM if pinned blocks leave too little memory. */
+/* Begins to copy the block's slot to the device; the slot must stay in place until *fence is
+ * reached. Returns -EAGAIN if the caller has to try again later, -ENOMEM if pinned blocks leave too
+ * little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
-/* Begins to copy an operation's bytes from memory of the device to its slot. Returns
+/* Begins to copy an operation's bytes from device memory to its slot. Returns
  * -EAGAIN if the caller has to try again later. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
 /* Frees the copy, which is not pinned. */

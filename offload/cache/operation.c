@@ -78,7 +78,7 @@ int operation_load(struct cache *cache, struct block *block, uint64_t due,
 
 /* ---- get ---- */
 
-/* Pins the copy on the device, which is made if there is none. */
+/* Pins the copy on the device. If there is none, begins to make it. */
 static int get_on_device(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -175,8 +175,8 @@ static int get_step(struct cache *cache, struct operation *operation)
 
 /* ---- put ---- */
 
-/* Begins to write the caller's memory to the store. If the store has no room for a second copy, an
- * extent of the same size is overwritten. */
+/* Begins to write the caller's memory to the store. If the store has no room for another extent,
+ * overwrites the block's extent if that has the right size. */
 static int put_through(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -202,7 +202,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     int rc = push(cache, operation->background ? QUEUE_WRITE : QUEUE_LATER, &transfer);
     if (rc == 0) {
         block->stored = block->stored && operation->extent != NULL;
-        block->held++; /* its slot is not written to the extent in the meantime */
+        block->held++; /* so that its slot is not written to the extent in the meantime */
         device_drop(cache, block);
         slots_sort(cache, block);
         operation->phase = PHASE_TRANSFERS;
@@ -249,7 +249,7 @@ static int put_step(struct cache *cache, struct operation *operation)
             rc = put_through(cache, operation);
             return rc == -ENOSPC ? core_err_first(&kept, 0) : rc;
         }
-        if (rc == 0 && block->cleaning) { /* the block itself was to be evicted */
+        if (rc == 0 && block->cleaning) { /* the block itself is being evicted */
             slots_give(cache, operation->slot, bytes);
             return -EAGAIN;
         }
@@ -396,7 +396,7 @@ void operation_end_transfer(struct cache *cache, const struct transfer *transfer
             slots_drop(cache, block);
         }
         slots_sort(cache, block);
-        if (rc == 0 && operation != NULL) { /* copies at once, before the slot is evicted again */
+        if (rc == 0 && operation != NULL) { /* before the slot is evicted again */
             operation->phase = PHASE_WAITS;
             operation_step(cache, operation);
             return;

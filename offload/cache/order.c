@@ -11,7 +11,7 @@
 
 enum { ORDER_MAX = 1 << 20, ORDER_ROOM = 256, STRAYS_MAX = 4 };
 
-/* Appends the block. An order that is too long, or for which there is no memory, ends early. */
+/* Appends the block. If the order is too long, or there is no memory, the block is left out. */
 static void record(struct order *order, struct block *block)
 {
     if (order->count == ORDER_MAX) {
@@ -45,7 +45,7 @@ static void report_change(struct cache *cache, const struct block *block)
     }
 }
 
-/* Advances the block beyond its use at this position. */
+/* If the next use of a block is the one at this position, sets it to the use after that. */
 static void pass(struct cache *cache, uint64_t position)
 {
     struct block *block = cache->recorded.blocks[position];
@@ -97,7 +97,7 @@ struct block *order_next(struct cache *cache, uint64_t *due)
     return NULL;
 }
 
-/* Computes when each block is used next, and again after each use. */
+/* Computes the first use of each block, and for each use the next one of the same block. */
 static void set_positions(struct cache *cache)
 {
     const struct order *order = &cache->recorded;

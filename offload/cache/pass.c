@@ -49,7 +49,7 @@ void cache_pass(struct cache *cache)
 
 /* ---- the cache's thread ---- */
 
-/* Returns the first queue that has to be repaired; NULL if there is none. */
+/* Returns a queue that must be repaired; NULL if there is none. */
 static struct transfers *broken_queue(struct cache *cache)
 {
     for (unsigned i = 0; i < QUEUE_COUNT; i++) {
@@ -60,7 +60,8 @@ static struct transfers *broken_queue(struct cache *cache)
     return NULL;
 }
 
-/* Returns the oldest operation whose bytes no thread copies yet; NULL if there is none. */
+/* Returns the oldest operation whose bytes must be copied and that no thread copies yet; NULL if
+ * there is none. */
 static struct operation *copy_left(struct cache *cache)
 {
     struct operation *operation = cache->oldest;

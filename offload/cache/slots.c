@@ -110,7 +110,8 @@ uint64_t slots_round(uint64_t bytes)
     return core_round_up(bytes, CACHE_ALIGN_BYTES);
 }
 
-/* Returns NULL and sets *rc if no free range is long enough. */
+/* Returns a free range of the region. Returns NULL and sets *rc (-ENOSPC: no range is long enough)
+ * if there is none. */
 static unsigned char *take_free(struct cache *cache, uint64_t bytes, int *rc)
 {
     struct aio_range range;
@@ -174,7 +175,7 @@ static int clean(struct cache *cache, struct block *block)
     if (rc != 0) {
         return rc;
     }
-    /* Cleared if the write fails or the application changes the slot. */
+    /* `stored` is cleared again if the write fails or the application changes the slot. */
     block->cleaning = block->stored = true;
     cache->transient++;
     cache->cleaning_bytes += slots_round(block->bytes);
@@ -198,7 +199,7 @@ static int no_memory(const struct cache *cache, uint64_t bytes, const struct cor
                         unused >= bytes ? " in pieces that are too short" : "", why);
 }
 
-/* The drive may have recovered by the next time. */
+/* Lets the cache try to write stuck blocks again, because the drive may have recovered. */
 static void unstick_all(struct cache *cache)
 {
     for (size_t i = 0; cache->stuck_count > 0 && i < cache->bucket_count; i++) {

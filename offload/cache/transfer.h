@@ -27,7 +27,7 @@ struct transfer {
     struct operation *operation; /* NULL: nobody waits for this one */
     struct aio_extent *extent;   /* borrowed until the transfer is retired, like the memory */
     unsigned char *memory;
-    int rc; /* error with which submitting was refused; 0: none */
+    int rc; /* error of submitting; 0: none */
     struct core_fence fence;
 };
 
@@ -37,10 +37,11 @@ struct transfers {
     struct aio_store *store; /* borrowed */
     struct aio_queue_options options;
     struct aio_queue *queue; /* owned; NULL: `failure` says why */
-    /* Positions in the ring, each modulo TRANSFERS_MAX: retired, passed to the drives, accepted. */
+    /* Numbers of transfers that were retired, submitted to the queue, and accepted. Transfer n is
+     * at ring[n % TRANSFERS_MAX]. */
     uint64_t first, submitted, last;
     uint64_t alone_until; /* up to this position only one transfer at a time is submitted */
-    bool broken;          /* transfers_repair has to be called */
+    bool broken;          /* transfers_repair must be called */
     bool lost;            /* a drive may still access memory of failed transfers */
     struct core_err failure;
     struct transfer ring[TRANSFERS_MAX];
@@ -52,16 +53,16 @@ int transfers_open(struct transfers *transfers, struct aio_store *store,
  * zeros. */
 int transfers_close(struct transfers *transfers);
 
-/* Returns -EAGAIN without a message if the ring is full. Otherwise returns the error that no repair
- * could remove. */
+/* Adds a transfer to the ring. Returns -EAGAIN without a message if the ring is full, or the error
+ * of a queue that could not be repaired. */
 int transfers_push(struct transfers *transfers, const struct transfer *transfer);
 
-/* Returns 1 if one transfer has ended, in order, with *rc (and its message), or 0 if none has. */
+/* If the oldest transfer has ended, takes it off the ring, sets *rc to its result (with a message)
+ * and returns 1; otherwise returns 0. */
 int transfers_retire(struct transfers *transfers, struct transfer *out, int *rc);
 
-/* Waits for transfers in flight on a broken queue and opens another queue. Only this call may use
- * `transfers` without the lock; push and retire find it broken in the meantime. transfers_repaired,
- * with the lock, ends the repair. */
+/* Closes a broken queue and opens another one. Runs without the lock; until transfers_repaired,
+ * which needs the lock, ends the repair, push and retire do not use the queue. */
 struct aio_queue *transfers_repair(struct transfers *transfers, struct core_err *result);
 void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
                         const struct core_err *result);

@@ -46,7 +46,8 @@ static void say_flags(struct doctor *doctor)
         "%s has neither AVX2 nor NEON: the update runs one number at a time", product);
 }
 
-/* Reads "max 100000" or "150000 100000" (v2), or the two files of v1. */
+/* Returns the quota of a cgroup in processors; 0: none. Reads cpu.max of v2 ("max 100000" means no
+ * quota), or the two files of v1. */
 static double quota_at(const char *root, const char *folder)
 {
     char text[64];

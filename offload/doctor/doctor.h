@@ -11,7 +11,7 @@
 #include <tide/doctor.h>
 
 struct doctor {
-    const char *root; /* borrowed; prepended to /proc and /sys; "" except in tests (sysfile.h) */
+    const char *root; /* borrowed; prefix of /proc and /sys; "" except in tests (sysfile.h) */
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user;
     int64_t memory_ns;     /* how long each of memory's two rates is measured */

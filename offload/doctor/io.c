@@ -11,7 +11,7 @@ static const char topic[] = "io";
 
 enum { AIO_EVENTS_MIN = 4096 };
 
-/* Returns how to enable io_uring, by the result of its probe and kernel.io_uring_disabled. */
+/* Returns advice to enable io_uring, from the result of its probe and kernel.io_uring_disabled. */
 static const char *uring_cure(const struct doctor *doctor, int rc)
 {
     int64_t disabled = 0;
@@ -68,7 +68,7 @@ static void say_libaio(struct doctor *doctor)
                    (long long)most);
         return;
     }
-    /* libaio only replaces io_uring, so it is not missed if io_uring works. */
+    /* not a warning: libaio is only needed if io_uring does not work */
     doctor_say(doctor, &(struct doctor_line){.topic = topic, .subject = "libaio"}, "%s%s",
                rc == 0 ? "works here" : "not used: ", rc == 0 ? "" : reason);
 }

@@ -86,7 +86,7 @@ static void read_part(void *argument, unsigned index, unsigned count)
     atomic_fetch_add_explicit(&pass->sum, sum, memory_order_relaxed);
 }
 
-/* Returns the bytes per second in the best of a few rounds. */
+/* Returns the bytes per second of the fastest round. */
 static double best_rate(struct core_team *team, core_team_part *part, struct pass *pass,
                         uint64_t bytes, int64_t limit_ns)
 {

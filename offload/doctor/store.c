@@ -1,5 +1,5 @@
 /* store.c: whether a folder can hold a store: file system, free space, direct I/O, speed. Owns the
- * folder's descriptor while it runs; aio writes unnamed files, so that none is left. */
+ * folder's descriptor while it runs; aio measures with unnamed files, so that none is left. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

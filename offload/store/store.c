@@ -75,7 +75,7 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
                               : (uint32_t)plan_chunk_count(elements, plan_chunk_elements(plan));
 }
 
-/* Called for each chunk that the plan keeps in STORE; `generations` is the number of its extents. */
+/* Called for each chunk that the plan keeps in STORE. `generations`: its number of extents. */
 typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
                         unsigned generations);
 
