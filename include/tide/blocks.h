@@ -51,7 +51,7 @@ struct tide_blocks_options {
     uint64_t host_bytes; /* budget of host memory for blocks; required */
     /* `bytes` of each store is required, because the space is reserved at once. */
     const struct tide_store_path *stores;
-    size_t store_count; /* up to TIDE_STORES_MAX; 0: blocks are in memory alone */
+    size_t store_count; /* up to TIDE_STORES_MAX; 0: blocks are only in memory */
     const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
     uint32_t depth;     /* transfers of 1 MiB in flight on each drive; 0: 32 */
     uint32_t no_checksums; /* 1: what is read is not compared with what was written */
@@ -91,7 +91,7 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
 /* Reads a block into `buffer`, which has room for `bytes` bytes. If `buffer` is NULL, pins the
  * block in memory of the store instead: the data of *out is then valid, and may be written to,
  * until tide_blocks_release was called once for each get of the block. `out` may be NULL if there
- * is a buffer. If a block is not in memory, it is read straight into the buffer if its size and the
+ * is a buffer. Reads from the drives go straight into the buffer if the block's size and the
  * buffer's address are multiples of 4096. Returns 0, -ENOENT, -EINVAL, -EBUSY if the block is
  * pinned on the device, -ENOMEM if pinned blocks leave no memory, -ENOSPC if a block has to be
  * evicted and the drives have no space for it, -EBADMSG if the drive did not return the bytes that

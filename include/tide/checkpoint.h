@@ -17,9 +17,10 @@ struct tide_checkpoint_options {
     /* Receives checkpoint-N, N being the number of steps done. It is created if missing, and locked
      * until the engine is destroyed or another directory is used. */
     const char *directory;
-    uint32_t keep;    /* number of newest checkpoints that are kept; 0: all */
-    uint32_t replace; /* 1: checkpoints of other runs in the directory are removed once this one is
-                                complete; 0: they are refused with -EEXIST */
+    uint32_t keep; /* number of newest checkpoints that are kept; 0: all */
+    /* 1: checkpoints of other runs in the directory are removed once this one is complete; 0: they
+     * are refused with -EEXIST */
+    uint32_t replace;
     /* Data of the application, such as its position in the training data; at most 1 MiB. */
     const void *application;
     size_t application_bytes;

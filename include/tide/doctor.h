@@ -32,8 +32,8 @@ struct tide_finding {
 
 struct tide_doctor_options {
     size_t struct_bytes;
-    const char *const *stores; /* folders that a run would use. Each is written and read for about a
-                                  second; no file remains */
+    /* folders that a run would use. Each is written and read for about a second; no file remains */
+    const char *const *stores;
     size_t store_count;
     /* Receives each finding on the calling thread, in a fixed order of topics. It must not call a
      * tide function. */

@@ -21,7 +21,7 @@ enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD }
 /* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each
  * use. */
 enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
-/* What is trained: the cross-entropy of tokens, or direct preference optimization of pairs of
+/* The loss: cross-entropy of tokens, or that of direct preference optimization (DPO) of pairs of
  * rows. */
 enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
@@ -182,15 +182,16 @@ struct tide_engine_options {
     double lora_alpha;    /* 0: twice the rank */
     double lora_dropout;  /* dropout rate of the adapters' inputs in training; up to 0.999 */
     /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their
-     * paths ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
+     * paths ("self_attn.q_proj"). NULL or {"all-linear"}: all of all layers. */
     const char *const *lora_targets;
     size_t lora_target_count;
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
     size_t modules_to_save_count;
-    /* A PEFT folder with the initial values of the adapters. Rank, alpha, targets and modules to
-     * save are those of the folder; a member above that is set must agree with it. If tide wrote
-     * the folder, an adapter of another base model is refused with -EINVAL. NULL: adapters begin
-     * with initial values, which depend on `seed`. */
+    /* A PEFT folder with the initial values of the adapters. Rank, alpha, dropout, targets and
+     * modules to save are those of the folder. A member above that is set must agree with the
+     * folder, except lora_dropout, which replaces its dropout. If tide wrote the folder, an adapter
+     * of another base model is refused with -EINVAL. NULL: adapters begin with initial values,
+     * which depend on `seed`. */
     const char *adapter;
     uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
     uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA) */
@@ -204,8 +205,8 @@ struct tide_engine_options {
      * 0: all machines share the directory */
     uint64_t checkpoint_local;
 
-    /* 1: no file beside the first of `stores` keeps a base in 8 or 4 bits for later engines: none
-     * is written, and none is read */
+    /* 1: a base in 8 or 4 bits is not kept for later engines: no file beside the first of `stores`
+     * is written or read */
     uint64_t no_keep_base;
 
     /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3.
@@ -220,8 +221,8 @@ struct tide_engine_options {
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
     /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change
-     * results. TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: the
-     * ranks of a node add theirs first, and NCCL adds those on GPUs. -EINVAL if nodes have
+     * results. TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: on
+     * the CPU the ranks of a node add theirs first; on GPUs NCCL adds all. -EINVAL if nodes have
      * different numbers of ranks, or the ranks of a node are not consecutive */
     uint64_t reduce;
 
@@ -282,8 +283,9 @@ struct tide_plan_info {
     uint64_t down_bytes;        /* per step, device to host */
     uint64_t commands;          /* per step */
     double plan_seconds;        /* time that planning took, without measuring */
-    double clipped_seconds; /* predicted time of a step whose norm clips or skips. It differs from
-                                   step_seconds if updates are speculative */
+    /* predicted time of a step whose norm clips or skips. Differs from step_seconds if updates are
+     * speculative */
+    double clipped_seconds;
     uint64_t sectioned_blocks; /* blocks whose weights are moved to slots in sections, not whole */
     uint64_t gather_bytes;     /* weights that one rank receives from the others per step */
     uint64_t reduce_bytes;     /* gradients that one rank receives from the others per step */

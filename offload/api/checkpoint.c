@@ -21,8 +21,8 @@ enum { PATH_BYTES = 4096 };
 
 /* ---- resuming ---- */
 
-/* Checks that the engine's run can continue from this checkpoint, and keeps its manifest. *other is
- * true if the options do not match; an older checkpoint will not match either. */
+/* Checks that the engine's run can continue from this checkpoint, and keeps its manifest. Sets
+ * *other to whether the options do not match; then an older checkpoint will not match either. */
 static int look(struct tide_engine *engine, const char *path, bool *other)
 {
     struct store_manifest manifest = {.step = 0};

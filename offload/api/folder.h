@@ -13,9 +13,9 @@ struct tide_context;
 int folder_check(const char *folder);
 /* Takes the claim on a folder. Removes the stores of a killed run that had the folder before. */
 int folder_claim(const char *folder, struct model_claim *claim);
-/* Writes the directories of a run's store into the folder, so that a later run finds them if this
- * one is killed. `claim` NULL: the context's. Does nothing without a folder; a failed write is a
- * warning. */
+/* Notes the directories of a run's stores in the claimed folder, so that a later run finds them if
+ * this one is killed. `claim` NULL: the context's claim. Does nothing without a claim; a failed
+ * write causes a warning. */
 void folder_note_stores(const struct tide_context *context, const struct model_claim *claim,
                         const struct setup *setup);
 /* If the context holds a claim on `folder`, drops `claim`, moves the context's claim into it and

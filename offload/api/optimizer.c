@@ -18,8 +18,8 @@
 
 struct tide_optim {
     struct tide_context *context; /* borrowed */
-    struct setup setup;           /* what the options of the run point to */
-    struct run_optimizer *run;    /* owned */
+    struct setup setup;        /* has the names and stores that the options of the run point to */
+    struct run_optimizer *run; /* owned */
     uint64_t parameters;
     bool on_device; /* weights and gradients are in GPU memory */
     pid_t process;  /* the process that created the optimizer */

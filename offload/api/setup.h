@@ -11,9 +11,9 @@
 #include "offload/run/prepare.h"
 
 struct setup {
-    /* its strings belong to the caller: used during create only */
+    /* its strings belong to the caller, and are used during create only */
     struct tide_engine_options given;
-    struct tide_store_path stores[TIDE_STORES_MAX]; /* the array of given.stores */
+    struct tide_store_path stores[TIDE_STORES_MAX]; /* given.stores points to it */
     struct run_options options;
     struct run_machine machine; /* the machine that `given` names, if it names one */
     /* borrowed: each rank is a process; NULL: each rank is a thread */

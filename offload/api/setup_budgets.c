@@ -96,8 +96,8 @@ static int find_budgets(struct setup *setup)
 }
 
 /* A budget is for the process, for a host, or for a node of the machine in a file; the ranks there
- * share it. Memory that a process takes before its plan is counted for each rank that is a
- * process; memory of the data is counted for the first process. */
+ * share it. Memory that a process takes before its plan, the application's included, is
+ * divided among ranks that are threads; a rank that is a process counts all of it. */
 static void share_budgets(struct setup *setup, uint64_t given_store_bytes)
 {
     struct run_options *options = &setup->options;

@@ -24,8 +24,8 @@ int setup_open_model(struct setup *setup, bool weights);
 
 /* Copies the caller's array, whose elements may have another size than the library's. */
 int setup_read_stores(struct setup *setup);
-/* Sets the directories and the size of each; with `makes` the run is about to create the missing
- * ones. */
+/* Sets the directories of the stores and how much each may use. `makes`: the run will create
+ * missing ones; fails if given.stores_must_exist forbids that. */
 int setup_fill_stores(struct setup *setup, bool makes);
 
 /* ---- setup_budgets.c ---- */

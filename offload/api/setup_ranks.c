@@ -206,7 +206,8 @@ static void check_neighbours(const struct setup *setup, uint32_t within)
     }
 }
 
-/* Returns 0 if each group of as many consecutive ranks as the fullest host has is on one host. */
+/* Checks that all hosts have the same number of ranks, and that the ranks of a host are
+ * consecutive. */
 static int check_nodes(const struct setup *setup)
 {
     const uint32_t world = setup->options.world;
@@ -232,7 +233,7 @@ static int check_nodes(const struct setup *setup)
     return 0;
 }
 
-/* Sets whether the ranks of a node add their gradients first, or NCCL adds those of cards. */
+/* Sets whether the ranks of a node add their gradients first or, on GPUs, NCCL adds all. */
 static int choose_fast(struct setup *setup)
 {
     struct run_options *options = &setup->options;

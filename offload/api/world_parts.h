@@ -12,7 +12,7 @@ struct tide_world {
     struct coll_launch launch;
     struct coll_peers *peers; /* owned */
     bool follows;             /* tide_world_follow was called */
-    char difference[512];     /* of the arguments; "": none */
+    char difference[512];     /* describes the first argument that differs; "": none does */
 };
 
 /* Returns the largest number of ranks on one host. A budget is for a host, so this many ranks share

@@ -101,9 +101,9 @@ void blocks_destroy(struct blocks *blocks); /* Accepts NULL. */
 /* Adds an empty block; the calls below add to it until the next one. Returns -EINVAL if the name
  * does not have 1 to 255 bytes of UTF-8, or if the list has BLOCKS_MAX blocks. */
 int blocks_add(struct blocks *blocks, const char *name);
-/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element.
- * *first is set to its first element. An array without elements changes nothing. `trained` is the
- * same for all arrays of a block. */
+/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, if the list is packed, at the
+ * next element. *first is set to its first element. An array without elements changes nothing.
+ * `trained` is the same for all arrays of a block. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
 /* Sets the type of the block's weights, if it is not that of the run. */

@@ -137,7 +137,7 @@ static int get_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Called with the lock held. */
+/* Looks up the result of a token. The lock is held. */
 static int result_of(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     const struct operation *operation = &cache->operations[token % CACHE_TOKENS];
@@ -444,7 +444,7 @@ int cache_destroy(struct cache *cache)
     if (rc != 0) {
         return rc; /* leaked on purpose: a drive may still access the memory */
     }
-    /* Operations that were not done own extents. */
+    /* Unfinished operations may own extents. */
     for (struct operation *operation = cache->oldest; operation != NULL;
          operation = operation->next) {
         aio_extent_free(NULL, operation->extent);

@@ -41,11 +41,11 @@ enum {
 };
 
 struct cache_options {
-    uint64_t host_bytes; /* budget of slots; rounded down to 4096 */
+    uint64_t host_bytes; /* memory for slots; rounded down to a multiple of 4096 */
     /* The store. A path's directory is the caller's; the cache creates its own directory inside
      * it. */
     const struct aio_store_path *paths;
-    unsigned path_count; /* 0: blocks are in memory alone */
+    unsigned path_count; /* 0: blocks are only in memory */
     const char *backend; /* NULL: chosen by probing; "mem": memory instead of directories */
     bool no_sums;
     const char *device;    /* NULL: "cpu" */
@@ -76,7 +76,8 @@ struct cache_request {
 };
 
 struct cache_result {
-    void *data; /* result of a get: the slot, which is valid until cache_release, or `to` */
+    void *data; /* of a get: `to`, or the slot or the copy on the device, which is valid until
+                 * cache_release */
     uint64_t bytes;
 };
 
@@ -121,7 +122,7 @@ struct cache_stats {
     uint64_t gets, hits; /* hits: the block was in memory or on its way there */
     uint64_t read_bytes, written_bytes;
     uint64_t evictions;
-    uint64_t prefetches;    /* blocks read ahead by the recorded order */
+    uint64_t prefetches;    /* blocks read ahead in the recorded order */
     uint64_t order_changes; /* iterations whose order differed from that of the previous one */
 };
 void cache_stats_take(struct cache *cache, struct cache_stats *out);

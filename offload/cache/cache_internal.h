@@ -1,6 +1,6 @@
-/* cache_internal.h: the state of a cache, for the files of this module only. Calls between them go
- * one way: cache.c -> pass.c -> operation.c -> device.c, slots.c -> transfer.c; cache.c and pass.c
- * -> order.c -> slots.c; cache.c -> drives.c; and all of them -> table.c. `lock` guards
+/* cache_internal.h: the state of a cache, for the files of this module only. Calls between the
+ * files go one way: cache.c -> pass.c -> operation.c -> device.c, slots.c -> transfer.c; cache.c
+ * and pass.c -> order.c -> slots.c; cache.c -> drives.c; and all of them -> table.c. `lock` guards
  * everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
@@ -25,13 +25,13 @@ struct block {
     unsigned char *slot;       /* in the region; NULL: not in memory */
     struct aio_extent *extent; /* owned; NULL: the block has no extent */
     bool stored;               /* the extent has the block's bytes */
-    bool loading, cleaning;    /* the slot is being read, written */
+    bool loading, cleaning;    /* the slot is being loaded, is being written */
     bool stuck;                /* could not be written, so it stays in memory */
     uint32_t pins;             /* number of gets whose slot was not released yet */
     uint32_t held;             /* number of operations that keep the slot unchanged */
     uint32_t issued, served;   /* number of operations that began, and of those that are done */
-    uint32_t mentions;         /* how often the block is in the recorded orders */
-    uint64_t used;             /* when it was last used, counted in uses */
+    uint32_t mentions;         /* how often the block is in `recorded` and `recording` */
+    uint64_t used;             /* value of `clock` at its last use */
     uint64_t due;              /* position of its next use in the order, or BLOCK_NEVER */
     /* index in the heap of evictable blocks, plus one; 0: the block is not in the heap */
     size_t heap;
@@ -55,9 +55,9 @@ struct operation {
     enum operation_kind kind;
     enum operation_phase phase;
     uint32_t awaited; /* number of waits that have not returned; the result is kept for them */
-    bool copying;     /* a thread has taken on the copy */
+    bool copying;     /* a thread is copying */
     bool background, through, on_device;
-    struct core_fence copied;        /* PHASE_COPIES_UP and _DOWN */
+    struct core_fence copied;        /* reached when the copy up or down is done */
     struct operation *next, *before; /* in the list of operations that are not done */
     struct block *block;
     uint32_t turn; /* it runs when block->served reaches this value */
@@ -152,7 +152,7 @@ uint64_t slots_round(uint64_t bytes);
  * error of writing a dirty block if there is no memory. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
-/* Drops the block's copy in memory. */
+/* Frees the block's slot, if it has one. */
 void slots_drop(struct cache *cache, struct block *block);
 /* Lets the cache try again to write a block that could not be written. */
 void slots_unstick(struct cache *cache, struct block *block);
@@ -180,14 +180,15 @@ int device_copy(struct cache *cache, struct block *block, struct core_fence *fen
 /* Begins to copy an operation's bytes from device memory to its slot. Returns
  * -EAGAIN if the caller has to try again later. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
-/* Frees the copy, which is not pinned. */
+/* Frees the block's copy on the device, if it has one; it must not be pinned. */
 void device_drop(struct cache *cache, struct block *block);
 
 /* ---- order.c: the recorded order ---- */
 
 /* Records that the application reads the block. */
 void order_use(struct cache *cache, struct block *block);
-/* Returns the next block to read ahead and the position of its use; NULL: there is none. */
+/* Returns the next block to read ahead, and sets *due to the position of its use. Returns NULL if
+ * there is none. */
 struct block *order_next(struct cache *cache, uint64_t *due);
 int order_turn(struct cache *cache);
 void order_fini(struct order *order);

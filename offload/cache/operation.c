@@ -192,7 +192,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     union {
         const unsigned char *in;
         unsigned char *out;
-    } memory = {.in = operation->from}; /* a write only reads it */
+    } memory = {.in = operation->from}; /* a transfer that writes does not change the memory */
     const struct transfer transfer = {.kind = TRANSFER_WRITE,
                                       .block = block,
                                       .operation = operation,
@@ -271,7 +271,7 @@ static int put_step(struct cache *cache, struct operation *operation)
     return rc;
 }
 
-/* Drops all bytes of a block, in memory and in the store. */
+/* Drops all bytes of a block: in memory, on the device and in the store. */
 static void block_clear(struct cache *cache, struct block *block)
 {
     device_drop(cache, block);

@@ -40,7 +40,7 @@ struct transfers {
     /* Numbers of transfers that were retired, submitted to the queue, and accepted. Transfer n is
      * at ring[n % TRANSFERS_MAX]. */
     uint64_t first, submitted, last;
-    uint64_t alone_until; /* up to this position only one transfer at a time is submitted */
+    uint64_t alone_until; /* transfers below this number are submitted one at a time */
     bool broken;          /* transfers_repair must be called */
     bool lost;            /* a drive may still access memory of failed transfers */
     struct core_err failure;
@@ -49,8 +49,8 @@ struct transfers {
 
 int transfers_open(struct transfers *transfers, struct aio_store *store,
                    const struct aio_queue_options *options);
-/* Drops unfinished transfers. Returns -ETIMEDOUT if a drive may still access memory. Accepts
- * zeros. */
+/* Drops unfinished transfers. Returns -ETIMEDOUT if a drive may still access memory. Accepts a
+ * zeroed struct. */
 int transfers_close(struct transfers *transfers);
 
 /* Adds a transfer to the ring. Returns -EAGAIN without a message if the ring is full, or the error

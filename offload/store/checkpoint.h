@@ -31,8 +31,8 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
  * cover everything once. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
-/* Like put, but returns before the range is written. The caller may change `arrays` after it has
- * read put_tail and waited for that point with put_wait. */
+/* Begins to write a range. The caller may change `arrays` after store_checkpoint_put_wait for a
+ * store_checkpoint_put_tail that was taken after this call. */
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);
@@ -104,10 +104,10 @@ const char *store_checkpoint_path(const struct store_checkpoint *checkpoint);
 /* Returns pointers to the checksums of a block: one for each cut of each stream. */
 struct store_arrays store_checkpoint_read_sums(const struct store_checkpoint *checkpoint,
                                                uint32_t block);
-/* Does what store_flow_direct_file does. */
+/* See store_flow_direct_file. */
 int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
                                  enum store_stream stream);
-/* Returns -EBADMSG if the bytes are not those that were written. */
+/* Reads a range into `arrays`. Returns -EBADMSG if the bytes are not those that were written. */
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
 /* Begins a read. `arrays` are filled after store_checkpoint_read_wait for a

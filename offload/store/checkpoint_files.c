@@ -1,4 +1,4 @@
-/* checkpoint_files.c: reads and hashes small files, and converts checksums to tensors and back. */
+/* checkpoint_files.c: reads and hashes small files, and prints and parses the file of checksums. */
 #include "offload/store/checkpoint_files.h"
 
 #include <errno.h>

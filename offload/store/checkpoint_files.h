@@ -7,7 +7,8 @@
 
 #define STORE_SUMS_NAME "sums.safetensors"
 
-/* Reads the file from the disk, at most `most` bytes. The caller frees the text. */
+/* Reads a file from the disk. Returns -EINVAL if it has more than `most` bytes. The caller frees
+ * the text. */
 int store_file_read(int folder, const char *where, const char *name, uint64_t most, char **text,
                     size_t *bytes);
 /* Sets size and hash of the file `file->name`. */
@@ -19,7 +20,8 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
  * text. */
 int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE_STREAM_COUNT],
                      char **text, size_t *bytes);
-/* Parses that file, which must equal the text of store_sums_print to the byte. */
+/* Parses such a file into `sums`. Its header must be, byte for byte, the one that store_sums_print
+ * prints. */
 int store_sums_parse(const struct store_image *image, const char *where, const char *text,
                      size_t bytes, uint64_t *const sums[STORE_STREAM_COUNT]);
 

@@ -18,8 +18,8 @@ enum { STORE_GENERATIONS_MAX = 2 };
 struct store_chunk {
     struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: the extent does
                                                         * not exist */
-    struct aio_extent *adopted;                        /* owned by the store: a part of a
-                                                        * checkpoint */
+    struct aio_extent *adopted;                        /* owned by the store: in a checkpoint's or a
+                                                        * kept base's file */
     struct core_fence written;                         /* the last write of the other generation */
     uint8_t current;
     bool of_base; /* `adopted` is a part of a kept base and stays in its file */

@@ -36,13 +36,13 @@ struct store_image {
     struct plan_format format; /* format of blocks whose weights have the run's type */
     /* type of these blocks' weights: "BF16", as safetensors names it */
     char weight_dtype[8];
-    const struct blocks *blocks;               /* borrowed */
-    uint64_t *offsets[STORE_STREAM_COUNT];     /* owned, [blocks + 1]: offset of each block in the
-                                            * file; the last one is the end */
-    uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [blocks + 1]: index of each block's
-                                               * first checksum */
-    char *headers[STORE_STREAM_COUNT];         /* owned; the first bytes of each file: the length of
-                                                * the header, and the header */
+    const struct blocks *blocks; /* borrowed */
+    /* owned, [blocks + 1]: offset of each block in the file; the last one is the end */
+    uint64_t *offsets[STORE_STREAM_COUNT];
+    /* owned, [blocks + 1]: index of each block's first checksum */
+    uint64_t *first_cuts[STORE_STREAM_COUNT];
+    /* owned; the first bytes of each file: the length of the header, and the header */
+    char *headers[STORE_STREAM_COUNT];
     uint64_t header_bytes[STORE_STREAM_COUNT]; /* a multiple of 4096 */
 };
 

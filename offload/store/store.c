@@ -628,7 +628,8 @@ int store_adopt_begin(struct store *store, const struct store_checkpoint *checkp
 
 /* ---- adopted chunks ---- */
 
-/* Writes the streams of a kind in the order of an extent; unused places stay STORE_STREAM_COUNT. */
+/* Sets `streams` to the streams of a kind, in their order in an extent; the rest is
+ * STORE_STREAM_COUNT. */
 static void streams_of(enum store_kind kind, enum store_stream streams[3])
 {
     const bool states = kind == STORE_STATES;

@@ -45,15 +45,16 @@ enum store_kind { STORE_WEIGHTS, STORE_STATES, STORE_GRADS, STORE_ACTS, STORE_KI
 struct store_options {
     const struct store_path *paths;
     unsigned path_count;
-    const struct core_cpus
-        *drive_cpus;     /* [path_count] processors of each path's thread, read at open; an empty
-                          * set: any processor; NULL: any processor for all paths */
+    /* [path_count] processors of each path's thread, read at open; an empty set: any processor;
+     * NULL: any processor for all paths */
+    const struct core_cpus *drive_cpus;
     const char *backend; /* NULL: chosen by probing */
     uint64_t run;        /* identifies the run */
     unsigned rank;       /* rank that is part of the directories' names */
-    unsigned world;      /* ranks of the run: the first rank removes files that dead runs with more
-                       * ranks left in its directory; 0: nothing is removed */
-    int64_t limit_ns;    /* time limit of one block's I/O; 0: the drive's own */
+    /* ranks of the run: the first rank removes files that dead runs with more ranks left in its
+     * directory; 0: nothing is removed */
+    unsigned world;
+    int64_t limit_ns; /* time limit of one block's I/O; 0: the drive's own */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
