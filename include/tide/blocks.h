@@ -117,8 +117,8 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 struct tide_block_io {
     size_t struct_bytes;
     uint32_t background; /* 1: transfers of other operations go first */
-    /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect unless `data`
-     * and `bytes` are multiples of 4096. */
+    /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect without
+     * `stores`, or if `data` or `bytes` is not a multiple of 4096. */
     uint32_t through;
     /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
      * memory. TIDE_DEVICE: in a copy on the device, which stays there for later gets as long as

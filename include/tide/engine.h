@@ -551,7 +551,7 @@ struct tide_engine_memory {
     /* resident memory of this process, or of all processes of its world; includes hugetlb pages */
     uint64_t rss_bytes;
     uint64_t peak_bytes;   /* the peak so far; of a world, the sum of the peaks of its processes */
-    uint64_t device_bytes; /* taken by all ranks; this and host_bytes as in tide_plan_info */
+    uint64_t device_bytes; /* what the plan takes for all ranks in DEVICE; host_bytes: in HOST */
     uint64_t host_bytes;
 };
 

@@ -11,9 +11,9 @@
  * order gradients are submitted. The order may change in each step; the order of the last step
  * determines only which states are read early.
  * Between the first gradient of a step and tide_optim_step, the thread that submits may call
- * tide_optim_wait_parameter and may wait for tokens of earlier steps: these waits need no other
- * call to end. It must not wait for a token of this step, because that may need tide_optim_step,
- * but it may poll the token.
+ * tide_optim_wait_parameter and may wait for tokens of earlier steps: these waits end without
+ * another call. The thread must not wait for a token of the current step, which may not be reached
+ * before tide_optim_step, but it may poll the token.
  * Memory: the caller's weights and gradients are used in place. The library allocates at most 16
  * MiB more than `host_bytes`.
  * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time;
@@ -108,10 +108,10 @@ struct tide_optim_options {
     const char *device;
     /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with
      * -EFAULT, and the message names the parameter. Gradients are hashed when they are submitted,
-     * and before and after each use. Some weights may have been updated by then; the weights belong
-     * to no step, so load a checkpoint. Gradients on a GPU and those of `accumulate` are copied and
-     * not checked. 0: such a gradient gives wrong weights, or a crash. init: 1 in a debug build of
-     * the library (meson -Ddebug=true), else 0 */
+     * and before and after each use. By then some weights may have been updated and others not:
+     * load a checkpoint. Gradients on a GPU and those of `accumulate` are copied and not checked.
+     * 0: such a gradient gives wrong weights, or a crash. init: 1 in a debug build of the library
+     * (meson -Ddebug=true), else 0 */
     uint64_t check_gradients;
 };
 
@@ -164,8 +164,8 @@ struct tide_optim_result {
 };
 
 /* Describes the last closed step; waits for its norm. Returns 0, -EINVAL for a wrong struct_bytes,
- * or the error that ended the optimizer: -EDOM names the first parameter of the block whose
- * gradient is not finite. */
+ * or the error that ended the optimizer; the message of -EDOM names the first parameter of the
+ * block whose gradient is not finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The

@@ -31,7 +31,7 @@
  * caller's floating-point modes and locale are not used and not changed.
  *
  * Growth. The library may be newer or older than the header that a program was compiled with:
- *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, also in
+ *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, even in
  *     structs that the library fills. Fields are only ever added at the end, and no struct has
  *     padding. In an array of structs all elements have the same `struct_bytes`, which is also the
  *     distance from one element to the next.

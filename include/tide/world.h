@@ -50,8 +50,9 @@ struct tide_world_options {
  *
  * Returns 0; -EINVAL if environment variables contradict each other or name no rendezvous; -ENOTSUP
  * if torchrun started the processes and `cards` is 0 or NCCL is missing, or if tide's module for
- * that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if processes of torchrun
- * do not meet within twice silence_seconds; or the error of MPI or a socket. */
+ * that MPI library is missing; -EPROTO if the processes do not match, for example in their builds;
+ * -ETIMEDOUT if processes of torchrun do not meet within twice silence_seconds; or the error of MPI
+ * or a socket. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {

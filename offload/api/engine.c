@@ -131,8 +131,10 @@ const struct tide_plan *tide_engine_plan(const struct tide_engine *engine)
 static int read_batch(const struct tide_batch *batch, struct model_batch *out)
 {
     if (batch->ids == NULL || batch->rows == 0 || batch->length == 0) {
-        return core_err_set(-EINVAL, "a micro-batch of %u rows of %u tokens%s", batch->rows,
-                            batch->length, batch->ids == NULL ? " without ids" : "");
+        return core_err_set(
+            -EINVAL,
+            "a micro-batch of %u rows of %u tokens%s; expected at least one row, one token and ids",
+            batch->rows, batch->length, batch->ids == NULL ? " without ids" : "");
     }
     *out = (struct model_batch){.rows = batch->rows,
                                 .length = batch->length,

@@ -245,7 +245,7 @@ static int check_names(const struct blocks *blocks)
         if (is_reserved(blocks->list[b].name)) {
             return core_err_set(-EINVAL,
                                 "a block cannot be named \"%s\": checkpoints use this name for "
-                                "another file",
+                                "padding or metadata",
                                 blocks->list[b].name);
         }
     }
