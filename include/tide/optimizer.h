@@ -169,7 +169,7 @@ struct tide_optim_result {
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The
- * library queues its copies to and from the GPU on this stream. No call waits for work on the
+ * library queues its copies to and from the GPU on this stream. No call synchronises with the
  * stream, except tide_optim_weights_changed and submits with `accumulate`. Work that is put on the
  * stream after tide_optim_submit may overwrite the gradient. Work that is put there after
  * tide_optim_wait_parameter finds the new weights. If the parameter's next gradient has been

@@ -236,7 +236,6 @@ static int check_whole(const struct store_manifest *manifest, const char *path)
     return 0;
 }
 
-/* Allocates the memory for a range. */
 static int make_buffers(struct export *export, const char *path)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);

@@ -501,7 +501,6 @@ static int merge_adapter(struct tide_context *context, const char *base, const c
     return rc;
 }
 
-/* Returns whether the folder is a checkpoint. */
 static bool is_checkpoint(const char *folder)
 {
     char path[PATH_MAX];

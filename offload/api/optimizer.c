@@ -298,7 +298,7 @@ static int check_parameter(const struct tide_optim *optim, uint64_t parameter)
                               parameter, optim->parameters);
 }
 
-/* Enters for a call about one parameter. */
+/* Like enter; also checks that the parameter exists. */
 static int enter_for(const struct tide_optim *optim, uint64_t parameter,
                      struct context_before *before)
 {

@@ -38,7 +38,7 @@ static int look_at(const char *directory, struct disk *out)
     return 0;
 }
 
-/* Sums over the paths that share a file system with one path. */
+/* The paths that are on the same file system as a given one, that path included. */
 struct disk_use {
     uint32_t first;       /* the first of these paths */
     uint32_t unlimited;   /* number of paths without their own limit */

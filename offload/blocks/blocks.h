@@ -45,7 +45,6 @@ struct block_tensor {
     bool transposed; /* the files hold [cols][rows] */
 };
 
-/* Type of a block's weights. */
 enum block_weights {
     BLOCK_WEIGHTS_OF_RUN, /* the working precision of the run */
     BLOCK_WEIGHTS_BF16,
@@ -94,7 +93,6 @@ struct blocks {
 
 /* ---- creating a list ---- */
 
-/* Creates an empty list. */
 int blocks_create(struct blocks **out);
 void blocks_destroy(struct blocks *blocks); /* Accepts NULL. */
 

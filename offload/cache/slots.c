@@ -28,7 +28,6 @@ static void heap_place(struct cache *cache, size_t index, struct block *block)
     block->heap = index + 1;
 }
 
-/* Moves the block at `index` to where it belongs. */
 static void heap_sift(struct cache *cache, size_t index)
 {
     struct block *block = cache->heap[index];

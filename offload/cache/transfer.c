@@ -61,7 +61,6 @@ int transfers_push(struct transfers *transfers, const struct transfer *transfer)
     return 0;
 }
 
-/* Takes the oldest transfer off the ring. */
 static int retire_first(struct transfers *transfers, struct transfer *out)
 {
     *out = *transfer_at(transfers, transfers->first++);

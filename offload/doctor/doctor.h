@@ -32,7 +32,6 @@ struct doctor_line {
 
 enum { DOCTOR_TEXT_BYTES = 1024 };
 
-/* Reports a finding. */
 void doctor_say(struct doctor *doctor, const struct doctor_line *line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

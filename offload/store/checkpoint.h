@@ -48,7 +48,6 @@ const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpo
  * `manifest` has the streams and blocks; its memory is taken over. */
 int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
                           struct store_manifest *manifest, struct store_checkpoint_write **out);
-/* Returns the layout of the files. */
 const struct store_image *
 store_checkpoint_write_image(const struct store_checkpoint_write *checkpoint);
 /* Returns pointers to the checksums of a range that was put: one checksum per cut of each

@@ -227,7 +227,6 @@ static void mark_part(const struct store_image *image, const struct store_part *
     }
 }
 
-/* Verifies the cuts that a part of a checkpoint contains. */
 static int verify_part(struct store_checkpoint *checkpoint,
                        int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
 {

@@ -25,8 +25,8 @@
 struct flow_piece {
     enum store_stream stream;
     uint32_t block;
-    uint64_t cut;    /* index of the first one */
-    uint64_t count;  /* number of cuts */
+    uint64_t cut; /* index of the first one */
+    uint64_t count;
     uint64_t offset; /* offset in the file */
     uint64_t bytes;
     uint64_t padded_bytes;

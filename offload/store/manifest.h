@@ -58,7 +58,7 @@ struct store_part {
 
 struct store_manifest {
     uint64_t run;  /* the same number in all checkpoints of a run, even after the run was resumed */
-    uint64_t step; /* number of steps done, including skipped ones */
+    uint64_t step; /* steps done, including skipped ones */
     uint64_t updates; /* number of updates, without those of skipped steps */
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];

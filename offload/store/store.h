@@ -49,8 +49,8 @@ struct store_options {
      * NULL: any processor for all paths */
     const struct core_cpus *drive_cpus;
     const char *backend; /* NULL: chosen by probing */
-    uint64_t run;        /* identifies the run */
-    unsigned rank;       /* rank that is part of the directories' names */
+    uint64_t run;
+    unsigned rank; /* rank that is part of the directories' names */
     /* ranks of the run: the first rank removes files that dead runs with more ranks left in its
      * directory; 0: nothing is removed */
     unsigned world;
