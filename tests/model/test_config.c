@@ -393,7 +393,7 @@ static void rope_factors(void)
     check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"factor\":8}}", &c), ==, 0);
     test_listen_end();
     check_contains(test_heard(),
-                   "config.json: rope_scaling.factor is 8, and the rope type \"default\"");
+                   "config.json: rope_scaling.factor is 8, but the rope type \"default\"");
     check_int(c.rope.kind, ==, KERN_ROPE_DEFAULT);
     check_int(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null,"
                     "\"original_max_position_embeddings\":512}}",
