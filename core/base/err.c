@@ -7,18 +7,9 @@
 #include <string.h>
 
 #include "core/base/log.h"
+#include "core/base/utf8.h"
 
 static _Thread_local char message_of_thread[CORE_ERR_MESSAGE_BYTES];
-
-/* Ends a cut text with "...", without a partial UTF-8 character before it. */
-static void cut_mark(char *text, size_t bytes)
-{
-    size_t at = bytes - 4;
-    while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80) {
-        at--;
-    }
-    memcpy(text + at, "...", 4);
-}
 
 __attribute__((format(printf, 1, 0))) static void write_message(const char *format, va_list list)
 {
@@ -27,7 +18,7 @@ __attribute__((format(printf, 1, 0))) static void write_message(const char *form
     if (length < 0) {
         text[0] = '\0';
     } else if ((size_t)length >= sizeof text) {
-        cut_mark(text, sizeof text);
+        core_utf8_mark_cut(text, sizeof text);
     }
     memcpy(message_of_thread, text, strlen(text) + 1);
 }
@@ -55,12 +46,12 @@ int core_err_prefix(int code, const char *format, ...)
         return code;
     }
     if ((size_t)length >= sizeof front) {
-        cut_mark(front, sizeof front);
+        core_utf8_mark_cut(front, sizeof front);
     }
     char whole[sizeof front + CORE_ERR_MESSAGE_BYTES + 2];
     snprintf(whole, sizeof whole, "%s: %s", front, message_of_thread);
     if (strlen(whole) >= sizeof message_of_thread) {
-        cut_mark(whole, sizeof message_of_thread);
+        core_utf8_mark_cut(whole, sizeof message_of_thread);
     }
     memcpy(message_of_thread, whole, strlen(whole) + 1);
     return code;

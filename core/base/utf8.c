@@ -1,6 +1,8 @@
 /* utf8.c: checks one sequence at a time against the table of well-formed ranges. */
 #include "core/base/utf8.h"
 
+#include <string.h>
+
 size_t core_utf8_sequence(const char *text, size_t bytes)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -28,4 +30,13 @@ size_t core_utf8_sequence(const char *text, size_t bytes)
         }
     }
     return length;
+}
+
+void core_utf8_mark_cut(char *text, size_t bytes)
+{
+    size_t at = bytes - 4;
+    while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80) {
+        at--;
+    }
+    memcpy(text + at, "...", 4);
 }

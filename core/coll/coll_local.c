@@ -234,17 +234,14 @@ static void received(struct local *local, enum coll_op op, uint64_t bytes)
 
 static void gather(struct local *local, const struct coll_work *work)
 {
-    size_t type_bytes = coll_type_bytes(work->type);
     for (unsigned r = 0; r < local->base.world; r++) {
-        uint64_t begin;
-        uint64_t end;
+        uint64_t at;
         if (!coll_takes_part(&local->base, work, r)) {
             continue;
         }
-        coll_part(&local->base, work, r, &begin, &end);
-        coll_copy((unsigned char *)work->to + begin * type_bytes,
-                  local->meeting->seats[r].work.from, (end - begin) * type_bytes);
-        received(local, work->op, r == local->base.rank ? 0 : (end - begin) * type_bytes);
+        const uint64_t bytes = coll_part_bytes(&local->base, work, r, &at);
+        coll_copy((unsigned char *)work->to + at, local->meeting->seats[r].work.from, bytes);
+        received(local, work->op, r == local->base.rank ? 0 : bytes);
     }
 }
 

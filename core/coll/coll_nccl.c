@@ -277,23 +277,12 @@ static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t in
                                  : settle(nccl, "ncclGroupEnd", ended);
 }
 
-/* Returns the size of rank r's part in bytes; sets *at to its offset in the array. */
-static uint64_t part_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
-                           uint64_t *at)
-{
-    uint64_t begin;
-    uint64_t end;
-    coll_part(&nccl->base, work, r, &begin, &end);
-    *at = begin * coll_type_bytes(work->type);
-    return (end - begin) * coll_type_bytes(work->type);
-}
-
 static bool parts_are_equal(const struct nccl *nccl, const struct coll_work *work)
 {
     uint64_t at;
-    const uint64_t first = part_bytes(nccl, work, 0, &at);
+    const uint64_t first = coll_part_bytes(&nccl->base, work, 0, &at);
     for (unsigned r = 1; r < nccl->base.world; r++) {
-        if (part_bytes(nccl, work, r, &at) != first) {
+        if (coll_part_bytes(&nccl->base, work, r, &at) != first) {
             return false;
         }
     }
@@ -307,8 +296,8 @@ static struct exchange parts_of(const struct nccl *nccl, const struct coll_work 
 {
     uint64_t own_at;
     uint64_t at;
-    const uint64_t own = part_bytes(nccl, work, nccl->base.rank, &own_at);
-    const uint64_t other = part_bytes(nccl, work, rank, &at);
+    const uint64_t own = coll_part_bytes(&nccl->base, work, nccl->base.rank, &own_at);
+    const uint64_t other = coll_part_bytes(&nccl->base, work, rank, &at);
     (void)index;
     return (struct exchange){.from = work->from,
                              .from_bytes = own,
@@ -319,7 +308,7 @@ static struct exchange parts_of(const struct nccl *nccl, const struct coll_work 
 static int gather(struct nccl *nccl, const struct coll_work *work)
 {
     uint64_t at;
-    const uint64_t own = part_bytes(nccl, work, nccl->base.rank, &at);
+    const uint64_t own = coll_part_bytes(&nccl->base, work, nccl->base.rank, &at);
     if (work->within == 0 && parts_are_equal(nccl, work)) {
         received(nccl, work->op, own * (nccl->base.world - 1));
         return settle(nccl, "ncclAllGather",
@@ -344,7 +333,7 @@ static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *wor
                             uint64_t index, uint64_t *at)
 {
     const uint64_t piece = piece_elements(nccl, work) * coll_type_bytes(work->type);
-    const uint64_t bytes = part_bytes(nccl, work, r, at);
+    const uint64_t bytes = coll_part_bytes(&nccl->base, work, r, at);
     const uint64_t before = index * piece < bytes ? index * piece : bytes;
     *at += before;
     return bytes - before < piece ? bytes - before : piece;
@@ -370,7 +359,7 @@ static int sum_piece(struct nccl *nccl, const struct coll_work *work, uint64_t i
 {
     uint64_t at;
     uint64_t begin;
-    (void)part_bytes(nccl, work, nccl->base.rank, &begin);
+    (void)coll_part_bytes(&nccl->base, work, nccl->base.rank, &begin);
     const uint64_t bytes = piece_bytes(nccl, work, nccl->base.rank, index, &at);
     const struct core_sum_args sum = {.type = (enum core_update_type)work->type,
                                       .ranks = nccl->base.world,
@@ -393,7 +382,7 @@ static int sum_part(struct nccl *nccl, const struct coll_work *work, void *to)
     uint64_t longest = 0;
     for (unsigned r = 0; r < nccl->base.world; r++) {
         uint64_t at;
-        const uint64_t bytes = part_bytes(nccl, work, r, &at);
+        const uint64_t bytes = coll_part_bytes(&nccl->base, work, r, &at);
         longest = bytes > longest ? bytes : longest;
     }
     int rc = 0;
@@ -413,7 +402,7 @@ static int sum_part(struct nccl *nccl, const struct coll_work *work, void *to)
 static int all_reduce(struct nccl *nccl, const struct coll_work *work)
 {
     uint64_t at;
-    (void)part_bytes(nccl, work, nccl->base.rank, &at);
+    (void)coll_part_bytes(&nccl->base, work, nccl->base.rank, &at);
     struct coll_work whole = *work;
     whole.from = (unsigned char *)work->to + at;
     const int rc = sum_part(nccl, work, (unsigned char *)work->to + at);
@@ -437,7 +426,8 @@ static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
     }
     for (unsigned r = 0; result == ncclSuccess && r < nccl->base.world; r++) {
         uint64_t at;
-        const uint64_t count = part_bytes(nccl, work, r, &at) / coll_type_bytes(work->type);
+        const uint64_t count = coll_part_bytes(&nccl->base, work, r, &at) /
+                               coll_type_bytes(work->type);
         if (count > 0) {
             result = nccl->call.ncclReduce((const unsigned char *)work->from + at, work->to, count,
                                            nccl_type(work->type), ncclSum, (int)r, nccl->comm,
@@ -455,7 +445,7 @@ static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
 static int reduce_scatter_fast(struct nccl *nccl, const struct coll_work *work)
 {
     uint64_t at;
-    const uint64_t own = part_bytes(nccl, work, nccl->base.rank, &at);
+    const uint64_t own = coll_part_bytes(&nccl->base, work, nccl->base.rank, &at);
     received(nccl, work->op, own * (nccl->base.world - 1));
     if (!parts_are_equal(nccl, work)) {
         return reduce_parts(nccl, work);
@@ -469,7 +459,7 @@ static int reduce_scatter_fast(struct nccl *nccl, const struct coll_work *work)
 static int all_reduce_fast(struct nccl *nccl, const struct coll_work *work)
 {
     uint64_t at;
-    const uint64_t own = part_bytes(nccl, work, nccl->base.rank, &at);
+    const uint64_t own = coll_part_bytes(&nccl->base, work, nccl->base.rank, &at);
     const uint64_t all = work->count * coll_type_bytes(work->type);
     received(nccl, work->op, own * (nccl->base.world - 1) + (all - own));
     return settle(nccl, "ncclAllReduce",

@@ -73,23 +73,12 @@ static uint64_t piece_of(uint64_t bytes, uint64_t piece_bytes, uint64_t index, u
     return bytes - *at < piece_bytes ? bytes - *at : piece_bytes;
 }
 
-/* Returns the size of rank r's part in bytes; sets *at to its offset in the array. */
-static uint64_t part_bytes(const struct coll_exchange *exchange, const struct coll_work *work,
-                           unsigned r, uint64_t *at)
-{
-    uint64_t begin;
-    uint64_t end;
-    coll_part(exchange->coll, work, r, &begin, &end);
-    *at = coll_work_bytes(work, begin);
-    return coll_work_bytes(work, end - begin);
-}
-
 static uint64_t longest_part(const struct coll_exchange *exchange, const struct coll_work *work)
 {
     uint64_t longest = 0;
     for (unsigned r = 0; r < exchange->coll->world; r++) {
         uint64_t at;
-        const uint64_t bytes = part_bytes(exchange, work, r, &at);
+        const uint64_t bytes = coll_part_bytes(exchange->coll, work, r, &at);
         longest = bytes > longest ? bytes : longest;
     }
     return longest;
@@ -102,7 +91,7 @@ static int gather_long(struct coll_exchange *exchange, const struct coll_work *w
     const struct coll_turn *turn = &exchange->turns[0];
     const uint64_t longest = longest_part(exchange, work);
     uint64_t own_at;
-    const uint64_t own_bytes = part_bytes(exchange, work, exchange->coll->rank, &own_at);
+    const uint64_t own_bytes = coll_part_bytes(exchange->coll, work, exchange->coll->rank, &own_at);
     int rc = 0;
     for (uint64_t done = 0; rc == 0 && done < longest; done += transfer_max) {
         for (unsigned i = 0; i + 1 < exchange->coll->world; i++) {
@@ -114,7 +103,7 @@ static int gather_long(struct coll_exchange *exchange, const struct coll_work *w
                 send_data(exchange, &turn->out[r], r, NULL, 0);
                 continue;
             }
-            const uint64_t bytes = part_bytes(exchange, work, r, &at);
+            const uint64_t bytes = coll_part_bytes(exchange->coll, work, r, &at);
             const uint64_t in = piece_of(bytes, transfer_max, done / transfer_max, &from);
             receive_data(exchange, &turn->in[r], r, (unsigned char *)work->to + at + from, in);
             coll_exchange_received(exchange, work->op, r, in);
@@ -149,7 +138,7 @@ static void begin_pieces(struct coll_exchange *exchange, const struct coll_work 
     const struct coll_turn *turn = &exchange->turns[index % COLL_EXCHANGE_TURNS];
     uint64_t at;
     uint64_t from;
-    const uint64_t own = part_bytes(exchange, work, exchange->coll->rank, &at);
+    const uint64_t own = coll_part_bytes(exchange->coll, work, exchange->coll->rank, &at);
     const uint64_t piece = sum_piece_bytes(exchange, work);
     const uint64_t in = piece_of(own, piece, index, &from);
     for (unsigned i = 0; i + 1 < exchange->coll->world; i++) {
@@ -159,7 +148,7 @@ static void begin_pieces(struct coll_exchange *exchange, const struct coll_work 
     }
     for (unsigned i = 0; i + 1 < exchange->coll->world; i++) {
         const unsigned r = coll_other(exchange->coll, i);
-        const uint64_t bytes = part_bytes(exchange, work, r, &at);
+        const uint64_t bytes = coll_part_bytes(exchange->coll, work, r, &at);
         const uint64_t out = piece_of(bytes, piece, index, &from);
         send_data(exchange, &turn->out[r], r, (const unsigned char *)work->from + at + from, out);
     }
@@ -171,7 +160,7 @@ static void sum_piece(struct coll_exchange *exchange, const struct coll_work *wo
     const struct coll_turn *turn = &exchange->turns[index % COLL_EXCHANGE_TURNS];
     uint64_t at;
     uint64_t from;
-    const uint64_t own = part_bytes(exchange, work, exchange->coll->rank, &at);
+    const uint64_t own = coll_part_bytes(exchange->coll, work, exchange->coll->rank, &at);
     const uint64_t bytes = piece_of(own, sum_piece_bytes(exchange, work), index, &from);
     for (unsigned r = 0; r < exchange->coll->world; r++) {
         exchange->arrays[r] = r == exchange->coll->rank
@@ -240,7 +229,7 @@ static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll
                          unsigned r, uint64_t index, uint64_t *at)
 {
     uint64_t from;
-    const uint64_t part = part_bytes(exchange, work, r, at);
+    const uint64_t part = coll_part_bytes(exchange->coll, work, r, at);
     const uint64_t bytes = piece_of(part, sum_piece_bytes(exchange, work), index, &from);
     *at += from;
     return bytes;
@@ -314,7 +303,7 @@ static void add_groups(struct coll_exchange *exchange, const struct coll_work *w
     const struct groups groups = groups_of(exchange, work);
     uint64_t begin;
     uint64_t at;
-    (void)part_bytes(exchange, work, exchange->coll->rank, &begin);
+    (void)coll_part_bytes(exchange->coll, work, exchange->coll->rank, &begin);
     const uint64_t bytes = piece_at(exchange, work, exchange->coll->rank, index, &at);
     for (unsigned g = 0; g < groups.count; g++) {
         exchange->arrays[g] = g == groups.own ? piece_from(exchange, turn, exchange->coll->rank)
@@ -365,12 +354,13 @@ static int gather_groups_long(struct coll_exchange *exchange, const struct coll_
         const uint64_t index = done / transfer_max;
         uint64_t from;
         uint64_t at;
-        uint64_t bytes = part_bytes(exchange, work, exchange->coll->rank, &at);
+        uint64_t bytes = coll_part_bytes(exchange->coll, work, exchange->coll->rank, &at);
         const uint64_t own = piece_of(bytes, transfer_max, index, &from);
         const unsigned char *out = to + at + from;
         for (unsigned i = 1; i < groups.count; i++) {
             const unsigned twin = member(work, (groups.own + i) % groups.count, groups.index);
-            bytes = piece_of(part_bytes(exchange, work, twin, &at), transfer_max, index, &from);
+            bytes = piece_of(coll_part_bytes(exchange->coll, work, twin, &at), transfer_max, index,
+                             &from);
             receive_data(exchange, &turn->in[twin], twin, to + at + from, bytes);
             coll_exchange_received(exchange, work->op, twin, bytes);
             send_data(exchange, &turn->out[twin], twin, out, own);
@@ -383,10 +373,12 @@ static int gather_groups_long(struct coll_exchange *exchange, const struct coll_
             if (other_index == groups.index) {
                 continue;
             }
-            bytes = piece_of(part_bytes(exchange, work, r, &at), transfer_max, index, &from);
+            bytes = piece_of(coll_part_bytes(exchange->coll, work, r, &at), transfer_max, index,
+                             &from);
             receive_data(exchange, &turn->in[r], peer, to + at + from, bytes);
             coll_exchange_received(exchange, work->op, peer, bytes);
-            bytes = piece_of(part_bytes(exchange, work, twin, &at), transfer_max, index, &from);
+            bytes = piece_of(coll_part_bytes(exchange->coll, work, twin, &at), transfer_max, index,
+                             &from);
             send_data(exchange, &turn->out[r], peer, to + at + from, bytes);
         }
         rc = rc != 0 ? rc : wait_turn(exchange, turn);
@@ -430,7 +422,7 @@ int coll_exchange_run(struct coll_exchange *exchange, const struct coll_work *wo
 {
     uint64_t at;
     unsigned char *own = work->to;
-    (void)part_bytes(exchange, work, exchange->coll->rank, &at);
+    (void)coll_part_bytes(exchange->coll, work, exchange->coll->rank, &at);
     int rc = 0;
     switch (work->op) {
     case COLL_GATHER: return gather_long(exchange, work, work->from);

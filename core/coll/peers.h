@@ -91,8 +91,8 @@ struct coll_transfer {
     struct coll_transfer *next;
 };
 
-/* Reserves `count` tags and returns the first. All processes must reserve theirs in the same
- * order. */
+/* Reserves `count` tags and returns the first. All processes must reserve theirs in the same order.
+ * After about 32,000 tags, which MPI guarantees, the first ones are returned again. */
 int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */

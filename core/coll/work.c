@@ -55,6 +55,16 @@ void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r
     *end = work->borders != NULL ? work->borders[i + 1] : coll_border(work->count, ranks, i + 1);
 }
 
+uint64_t coll_part_bytes(const struct coll *coll, const struct coll_work *work, unsigned r,
+                         uint64_t *at)
+{
+    uint64_t begin;
+    uint64_t end;
+    coll_part(coll, work, r, &begin, &end);
+    *at = begin * coll_type_bytes(work->type);
+    return (end - begin) * coll_type_bytes(work->type);
+}
+
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to)
 {
     unsigned char *sums = (unsigned char *)to + terms->before * coll_type_bytes(work->type);

@@ -84,6 +84,9 @@ unsigned coll_other(const struct coll *coll, unsigned i);
 bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r);
 /* Returns the number of ranks that share an array. */
 unsigned coll_sharers(const struct coll *coll, const struct coll_work *work);
+/* Returns the bytes of an array that rank r owns, and sets *at to where they begin. */
+uint64_t coll_part_bytes(const struct coll *coll, const struct coll_work *work, unsigned r,
+                         uint64_t *at);
 /* Sets [*begin, *end) to the elements of an array that rank r owns. */
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
                uint64_t *end);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
 
@@ -136,11 +137,7 @@ void core_json_print(const struct core_json_value *value, char *out, size_t byte
     core_json_write_value(&write, NULL, value);
     snprintf(out, bytes, "%s", write.text != NULL ? write.text : "?");
     if (write.text != NULL && strlen(write.text) >= bytes) {
-        size_t at = bytes - 4;
-        while (at > 0 && ((unsigned char)out[at] & 0xC0) == 0x80) {
-            at--;
-        }
-        memcpy(out + at, "...", 4);
+        core_utf8_mark_cut(out, bytes);
     }
     core_json_write_fini(&write);
 }
