@@ -1,7 +1,7 @@
 /* backend.h: the contract of a back end, and the registry of those that are built in. A back end is
- * a constant struct of functions in one file (backend_<name>.c). The drive (drive.h) is its only
- * caller and does what all of them need: cutting, ordering, retries, checksums, time limits. All
- * functions run on the drive's thread, except `wake`, which any thread may call. */
+ * a constant struct of functions in one file (backend_<name>.c). The drive (drive.h) is the only
+ * caller and does the work that all back ends share: cutting, ordering, retries, checksums, time
+ * limits. All functions run on the drive's thread, except `wake`, which any thread may call. */
 #ifndef AIO_BACKEND_H
 #define AIO_BACKEND_H
 
@@ -44,7 +44,7 @@ struct aio_backend_options {
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: completions are polled; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
-    /* uring: set-up flags that are not used, as on a kernel that refuses them. */
+    /* uring: set-up flags that are treated as if the kernel refused them */
     uint32_t refused_flags;
 };
 
@@ -64,15 +64,15 @@ struct aio_backend {
      * are not registered, and ops must not name them. */
     int (*buffers)(void *state, const struct iovec *slabs, unsigned count);
     /* Accepts ops in order. Returns how many it accepted (fewer when it is full), or -errno if
-     * none. May leave passing them to the kernel to `reap`. */
+     * none. The kernel may get them only in `reap`. */
     int (*submit)(void *state, const struct aio_op *ops, unsigned count);
     /* Passes accepted ops to the kernel, then collects up to `max` events. Blocks until there are
-     * `min`, wake() is called or wait_ns has passed; never blocks with min 0. Returns the number of
-     * events, possibly 0, or -errno. */
+     * `min` events, wake() is called or wait_ns has passed; may return earlier, and never blocks
+     * with min 0. Returns the number of events, possibly 0, or -errno. */
     int (*reap)(void *state, struct aio_event *events, unsigned max, unsigned min, int64_t wait_ns);
     void (*wake)(void *state);
-    /* Requests that the transfer is cancelled. Its event still comes; until then the kernel may
-     * access the memory. */
+    /* Asks the kernel to cancel a transfer. The transfer still ends with an event; until then the
+     * kernel may access the memory. */
     void (*cancel)(void *state, uint64_t token);
     /* Returns how the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
     const char *(*describe)(void *state);
@@ -83,17 +83,16 @@ extern const struct aio_backend aio_libaio;
 extern const struct aio_backend aio_threads;
 extern const struct aio_backend aio_mem;
 
-/* A disk in memory: the context of back end `mem`. Every attached file is these bytes. The drive's
- * thread uses it; the caller may access `memory` and change the rates while nothing is in
- * flight. */
+/* A disk in memory: the context of back end `mem`. All attached files share its bytes, and it
+ * serves reads and writes one after another. The drive's thread uses it; the caller may access
+ * `memory` and change the rates while nothing is in flight. */
 struct aio_mem_disk {
     unsigned char *memory; /* owned */
     uint64_t bytes;
     uint64_t read_bytes_per_s;  /* 0: unlimited */
-    uint64_t write_bytes_per_s; /* 0: unlimited; the disk serves reads and writes one after
-                                 * another */
+    uint64_t write_bytes_per_s; /* 0: unlimited */
     int64_t latency_ns;         /* added to each transfer */
-    int64_t free_ns;            /* when the disk has served all transfers submitted so far */
+    int64_t free_ns;            /* when the disk has served all transfers that were submitted */
 };
 
 /* Creates a disk in memory that contains zeros. */
@@ -108,14 +107,14 @@ int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);
 
-/* Returns the back end of that name: uring (io_uring), libaio, threads, mem. NULL: unknown or not
- * built in. */
+/* Returns the back end called `name`: uring (or io_uring), libaio, threads or mem; NULL if it is
+ * unknown or not built in. */
 const struct aio_backend *aio_backend_find(const char *name);
 
-/* Chooses a back end. With `wanted` NULL or "auto" it takes io_uring; else libaio if `direct`
- * (libaio blocks in submit on buffered files); else threads. Any other name selects that back end,
- * or is an error that says why it does not work. `reason` (may be NULL) gets the choice and why it
- * was made. */
+/* Chooses a back end. With `wanted` NULL or "auto" it takes the first of these that works:
+ * io_uring; libaio, if `direct` (libaio blocks in submit on buffered files); threads. Any other
+ * name selects that back end; if it does not work, the call fails and the message says why.
+ * `reason` (may be NULL) gets the choice and why it was made. */
 int aio_backend_choose(const char *wanted, bool direct, char *reason, size_t bytes,
                        const struct aio_backend **out);
 

@@ -19,7 +19,7 @@ struct completion {
 
 struct mem {
     struct aio_mem_disk *disk;      /* borrowed */
-    struct completion *completions; /* owned, a ring of [size] in order of due_ns */
+    struct completion *completions; /* owned, a ring of [size] in order of submission */
     uint32_t size;
     uint32_t first, count;
     struct core_bell bell;

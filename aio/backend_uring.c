@@ -47,8 +47,7 @@ static const unsigned droppable[] = {IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SI
                                      IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL};
 
 /* Tells ThreadSanitizer that the ring of one drive is unmapped before the ring of another drive is
- * mapped at the same address. liburing uses bare system calls for both, which ThreadSanitizer does
- * not see. */
+ * mapped at the same address. It does not see liburing's bare system calls. */
 static void ring_order_mappings(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -154,9 +153,8 @@ static void uring_close(void *state)
     }
     if (uring->ring_open) {
         ring_order_mappings();
-        if (uring
-                /* the kernel frees a ring later, and would keep removed files open until then */
-                ->file_table) {
+        /* The kernel frees a ring later, and would keep removed files open until then. */
+        if (uring->file_table) {
             (void)io_uring_unregister_files(&uring->ring);
         }
         io_uring_queue_exit(&uring->ring);
@@ -184,7 +182,7 @@ static int uring_open(const struct aio_backend_options *options, void **state)
     if (uring == NULL) {
         return core_err_set(-ENOMEM, "%s: out of memory for a ring", options->drive);
     }
-    /* Before Linux 5.15 a ring ended a read of such a file at once instead of waiting. */
+    /* Before Linux 5.15 a ring did not wait in a read of a nonblocking eventfd. */
     uring->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = uring->eventfd < 0 ? -errno : set_up(uring, options);
     if (rc != 0) {
@@ -288,7 +286,8 @@ static int collect(struct uring *uring, struct aio_event *events, unsigned max, 
             *woken = true;
         } else if (token < AIO_TOKEN_LIMIT) {
             events[got++] = (struct aio_event){token, cqe->res};
-        } /* otherwise it is a cancel, or liburing's own timeout on kernels before 5.11 */
+        } /* otherwise the event is of a cancel, or of liburing's own timeout on kernels before
+           * 5.11 */
     }
     io_uring_cq_advance(&uring->ring, seen);
     return (int)got;
@@ -308,8 +307,8 @@ static int enter(struct uring *uring, unsigned min, int64_t wait_ns)
     return rc == -ETIME || rc == -EINTR || rc > 0 ? 0 : rc;
 }
 
-/* A wake-up counts as one of the `min` completions; the drive waits for several only when it does
- * not need wake-ups. */
+/* A wake-up counts as one of the `min` completions; the drive waits for several only at full depth,
+ * when new requests need not wake it. */
 static int uring_reap(void *state, struct aio_event *events, unsigned max, unsigned min,
                       int64_t wait_ns)
 {

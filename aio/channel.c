@@ -1,7 +1,7 @@
 /* channel.c: chooses the channel that is served next and cuts pieces off its requests. It uses
- * stride scheduling: each channel counts the bytes that it was served, divided by its weight, and
- * the channel with the lowest count goes next. A channel that was idle gets no extra service for
- * that time. The drive's thread. */
+ * stride scheduling: each channel counts the bytes served to it, divided by its weight, and the
+ * channel with the lowest count goes next. A channel that was idle gets no extra service for that
+ * time. The drive's thread. */
 #include <assert.h>
 
 #include "aio/drive_internal.h"

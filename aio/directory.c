@@ -32,7 +32,8 @@ struct aio_dir {
 
 static const int dir_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-/* Opens one component after the other, for kernels or seccomp filters without openat2. */
+/* Opens one component after the other, where the kernel has no openat2 or a seccomp filter forbids
+ * it. */
 static int walk(int at, const char *path, int flags)
 {
     char rest[PATH_BYTES];
@@ -288,8 +289,8 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
 }
 
 /* Locks a file, in up to LOCK_TRIES attempts: the kernel ends the I/O of a killed process only
- * after the process is gone, and until then the file stays locked. The lock of the directory has
- * already shown whether another run is active. */
+ * after the process is gone, and until then the file stays locked. The caller holds the lock of the
+ * directory, so no other run is active. */
 static bool lock_soon(int fd)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
@@ -447,8 +448,8 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
     return fd;
 }
 
-/* Writes one block and reads it back. Returns 1 if the data is equal, 0 if this file returns other
- * data, or -errno if writing failed. */
+/* Writes one block and reads it back. Returns 1 if the data is equal, 0 if it differs or the file
+ * refuses such I/O, or -errno if the drive is full or broken or memory is short. */
 static int write_and_read(int fd)
 {
     void *memory = NULL;

@@ -90,8 +90,8 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers calls that close a channel when nothing is in flight any more, or when the rest will not
- * complete. */
+/* Answers each call that closes a channel once none of its pieces is in flight, or with -ETIMEDOUT
+ * once it has waited for the limit. */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -103,7 +103,7 @@ static void close_channels(struct aio_drive *drive)
         struct drive_call *closer = channel->closer;
         if (channel->in_flight == 0) {
             drive->channels[i--] = drive->channels[--drive->channels_count];
-            answer_call(drive, closer, 0); /* the channel is gone */
+            answer_call(drive, closer, 0); /* the caller may free the channel now */
         } else if (drive->ran_ns - channel->closing_ns >= limit_ns) {
             channel->closer = NULL;
             answer_call(drive, closer,
@@ -116,7 +116,7 @@ static void close_channels(struct aio_drive *drive)
     }
 }
 
-/* Ends all queues with this thread's error message. */
+/* Fails all queues with this thread's error message. From then on the drive submits nothing. */
 static void drive_fail(struct aio_drive *drive, int rc)
 {
     drive->dead = true;
@@ -131,8 +131,8 @@ static void drive_fail(struct aio_drive *drive, int rc)
     aio_pieces_cancel(drive, NULL);
 }
 
-/* Handles a failed call into the back end. Transient failures are repeated, with a limit on how
- * many follow each other; the next call waits until *call_ns. */
+/* Handles a failed call into the back end. After a transient failure the call is repeated, up to
+ * FAILING_CALLS_MAX times in a row; *call_ns is set to the earliest time of the next call. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
@@ -181,8 +181,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 }
 
 /* Collects completions, and waits for some if there is nothing else to do. At full depth it waits
- * for several at once, which takes fewer calls while most of the depth is still in flight. If such
- * a wait brings none, the next one waits for a single completion. */
+ * for several at once: this takes fewer calls, and most of the depth stays in flight. If such a
+ * wait brings none, the next one waits for a single completion. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;
@@ -266,7 +266,7 @@ static void drive_turn(struct aio_drive *drive)
         aio_pieces_verify(drive, VERIFY_AT_ONCE);
     }
     if (reaps && drive->ran_ns - drive->watched_ns >= WATCH_NS && drive_drain(drive, got)) {
-        drive->watched_ns = drive->ran_ns; /* all completions so far have been processed */
+        drive->watched_ns = drive->ran_ns; /* all completions that were ready have been processed */
         rc = drive->dead ? 0 : aio_pieces_watch(drive);
         if (rc != 0) {
             drive_fail(drive, rc);
@@ -421,7 +421,7 @@ int aio_drive_destroy(struct aio_drive *drive)
         int rc = drive_call_run(drive, close_backend, NULL);
         pthread_join(drive->thread, NULL);
         if (rc != 0) {
-            return rc; /* leaked on purpose: the kernel may still write to its memory */
+            return rc; /* leaked on purpose: transfers are still in flight */
         }
     }
     pthread_mutex_destroy(&drive->calling);
@@ -511,7 +511,7 @@ static int register_slabs(struct aio_drive *drive, struct drive_call *self)
     }
     int rc = drive->backend->buffers(drive->state, registering->slabs, registering->count);
     if (rc != 0) {
-        return rc; /* no message: the caller sets one */
+        return rc; /* no message: the caller logs a warning */
     }
     free(drive->slabs);
     drive->slabs = registering->slabs;
@@ -527,8 +527,8 @@ static int by_address(const void *a, const void *b)
 }
 
 /* Returns the end of the slab that begins at `at`. The kernel keeps huge pages whole only in a slab
- * without small pages; otherwise it splits each transfer into one segment for each small page, and
- * 1 MiB into two requests. Therefore the unaligned ends of memory become separate slabs. */
+ * without small pages; otherwise a transfer has one segment for each small page, and 1 MiB needs
+ * two requests. Therefore the unaligned ends of memory become separate slabs. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;

@@ -1,9 +1,9 @@
 /* drive.h: a drive, served by one thread. Only that thread talks to the back end. It takes requests
  * from queues (queue.h) of different urgency, cuts them into pieces of at most `block_bytes` and
  * keeps up to `depth` of them in flight. It continues short transfers, repeats transient errors,
- * retries EIO three times, computes and verifies checksums, and reports a drive that does not
- * respond. After create nothing is allocated and no lock is taken, except by attach, detach,
- * register and the opening and closing of queues. */
+ * retries EIO and similar errors three times, computes and verifies checksums, and reports a drive
+ * that does not respond. After create nothing is allocated and no lock is taken, except by attach,
+ * detach, register and the opening and closing of queues. */
 #ifndef AIO_DRIVE_H
 #define AIO_DRIVE_H
 
@@ -20,7 +20,8 @@ struct aio_drive;
 enum {
     AIO_DRIVE_QUEUES_MAX = 16,
     AIO_RETRIES_MAX = 3,    /* retries after EIO and other errors that may go away */
-    AIO_REPEATS_MAX = 4096, /* repeats after EINTR, EAGAIN, EBUSY, ENOMEM, with growing pauses */
+    AIO_REPEATS_MAX = 4096, /* repeats after EINTR, EAGAIN, EBUSY, ENOMEM or ECANCELED, with growing
+                             * pauses */
     AIO_DEPTH_DEFAULT = 32,
     AIO_BLOCK_DEFAULT_BYTES = 1 << 20,
     AIO_ALIGN_BYTES = 4096, /* alignment of memory, offset and size of direct I/O */
@@ -33,8 +34,8 @@ struct aio_drive_options {
     uint32_t depth;                    /* pieces in flight; 0: AIO_DEPTH_DEFAULT. Limited to what
                                           the back end can do (threads: 64) */
     uint32_t block_bytes;              /* bytes of the largest piece, a multiple of 4096; 0:
-                                        * AIO_BLOCK_DEFAULT_BYTES. Rounded up to whole MiB for
-                                        * requests with checksums */
+                                        * AIO_BLOCK_DEFAULT_BYTES. Rounded up to whole checksum
+                                        * units (sums.h) for requests with checksums */
     const struct core_cpus *cpus;      /* where the thread runs, read at create; NULL: anywhere */
     int64_t warn_ns;                   /* a piece that is in flight this long is logged; 0: 5 s */
     int64_t limit_ns;                  /* a piece that is in flight this long fails all queues; 0:
@@ -67,8 +68,9 @@ int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint3
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);
 
 /* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; called once
- * for each drive. If the kernel refuses, the drive works without registration: a warning names the
- * required `ulimit -l`, and the call returns 0. aio_drive_stats.registered_bytes has the result. */
+ * for each drive. If the kernel or the back end refuses, the call returns 0 and the drive works
+ * without registration; if the limit on locked memory is too low, a warning names the required
+ * `ulimit -l`. aio_drive_stats.registered_bytes has the result. */
 int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsigned count);
 
 /* Takes a snapshot of the counts. Any thread. */

@@ -1,8 +1,8 @@
 /* drive_internal.h: the state of a drive, for channel.c, piece.c, drive.c and queue.c only. A queue
  * writes a drive_request into its channel on a drive; the drive's thread cuts requests into pieces
- * and passes these to the back end. Completions take the same way back; the only call from a
- * channel into its queue is `done`. Calls between the files go one way: queue.c -> drive.c ->
- * piece.c -> channel.c. */
+ * and passes these to the back end. Completions go back the same way; the only call from a channel
+ * into its queue is `done`. Calls between the files go one way: queue.c -> drive.c -> piece.c ->
+ * channel.c. */
 #ifndef AIO_DRIVE_INTERNAL_H
 #define AIO_DRIVE_INTERNAL_H
 
@@ -34,7 +34,8 @@ struct drive_request {
     struct aio_sums sums;
     uint64_t value; /* value of the queue's request on the queue's line */
     uint64_t left;  /* number of unfinished pieces, plus one until the last piece is cut */
-    /* all pieces have finished; `head` passes this request after all requests before it */
+    /* all pieces have finished; `head` moves past the request once all earlier ones are finished,
+     * too */
     bool finished;
 };
 
@@ -66,7 +67,8 @@ struct channel {
     _Alignas(64) _Atomic uint64_t head;
 };
 
-/* FREE: unused. READY: to be submitted. IN_FLIGHT: passed to the back end. DONE: to be verified. */
+/* FREE: unused. READY: to be submitted. IN_FLIGHT: passed to the back end. DONE: read and not yet
+ * verified. */
 enum piece_state { PIECE_FREE, PIECE_READY, PIECE_IN_FLIGHT, PIECE_DONE };
 
 /* A piece: one transfer of at most block_bytes of a request. */
@@ -94,7 +96,8 @@ struct attached_file {
     int fd; /* borrowed */
     uint64_t size_bytes;
     bool direct;
-    _Atomic bool used; /* release after the other fields pairs with the submitters' acquire */
+    _Atomic bool used; /* released after the other fields are written; pairs with the submitters'
+                        * acquire */
     char name[NAME_BYTES];
 };
 
@@ -147,7 +150,7 @@ struct aio_drive {
     pthread_mutex_t calling;    /* allows one call at a time; never taken by the drive's thread */
     _Atomic(struct drive_call *) call;
     struct core_bell bell; /* rung for new requests and calls */
-    /* 0: the drive's thread does not wait in the back end; else what wakes it, WAKE_* */
+    /* 0: the drive's thread is not waiting in the back end; else what wakes it: WAKE_* flags */
     _Atomic uint32_t waiting;
     struct core_bell answers;
 
@@ -176,13 +179,15 @@ bool aio_channel_failed(const struct channel *channel);
 /* Fails the channel's queue with this thread's error message. `value` is the failed request; 0: no
  * single request failed. */
 void aio_channel_fail(struct channel *channel, uint64_t value, int rc);
-/* Returns the channel that the next piece is cut from; NULL if there is nothing to cut. */
+/* Returns the channel that the next piece is cut from; NULL if there is nothing to cut. Drops the
+ * uncut requests of channels that are closing or whose queue has failed. */
 struct channel *aio_channel_pick(struct aio_drive *drive);
-/* Cuts one piece off; the channel comes from aio_channel_pick. */
+/* Cuts the next piece of a channel, which comes from aio_channel_pick. */
 void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io_piece *piece);
-/* Handles the end of a piece of request `index`, or the dropped rest of that request. */
+/* Counts a piece of request `index` as finished, and the request after its last piece. */
 void aio_channel_finish(struct channel *channel, uint64_t index);
-/* Drops the part of the requests that is not cut yet, for a channel whose queue has failed. */
+/* Drops the part of the requests that is not cut yet. The channel is closing, or its queue has
+ * failed. */
 void aio_channel_drop(struct channel *channel);
 
 /* ---- piece.c: the drive's thread ---- */
@@ -196,12 +201,12 @@ int64_t aio_pieces_due(struct aio_drive *drive);
 void aio_pieces_complete(struct aio_drive *drive, const struct aio_event *event);
 /* Verifies up to `max` pieces that were read. */
 void aio_pieces_verify(struct aio_drive *drive, unsigned max);
-/* Asks the back end to end the channel's pieces early; NULL: those of all channels. */
+/* Asks the back end to cancel the channel's pieces in flight; NULL: the pieces of all channels. */
 void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel);
 /* Drops pieces of failed queues that wait to be repeated. */
 void aio_pieces_drop(struct aio_drive *drive);
-/* Warns about pieces that are later than warn_ns. Returns -ETIMEDOUT with a message if a piece is
- * later than limit_ns. */
+/* Warns once about each piece that is in flight for warn_ns or longer. Returns -ETIMEDOUT with a
+ * message if a piece is in flight for limit_ns. */
 int aio_pieces_watch(struct aio_drive *drive);
 
 /* ---- drive.c: any thread ---- */

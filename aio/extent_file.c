@@ -89,8 +89,8 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
                                   AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
-/* Removes the file of a run whose process is gone but whose file is still locked, because a child
- * of it lives or its I/O has not ended. The space is free at once. */
+/* Removes an extent file that is still locked although the process that created it is gone: a child
+ * of the process lives, or its I/O has not ended. Frees the space at once. */
 static int replace_locked(struct aio_path *path, const struct aio_header *header, const char *name,
                           int fd)
 {
@@ -366,7 +366,7 @@ int aio_path_close(struct aio_path *path)
             rc = removed;
         }
     }
-    /* If it timed out, a pending transfer may still use the descriptor. */
+    /* After -ETIMEDOUT a pending transfer may still use the descriptor. */
     if (path->fd >= 0 && rc != -ETIMEDOUT) {
         close(path->fd);
     }
@@ -417,7 +417,8 @@ static bool is_locked(int fd)
     return false;
 }
 
-/* Sets the message for a file that has a header but not yet all of its space. */
+/* Sets the error for a file that is not fully created. `wanted` is its full size; 0: it has no
+ * header yet. */
 static int unfinished(const char *name, const struct aio_look *look, uint64_t wanted)
 {
     char of[48] = "";

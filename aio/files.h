@@ -13,7 +13,7 @@
 
 /* A directory for this process alone. Its path has no symbolic links; it belongs to our user, has
  * mode 0700 and is locked while it is open. Files are created exclusively with mode 0600. Only
- * files that were created or opened here are removed, compared by inode. */
+ * files that were created or opened here are removed; they are identified by inode. */
 
 struct aio_dir;
 
@@ -24,7 +24,7 @@ struct aio_dir;
 int aio_dir_open(const char *path, struct aio_dir **out);
 
 /* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. Returns -ESTALE
- * if the path leads to another directory by now; nothing is removed then. Accepts NULL. */
+ * if the path now leads to another directory; nothing is removed then. Accepts NULL. */
 int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
@@ -32,8 +32,8 @@ int aio_dir_fd(const struct aio_dir *dir);
 /* Creates a file, which must not exist. Returns the descriptor, or -errno with a message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
 /* Opens a file, which must be regular, ours, of mode 0600 and with one link, and locks it. *locked
- * is false if another process, or a child of a dead one, has it locked. Returns the descriptor, or
- * -errno with a message; -ENOENT without a message if there is no such file. */
+ * is false if another process has it locked, for example a child of a run that died. Returns the
+ * descriptor, or -errno with a message; -ENOENT without a message if there is no such file. */
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked);
 /* Removes a file if it is still the one that `fd` refers to; else returns -ESTALE with a
  * message. */
@@ -72,8 +72,8 @@ void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
  * nothing can be written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
-/* Creates an unnamed file, which is gone with its last descriptor. `direct`: with O_DIRECT. Returns
- * the descriptor, or -errno with a message. */
+/* Creates an unnamed file, which disappears with its last descriptor. `direct`: with O_DIRECT.
+ * Returns the descriptor, or -errno with a message. */
 int aio_fs_scratch(int directory_fd, const char *name, bool direct);
 
 /* ---- extent files ---- */
@@ -97,7 +97,7 @@ struct aio_header {
     uint32_t formatted; /* 1: every byte of the file has been written */
     uint64_t run;
     uint64_t file_bytes, data_offset, align_bytes;
-    uint64_t owner; /* user */
+    uint64_t owner; /* user id */
     uint64_t process;
     uint64_t sum; /* XXH3-64 of the bytes before it */
 };
@@ -112,24 +112,24 @@ struct aio_path_options {
     uint32_t index, count;
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* borrowed; used in place of `backend`; NULL: none */
-    struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */
+    struct aio_drive_options drive;   /* all but name, context and backend are used */
     /* Reserve the space but write no zeros, because every extent is written before it is read. */
     bool unwritten;
-    /* Called repeatedly while zeros are written; a result other than 0 stops with -ECANCELED. May
-     * be NULL. */
+    /* Called repeatedly while zeros are written; if it does not return 0, aio_path_open fails with
+     * -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 int aio_path_open(const struct aio_path_options *options, struct aio_path **out);
 /* Removes the file, and the directory if aio_path_open created it. All queues must already be
- * closed. Returns -ESTALE if the path leads to another file by now. Returns -ETIMEDOUT as
+ * closed. Returns -ESTALE if the path now leads to another file. Returns -ETIMEDOUT as
  * aio_drive_destroy does. Accepts NULL. */
 int aio_path_close(struct aio_path *path);
 
 /* Removes the extent file that an ended run left in a directory. Returns -ENOENT without a message
- * if there is none, -EBUSY if a run uses the directory. A file that is not ours is left alone and
- * is an error. */
+ * if there is none, -EBUSY if a run uses the directory. A file that is not ours is an error and is
+ * left alone. */
 int aio_path_discard(const char *directory);
 
 struct aio_drive *aio_path_drive(const struct aio_path *path);
@@ -146,7 +146,8 @@ void aio_header_seal(struct aio_header *header);
  * that uses the file is not disturbed. Any thread. */
 
 struct aio_look {
-    /* true if a running process has the file open, or a killed one whose I/O has not ended yet */
+    /* true if the file is locked by a running process, or by a killed one whose I/O has not
+     * ended */
     bool in_use;
     uint64_t run;         /* run that created it; 0: no valid header */
     uint64_t process;     /* process that created it; 0: no valid header */
@@ -155,7 +156,7 @@ struct aio_look {
 };
 
 /* Inspects the extent file of a directory. Returns -ENOENT without a message if there is none.
- * Returns -EBADMSG with a message if it is invalid; *out is filled in even so. */
+ * Returns -EBADMSG with a message if the file is invalid; *out is filled in even then. */
 int aio_look(const char *directory, struct aio_look *out);
 
 #endif

@@ -87,8 +87,8 @@ static int stream_push(struct stream *stream)
     return rc;
 }
 
-/* Keeps in flight the number of requests that complete in a tenth of the measurement, because those
- * in flight at its end have to be waited for. */
+/* Sets the number of requests in flight to what completes in a tenth of the measurement, because
+ * the measurement ends only when the last of them are complete. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;
@@ -125,8 +125,8 @@ static int run(struct stream *streams, unsigned count, double seconds, double *b
     return 0;
 }
 
-/* Divides the memory into requests of one block, enough for twice the drive's depth. Each direction
- * has half of the memory. */
+/* Chooses requests of one block each and up to twice the drive's depth of them, as far as they fit
+ * into `half`, the memory of one direction. */
 static void plan(struct stream *stream, struct aio_drive *drive, uint64_t half)
 {
     uint64_t request = aio_drive_block_bytes(drive);

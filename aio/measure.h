@@ -29,7 +29,8 @@ struct aio_measure_options {
     /* size of the temporary file; 0: 512 MiB, or a quarter of the free space if that is less */
     uint64_t bytes;
     bool sums;      /* with checksums, as a store does; ignored for blocks below 1 MiB */
-    double seconds; /* 0: 1.6; filling the file takes at most as long again (for at least 32 MiB) */
+    double seconds; /* 0: 1.6. Filling the file takes at most as long again, or as long as 32 MiB
+                     * need */
 };
 
 /* Measures a directory with an unnamed temporary file, which is gone afterwards even if the process

@@ -51,10 +51,10 @@ struct aio_iov {
 };
 
 /* Submits one request: reads or writes of `count` (1 to AIO_IOV_MAX) ranges, which may lie on
- * several drives. Never blocks. Returns -EAGAIN if `depth` requests are incomplete; the caller then
- * waits for an older fence. Returns -EINVAL for wrong alignment or a range beyond the end of a
- * file. Otherwise returns the error that ended the queue. On success *out is reached when all
- * ranges are complete. */
+ * several drives. Never blocks. Returns -EAGAIN if `depth` requests are incomplete or the ring of a
+ * drive is full; the caller then waits for an older fence. Returns -EINVAL for wrong alignment or a
+ * range beyond the end of a file. If the queue has failed, returns its error. On success *out is
+ * reached when all ranges are complete. */
 int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
                      unsigned count, struct core_fence *out);
 

@@ -11,7 +11,7 @@ struct aio_range {
     uint64_t bytes;
 };
 
-/* All of [begin, begin + bytes) is free. */
+/* Creates a space in which all of [begin, begin + bytes) is free. */
 int aio_space_create(uint64_t begin, uint64_t bytes, struct aio_space **out);
 void aio_space_destroy(struct aio_space *space);
 
@@ -27,9 +27,9 @@ void aio_space_split(struct aio_space *space, struct aio_range part);
 uint64_t aio_space_free_bytes(const struct aio_space *space);
 
 /* Shares `units` among `count` paths in proportion to `weights`. `credit`, zeros at first and kept
- * by the caller, carries rounding errors to the next call, so that over many extents each path is
- * exact to one unit. No path gets more than `free_units`; others take the excess. `units` must not
- * exceed their sum. */
+ * by the caller, carries rounding errors to the next call, so that over many calls each path gets
+ * its share to within one unit. No path gets more than `free_units`; others take the excess.
+ * `units` must not exceed their sum. */
 void aio_stripe_share(const double *weights, double *credit, const uint64_t *free_units,
                       unsigned count, uint64_t units, uint64_t *out);
 

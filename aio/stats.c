@@ -1,4 +1,4 @@
-/* stats.c: four buckets for each power of two. */
+/* stats.c: a histogram of latencies with four buckets for each power of two. */
 #include "aio/stats.h"
 
 unsigned aio_latency_bucket(uint64_t ns)

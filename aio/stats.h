@@ -14,14 +14,15 @@ struct aio_drive_stats {
     uint64_t repeats;             /* submissions repeated after a transient error */
     uint64_t retries;             /* submissions repeated after another error */
     uint64_t errors;              /* pieces that failed */
-    uint64_t mismatches;          /* checksums that did not match, second reads included */
+    uint64_t mismatches;          /* checksums that did not match or were never set, second reads
+                                   * included */
     uint64_t unknown_completions; /* matched no piece in flight; ignored */
     uint64_t stalls;              /* pieces that took longer than warn_ns */
     uint64_t waits;               /* times the thread waited for completions */
     uint64_t hashed_bytes;        /* bytes whose checksum was computed or verified */
     uint64_t registered_bytes;
     uint64_t cpu_ns; /* processor time of the drive's thread */
-    /* counts of reads and of writes: see aio_latency_ns */
+    /* pieces by latency: [0] reads, [1] writes */
     uint64_t latency[2][AIO_LATENCY_BUCKETS];
 };
 

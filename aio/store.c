@@ -270,7 +270,8 @@ static uint64_t free_units(const struct aio_store *store, unsigned path)
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
 }
 
-/* Returns the path for a remainder that is shorter than a unit: the one with the largest credit. */
+/* Returns the path for a remainder that is shorter than a unit: of those with enough free space,
+ * the one with the largest credit. Returns paths_count if there is none. */
 static unsigned place_rest(struct aio_store *store, uint64_t bytes)
 {
     unsigned best = store->paths_count;
@@ -509,8 +510,8 @@ static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_
                               bytes, offset, extent->bytes, extent->pages ? "pages" : "MiB");
 }
 
-/* Returns the ranges of [offset, offset + bytes) on the drives, one for each segment that it
- * touches. */
+/* Writes the ranges of [offset, offset + bytes) on the drives to `iovs`, one for each segment that
+ * is touched. Returns their number. */
 static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
                         uint64_t bytes, struct aio_iov iovs[AIO_IOV_MAX])
 {

@@ -56,12 +56,12 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
 /* Allocates an extent of `bytes` (rounded up to 4096), spread over the paths in proportion to their
- * weights. `owner` distinguishes it from all others in the seeds of its checksums. Returns -ENOSPC
- * if the store is full; the message has the numbers. */
+ * weights. `owner` is part of the seeds of its checksums and differs from that of all other
+ * extents. Returns -ENOSPC if the store is full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
-/* Allocates an extent with a checksum for each page (16 bytes for 4096) instead of each MiB, so
- * that parts as small as a page can be read and written. */
+/* Allocates an extent with a checksum for each page (16 bytes of memory for 4 KiB) instead of each
+ * MiB, so that parts as small as a page can be read and written. */
 int aio_extent_alloc_paged(struct aio_store *store, uint64_t bytes, uint64_t owner,
                            struct aio_extent **out);
 
@@ -74,7 +74,7 @@ struct aio_extent_part {
 /* Makes a read-only extent from parts of other files, one after the other. The caller has verified
  * the data and passes the checksums to aio_extent_hashed. The files are attached to the first
  * path's drive (aio_drive_attach) and outlive the extent. Returns -EINVAL if a part is not whole
- * MiB (the last part: whole pages). */
+ * MiB (the last part: whole pages) or its offset is not a multiple of 4 KiB. */
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
 struct aio_known_sums {
@@ -85,7 +85,7 @@ struct aio_known_sums {
 
 /* Adopts one part, in whole pages, of a file whose checksums are known: of each MiB, or, with
  * `pages`, of each page, counted from the beginning of the part. Checksum i is core_hash(data,
- * bytes, core_hash_seed(0, owner, first + i, 1)), with the owner and the first unit given here. */
+ * bytes, core_hash_seed(0, owner, first + i, 1)), with `owner` and `first` of *sums. */
 int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part *part,
                            const struct aio_known_sums *sums, struct aio_extent **out);
 /* Frees an extent on which no request is in flight. `store` is NULL if the store is already closed.
@@ -97,18 +97,19 @@ uint64_t aio_extent_bytes(const struct aio_extent *extent);
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
-/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB, if it has
- * checksums for pages), and so is `bytes` unless the part reaches the end; `memory` is aligned to 4
- * KiB. Returns as aio_queue_submit. A read fails with -EBADMSG (the message names file, offset and
- * both checksums) if the data is not what was written last, and with -ENODATA if nothing was
- * written. */
+/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB if the extent has
+ * a checksum for each page), and so is `bytes` unless the part reaches the end; `memory` is aligned
+ * to 4 KiB. Returns what aio_queue_submit returns. A read fails with -EBADMSG (the message names
+ * file, offset and both checksums) if the data is not what was written last, and with -ENODATA if
+ * nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                     const void *memory, uint64_t bytes, struct core_fence *out);
 
-/* Sets the checksum that the next read of MiB `index` has to match: core_hash(data, bytes,
- * aio_extent_seed(extent, index)). For adopted extents, which are never written. */
+/* aio_extent_hashed sets the checksum that the next read of MiB (or page) `index` has to match:
+ * core_hash(data, bytes, aio_extent_seed(extent, index)). For adopted extents only, which are never
+ * written. */
 uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index);
 void aio_extent_hashed(struct aio_extent *extent, uint64_t index, uint64_t hash);
 

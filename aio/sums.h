@@ -17,9 +17,10 @@ struct aio_sum {
 
 /* Checksums of a range of bytes. The seed of each is (run, owner, number, generation). */
 struct aio_sums {
-    /* borrowed; begins with the range's first byte, which starts a unit; NULL: no checksums */
+    /* borrowed; [0] belongs to the range's first unit; NULL: no checksums */
     struct aio_sum *table;
-    uint64_t run, owner; /* the owner is a shard or an extent; it distinguishes equal data */
+    uint64_t run, owner; /* the owner is a shard or an extent; equal data of two owners has
+                          * different checksums */
     uint64_t first;      /* number of the first sum within the owner */
     bool pages;          /* a unit is a page, not a MiB */
 };
@@ -29,8 +30,8 @@ uint32_t aio_sums_unit(const struct aio_sums *sums);
 /* Returns the seed of sum `index` of the table. */
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);
 
-/* Both functions take `bytes` bytes at `memory`. These begin `offset` bytes, which are whole units,
- * after the start of the range. */
+/* Both functions take the `bytes` bytes of the range that begin at `offset`, a multiple of the
+ * unit. `memory` points to these bytes. */
 
 /* Computes the sums before a write and increments their generations. */
 void aio_sums_compute(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
