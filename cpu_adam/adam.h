@@ -22,7 +22,7 @@ struct adam_group {
     double lr;            /* 0 or more */
     double beta1;         /* in [0, 1); SGD: the momentum */
     double beta2;         /* in [0, 1); Adagrad and SGD have none */
-    double eps;           /* 0 or more; with 0, the quotient of a zero denominator is 0 */
+    double eps;           /* 0 or more; with 0, a quotient with denominator 0 is 0 */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */
     bool bias_correction; /* only for Adam and AdamW */
@@ -77,9 +77,9 @@ void adam_destroy(struct adam *adam); /* Accepts NULL */
 /* Replaces a group's hyperparameters for the next steps. On failure the old ones stay. */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
 
-/* Updates the parameters begin .. end - 1. First multiplies gradients by `gradient_scale` (1 / loss
- * scale x clip factor). *met (may be NULL) tells in enum core_nonfinite_flags which values were not
- * finite. On -EINVAL nothing has been written. */
+/* Updates the parameters begin .. end - 1. Gradients are first multiplied by `gradient_scale` (clip
+ * factor / loss scale). *met (may be NULL) gets the enum core_nonfinite_flags of values that were
+ * not finite. On -EINVAL nothing has been written. */
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 
@@ -90,9 +90,9 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
                    double *sums);
 
 /* Cuts a step into launches for a device that has the arrays in its own memory. `take` gets the
- * launches in order, each with the scalars of one group; a result other than 0 stops them. After
- * all launches the bits are those of adam_step(). Returns -ENOTSUP if two groups share a block of
- * 8-bit moments. */
+ * launches in order, each with the scalars of one group; if it does not return 0, adam_pieces stops
+ * and returns the result. After all launches the arrays have the same bits as after adam_step().
+ * Returns -ENOTSUP if two groups share a block of 8-bit moments. */
 struct adam_window {
     const struct adam_arrays *arrays; /* borrowed; pointers are passed on, the arrays are not
                                        * read */
@@ -109,7 +109,7 @@ int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_
 int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_update_scalars *out);
 
-/* Pointers to the arrays, by name. */
+/* Names the arrays of struct adam_arrays. */
 enum adam_stream {
     ADAM_W16,
     ADAM_LO16,
@@ -127,10 +127,11 @@ enum adam_stream {
 uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
                            uint64_t count);
 
-/* Returns the fp32 value of an element of the arrays, whatever its master's format. */
+/* Returns the master of the window's element i as fp32, whether it is split or not. */
 float adam_master_value(const struct adam_arrays *arrays, uint64_t i);
 /* Returns the low half of a split master whose high half is x rounded to the nearest bf16, ties to
- * even. A tie that was rounded down loses its last bit. */
+ * even. If a tie was rounded down, the master becomes the fp32 number next to x with a smaller
+ * magnitude. */
 uint16_t adam_master_low(float x);
 
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };

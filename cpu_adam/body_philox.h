@@ -12,8 +12,7 @@ struct philox {
     vu key[2];
 };
 
-/* Computes 16 consecutive counters from first / 16 on; `first` is a multiple of
- * CORE_UPDATE_GROUP. */
+/* Sets 16 consecutive counters, from first / 16 on; `first` is a multiple of CORE_UPDATE_GROUP. */
 V_INLINE void philox_begin(struct philox *p, uint64_t seed, uint64_t stream, uint64_t first)
 {
     for (int part = 0; part < PHILOX_PARTS; part++) {

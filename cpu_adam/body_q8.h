@@ -24,7 +24,7 @@
 #define Q8_V_LEAST   0x1.2p-31f        /* c plus the value of code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
-/* Converts a block's codes to values: the unit, and c in units, which is subtracted again. */
+/* What a block's codes are decoded with: value = (y + c) * unit + less, where less is -c * unit. */
 struct q8_unit {
     vf unit;
     vf less;
@@ -36,8 +36,8 @@ V_INLINE struct q8_unit q8_unit_of(float scale, float top, float c)
     return (struct q8_unit){v_set(unit), v_set(-(c * unit))};
 }
 
-/* Returns the value of the code in the bits of `bits` from Q8_SHIFT on, `mask` wide; c has none of
- * these bits. */
+/* Returns the value of the code that `mask` selects from `bits`. The bits of c are outside the
+ * mask. */
 V_INLINE vf q8_value(vu bits, uint32_t mask, float c, struct q8_unit unit)
 {
     vf y = v_float(u_and_or(bits, u_set(mask), v_bits(v_set(c))));
@@ -64,7 +64,7 @@ V_INLINE struct pair q8_load_v(const uint8_t *code, struct q8_unit unit)
                          q8_value(u_shl(both, Q8_SHIFT - 8), Q8_V_MASK, Q8_V_C, unit)};
 }
 
-/* Returns |x| on the scale of the codes. */
+/* Returns the float whose upper bits are the code of |x|. */
 V_INLINE vf q8_m_size(vf x, vf rate)
 {
     vf size = v_float(u_and(v_bits(x), u_set(0x7fffffffu)));
@@ -101,7 +101,7 @@ V_INLINE vu q8_v_codes(struct pair v, vf rate, struct pair_of_words part)
     return u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
 }
 
-/* Returns the larger magnitude, as bits: NaN is larger than infinity. */
+/* Returns the largest magnitude in `most` and x, as bits: NaN is larger than infinity. */
 V_INLINE vu q8_larger(vu most, struct pair x)
 {
     vu even = u_and(v_bits(x.even), u_set(0x7fffffffu));

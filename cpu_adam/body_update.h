@@ -47,7 +47,7 @@ V_INLINE struct factors factors_of(const struct core_update_scalars *s)
         .decay = v_set(s->decay),
         .rate = v_set(s->rate),
         .decays = s->decays != 0,
-        .divides = s->eps >= FLT_MIN, /* smaller values are flushed to 0 */
+        .divides = s->eps >= FLT_MIN, /* a denormal eps takes v_div_or_zero, too */
     };
 }
 
@@ -103,7 +103,7 @@ V_INLINE void lion_rule(struct element *e, vf g, const struct factors *f)
     vf mixed = v_fma(g, f->one_minus_beta1, v_mul(e->m, f->beta1));
     vu sign = u_and(v_bits(mixed), u_set(0x80000000u));
     vf move = v_float(u_xor(sign, v_bits(f->rate)));
-    move = v_fma(mixed, v_set(0.0f), move); /* a NaN has no sign: the weight becomes NaN */
+    move = v_fma(mixed, v_set(0.0f), move); /* makes the weight NaN if `mixed` is not finite */
     e->p = v_fma(e->p, f->decay, move);
     e->m = v_fma(g, f->one_minus_beta2, v_mul(e->m, f->beta2));
 }
@@ -140,14 +140,14 @@ V_INLINE void apply(enum core_update_rule rule, struct element *e, vf g, const s
     }
 }
 
-/* Collects gradient x 0, which is NaN from the first gradient that is not finite, and the largest
- * new weight. */
+/* `gradient` sums gradient x 0: it becomes NaN at the first gradient that is not finite. `master`
+ * is the largest magnitude of the new weights, as bits. */
 struct met {
     vf gradient;
     vu master;
 };
 
-/* Returns the smallest magnitude that the working weight rounds to infinity. */
+/* Returns the bits of the smallest magnitude that the working weight rounds to infinity. */
 V_INLINE uint32_t working_limit(enum core_update_master master)
 {
     switch (master) {
@@ -189,7 +189,7 @@ V_INLINE unsigned finish(const struct core_update_args *u, const struct met *met
 
 enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
 
-/* Prefetches the elements of `x`, each of `wide` bytes, some hundred elements after the pair at
+/* Prefetches the elements of `x`, each of `wide` bytes, several hundred elements after the pair at
  * element i; the address may be beyond the array. The processor's own prefetch does not reach far
  * enough for five streams. */
 V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
@@ -211,8 +211,8 @@ V_INLINE void ahead_of_inputs(const struct core_update_args *u, uint64_t i)
     }
 }
 
-/* Updates one pair: gradient and master come from memory, moments from `m` and `v`, where the new
- * moments go. */
+/* Updates one pair: reads gradient and master from memory, and replaces the moments in *m and
+ * *v. */
 V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rule rule,
                           const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
                           struct met *met)
@@ -253,7 +253,7 @@ __attribute__((noinline)) static void add_squares(const struct core_update_args 
     squares((const unsigned char *)u->g + at * bytes, u->gradients, count, lanes);
 }
 
-/* Returns the master of V_LANES elements in order. */
+/* Returns the masters of V_LANES elements in order. */
 V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
 {
     if (u->master != CORE_UPDATE_MASTER_SPLIT) {

@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-/* Returns the modes that adam_fp_end() restores. Compilers do not know that arithmetic depends on
- * the modes. Therefore the code between the two calls must be a function that writes memory and is
- * not inlined. */
+/* Sets these modes and returns the previous ones, which adam_fp_end() restores. Compilers do not
+ * know that arithmetic depends on the modes. Therefore the code between the two calls must be a
+ * function that writes memory and is not inlined. */
 static inline uint64_t adam_fp_begin(void)
 {
 #if defined(__x86_64__)

@@ -74,8 +74,8 @@ static int check_pieces(const struct adam_norm_pieces *of)
                               of->count);
 }
 
-/* Adds the squares of a piece's elements begin .. end - 1, counted in the array; the last,
- * incomplete group is padded with zeros. */
+/* Adds the squares of a piece's elements to `lanes`. `begin` and `end` are indices in the array; an
+ * incomplete last group is padded with zeros. */
 static void add_squares(const struct adam_ops *ops, enum core_update_type type,
                         const struct adam_norm_piece *piece, uint64_t begin, uint64_t end,
                         double lanes[ADAM_NORM_LANES])
@@ -108,7 +108,7 @@ static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
     return low;
 }
 
-/* Returns the elements begin .. end - 1 of one tile. */
+/* Returns the sum of squares of one tile, elements begin .. end - 1. */
 static double tile_sum(const struct adam_ops *ops, const struct adam_norm_pieces *of,
                        uint64_t begin, uint64_t end)
 {

@@ -11,14 +11,13 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/ops.h"
 
-/* A value that is read-only after init. */
+/* Read-only after init; may be copied. */
 struct adam_norm {
     struct adam_ops ops;
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
 };
 
-/* `mask` means what it means to core_cpu_flags(): CORE_CPU_ALL, or a smaller mask to use a slower
- * variant. */
+/* `mask` is as in core_cpu_flags(): CORE_CPU_ALL, or fewer flags to use a slower variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
 /* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
@@ -29,7 +28,7 @@ int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args 
 /* A part of an array, in separate memory. */
 struct adam_norm_piece {
     const void *x;
-    uint64_t first; /* element of the array */
+    uint64_t first; /* index of element 0 of `x` in the array */
     uint64_t count;
 };
 

@@ -42,8 +42,8 @@ struct adam_q8 {
 
 struct adam_ops {
     const char *name;
-    /* Returns enum core_nonfinite_flags flags. Adds the squares of the gradients, as they are
-     * given, to `lanes`, as `squares` does; NULL: they are not summed. */
+    /* Returns enum core_nonfinite_flags. Also adds the squares of the unscaled gradients to
+     * `lanes`, as `squares` does, unless `lanes` is NULL. */
     unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update, double *lanes);
     void (*q8_decode)(const struct adam_q8 *q8);
     void (*q8_encode)(const struct adam_q8 *q8);

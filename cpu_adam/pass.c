@@ -155,8 +155,8 @@ static uint64_t whole_blocks(uint64_t count)
     return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
-/* Returns the codes of a stage: in place or, if the array ends within a block, in `codes` with
- * zeros after `count`. */
+/* Returns the arguments to decode or encode a stage. Its codes are used in place or, if the array
+ * ends within a block, copied to `codes` with zeros after `count`. */
 static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
 {
@@ -214,7 +214,7 @@ void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *ar
     }
 }
 
-/* Updates blocks that several runs share, and a block that the array's end cuts. */
+/* Updates a block that several runs share or that the array's end cuts. */
 static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     _Alignas(64) float m[ADAM_STAGE];

@@ -1,6 +1,7 @@
 /* pass.h: updates any range. The range is cut at the borders of parameter groups and divided into
- * whole groups of CORE_UPDATE_GROUP elements; 8-bit moments are staged through the first-level
- * cache. Each member of a team calls with its own range; there is no state. Private to cpu_adam. */
+ * whole groups of CORE_UPDATE_GROUP elements; a block of 8-bit moments that such a border cuts is
+ * updated in fp32 copies. Each member of a team calls with its own range; there is no state.
+ * Private to cpu_adam. */
 #ifndef CPU_ADAM_PASS_H
 #define CPU_ADAM_PASS_H
 
@@ -19,8 +20,8 @@ struct adam_pass {
 };
 
 /* Updates the elements of global index begin .. end - 1, which are in the arrays. With 8-bit
- * moments `begin` must be at the border of a block, and the block that contains `end` is rewritten
- * only up to `end`. Returns enum core_nonfinite_flags. */
+ * moments `begin` must be the first element of a block, and the block that contains `end` is
+ * rewritten only up to `end`. Returns enum core_nonfinite_flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
 /* Returns the arrays with element 0 at global index `from`. */

@@ -54,9 +54,9 @@ static int check_scalars(const struct core_update_scalars *s)
     return 0;
 }
 
-/* The arithmetic of adam_scalars(), including its checks, because even a comparison with NaN traps
- * if the application has enabled traps for invalid operations. Not inlined, so that the compiler
- * keeps all of it between adam_fp_begin() and adam_fp_end(). */
+/* Does the arithmetic of adam_scalars() and its checks, because even a comparison with NaN traps if
+ * the application has enabled traps for invalid operations. Not inlined, so that the compiler keeps
+ * all of it between adam_fp_begin() and adam_fp_end(). */
 __attribute__((noinline)) static int compute_scalars(enum core_update_rule rule,
                                                      const struct adam_group *group,
                                                      double gradient_scale,

@@ -79,7 +79,7 @@ static void cut_shares(struct team_step *step, unsigned members)
     step->turn = members == 1 ? count : turn > 0 ? turn : grain;
 }
 
-/* `step` has the range and the sums. */
+/* Runs a step whose range and sums the caller has set. */
 static int run_step(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
                     struct team_step *step)
 {
@@ -131,7 +131,8 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
     return run_step(adam, arrays, gradient_scale, &step);
 }
 
-/* Returns the end of the consecutive runs of one group around element `index`, and that group. */
+/* Returns the end of the consecutive runs of one group around element `index`; stores the group in
+ * *group. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)
 {
     const struct adam_run *runs = adam->runs;

@@ -1,4 +1,4 @@
-/* variant_avx2.c: array work for AVX2 with FMA and F16C. */
+/* variant_avx2.c: the inner loops for AVX2 with FMA and F16C. */
 #define ADAM_VEC_AVX2
 #include "cpu_adam/body.h"
 

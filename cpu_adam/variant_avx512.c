@@ -1,4 +1,4 @@
-/* variant_avx512.c: array work for AVX-512 F, BW, DQ and VL. */
+/* variant_avx512.c: the inner loops for AVX-512 F, BW, DQ and VL. */
 #define ADAM_VEC_AVX512
 #include "cpu_adam/body.h"
 

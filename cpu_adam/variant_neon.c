@@ -1,4 +1,4 @@
-/* variant_neon.c: array work for AArch64. */
+/* variant_neon.c: the inner loops for AArch64. */
 #define ADAM_VEC_NEON
 #include "cpu_adam/body.h"
 

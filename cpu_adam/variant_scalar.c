@@ -1,4 +1,4 @@
-/* variant_scalar.c: array work in plain C, for any machine. */
+/* variant_scalar.c: the inner loops in plain C, for any machine. */
 #include "cpu_adam/body.h"
 
 void adam_ops_fill_scalar(struct adam_ops *ops)

@@ -200,7 +200,7 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(a), bits))
 
-/* The two halves, separately. */
+/* The low and the high halves of products, separately. */
 struct vw {
     vu low;
     vu high;

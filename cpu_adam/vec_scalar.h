@@ -128,7 +128,7 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     memcpy(to, &x, sizeof x);
 }
 
-/* Writes the elements of a, then those of b. */
+/* Writes the low halves of the elements of a, then those of b. */
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     u_store16(to, a);
@@ -228,8 +228,8 @@ V_INLINE vf v_max(vf a, vf b)
 /* Shifts right and keeps the sign. */
 #define u_sar(a, bits) ((vu)((int32_t)(a) >> (bits)))
 
-/* Words between products. A product is kept whole, because the next step reads its low half and
- * w_next() its high half. */
+/* Philox words between rounds, kept as whole products: w_next() reads the high half of a product,
+ * and the next round reads the low half. */
 struct vw {
     uint64_t product;
 };
@@ -250,7 +250,7 @@ V_INLINE struct vw w_multiply(struct vw a, vu b)
     return (struct vw){(uint64_t)(uint32_t)a.product * b};
 }
 
-/* Returns the high half of product ^ a ^ key. */
+/* Returns (high half of the product) ^ (low word of a) ^ key. */
 V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
 {
     return (struct vw){product.product >> 32 ^ (uint32_t)a.product ^ key};
