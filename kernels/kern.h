@@ -7,9 +7,9 @@
  *   type     storage of an op's activations, weights and activation gradients; arithmetic is in
  *            fp32 and every stored value is rounded once, to nearest even
  *   token    row t of an activation; a micro-batch has rows * length of them, row after row
- *   stride   elements between the first elements of two tokens, at least the width of one; arrays
- *            without a stride are dense. With strides, q, k and v, or gate and up, can be parts of
- *            one product's result
+ *   stride   elements between the first elements of consecutive tokens, at least the width of one;
+ *            arrays without a stride are dense. With strides, q, k and v, or gate and up, can be
+ *            parts of one product's result
  *   alias    no two arrays overlap, unless "may be" allows it; then they coincide exactly (same
  *            first element, same stride)
  *   dense    weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
@@ -42,7 +42,7 @@ enum kern_type {
     KERN_F64, /* only for the references (ref/); no device takes it */
 };
 
-/* Returns the bytes of one element: 4, 2, 2, 8. */
+/* Returns the bytes of one element: 4 for fp32, 2 for bf16 and fp16, 8 for fp64. */
 size_t kern_type_bytes(enum kern_type type);
 const char *kern_type_name(enum kern_type type); /* "fp32", "bf16", "fp16", "fp64" */
 
@@ -66,10 +66,10 @@ enum kern_op {
     KERN_COLUMNS,
     KERN_LOSS,
     KERN_EXPAND,
-    KERN_UPDATE,  /* this and the next two: CUDA only; on the CPU, cpu_adam and core/coll do it */
+    KERN_UPDATE,  /* this and the next two: CUDA only; on the CPU, cpu_adam and core/coll do this */
     KERN_SQUARES, /* with struct core_squares_args */
     KERN_SUM,     /* with struct core_sum_args */
-    KERN_OP_COUNT /* below DEV_OP_MAX */
+    KERN_OP_COUNT /* at most DEV_OP_MAX */
 };
 
 /* Returns "linear", "linear_grad_input", ...: the base name of the op's files and functions. */
@@ -231,8 +231,8 @@ struct kern_norm_grad_arguments {
 /* KERN_ROPE, in place: for i < rotary / 2, with (c, s) = (cos, sin)[position][i]:
  *   x[i], x[i + rotary / 2] = x[i] c - x[i + rotary / 2] s, x[i + rotary / 2] c + x[i] s
  * Elements from `rotary` on are unchanged. `backward` rotates the other way: this is the gradient,
- * but not the inverse if the tables carry YaRN's factor. Adjacent q and k are one call with the
- * heads of both. */
+ * but not the inverse if the tables carry YaRN's factor. If q and k are adjacent, one call with the
+ * heads of both rotates them. */
 struct kern_rope_arguments {
     enum kern_type type;
     int64_t tokens, heads, head_dim, rotary;
@@ -250,8 +250,8 @@ struct kern_rope_arguments {
  * row, query i sees key j if starts[i] <= j <= i and, with a window, i - j < window. A row with
  * several documents gives the same bits as one call per document if all of its numbers are finite;
  * otherwise a masked pair may add 0 times a NaN of another document. With `gaps`, a row is a prompt
- * and two answers to it: queries from gaps[row][1] on, the second answer, do not see the keys from
- * gaps[row][0] up to there, the first one, and i - j does not count these. */
+ * and two answers to it: queries from gaps[row][1] on (the second answer) do not see keys
+ * gaps[row][0] .. gaps[row][1] - 1 (the first answer), and i - j does not count these keys. */
 struct kern_attention_arguments {
     enum kern_type type;
     int64_t rows, length;
@@ -259,8 +259,9 @@ struct kern_attention_arguments {
     int64_t window; /* 0: none */
     float scale;
     const int32_t *starts; /* [rows * length]: position in the row of the first token of the token's
-                              document, 0 <= starts[t] <= t, ascending; NULL: a row is a document */
-    const int32_t *gaps;   /* [rows][2], without `starts`; NULL: none */
+                            * document, at most the token's own position, ascending; NULL: a row is
+                            * a document */
+    const int32_t *gaps;   /* [rows][2]; only without `starts`; NULL: none */
     const void *q;
     int64_t q_stride;
     const void *k;
@@ -383,23 +384,26 @@ enum { KERN_LABEL_IGNORED = -100 };
 
 /* The loss of one micro-batch; a step adds these up over micro-batches and divides once. */
 struct kern_loss {
-    double sum;    /* sum of -log p(label) over the targets; with pairs, of their losses */
-    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED; with pairs, those that count */
-    /* With pairs: sums of the rewards, and how many chosen rows have the larger one. */
+    double sum;    /* sum of -log p(label) over the targets; with pairs, sum of the losses of
+                    * pairs */
+    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED; with pairs, the pairs that
+                    * count */
+    /* With pairs: sums of the rewards, and the number of pairs whose chosen answer has the larger
+     * one. */
     double chosen, rejected;
     int64_t right;
 };
 
-/* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of
- * *scale * sum. The op works on tiles of the vocabulary and computes their logits a second time for
+/* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of the sum
+ * times *scale. The op works on tiles of the vocabulary and computes their logits a second time for
  * the gradients. A card whose `logits_bytes` are enough works on runs of tokens instead, keeps the
  * gradients of all logits and computes logits once. Labels are already shifted: labels[t] is what
  * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
  * the CPU.
  *
- * With `pairs` (DPO): the tokens are those of 2 pairs rows of equal length: a row for each pair of
- * the policy, and then the same rows of the reference, with the same labels. In the row of pair i,
- * tokens from gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and
+ * With `pairs` (DPO): the tokens are those of 2 * pairs rows of equal length: a row for each pair
+ * of the policy, and then the same rows of the reference, with the same labels. In the row of pair
+ * i, tokens from gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and
  * the chosen one. The reward of an answer is beta (log p(labels) of the policy - log p(labels) of
  * the reference), and the loss of a pair is -log sigmoid(reward of chosen - reward of rejected). A
  * pair counts if both answers have labels. Only the policy's half of dx is written; gradients are
@@ -408,8 +412,8 @@ struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
     int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
-    /* With tile = 0 on a card: bytes of scratch that the loss may take if tiles need less. They
-     * decide how it is computed, and so its bits. */
+    /* With tile = 0 on a card: bytes of scratch that the loss may take even if tiles need less. The
+     * number decides how the loss is computed, and so its bits. */
     uint64_t logits_bytes;
     const void *x;
     int64_t x_stride;
@@ -429,7 +433,7 @@ struct kern_loss_arguments {
     void *state;         /* memory of kern_loss_parts.state_bytes that these launches share */
     int64_t pairs;       /* 0: cross-entropy */
     double beta;         /* beta of the loss of pairs */
-    const int32_t *gaps; /* [pairs][2], of kern_attention_arguments */
+    const int32_t *gaps; /* [pairs][2], as in kern_attention_arguments */
 };
 
 /* How a loss is computed by parts of w. */
@@ -449,12 +453,12 @@ struct kern_expand_arguments {
     enum kern_quant quant;
     enum kern_type from; /* NONE: type of the stored elements */
     int64_t rows, cols;  /* size of the tensor */
-    int64_t first;       /* element of the tensor; a multiple of kern_quant_grain */
+    int64_t first;       /* first element of the part; a multiple of kern_quant_grain */
     int64_t count; /* a multiple of kern_quant_grain, or all elements up to the end of the tensor */
     const void *codes;   /* codes from element `first` on */
-    const void *scales;  /* INT8, NF4: of its row or block */
-    const float *nested; /* NF4: those of the whole tensor */
-    void *y;             /* dense; of element `first` */
+    const void *scales;  /* INT8, NF4: from the row or block of element `first` on */
+    const float *nested; /* NF4: fp32 values of the whole tensor */
+    void *y;             /* dense; from element `first` on */
 };
 
 /* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of
@@ -466,9 +470,9 @@ struct kern_update_arguments {
 };
 
 /* How products are computed. CUDA: KERN_PRODUCTS_PLAIN uses no tensor cores; all others use
- * cuBLASLt if it is present. CPU: KERN_PRODUCTS_BEST uses oneDNN for the types for which the
- * processor has instructions of its own (bf16 with AVX512_BF16 or AMX) and the blocked product for
- * all others. The choice depends on the processor alone, so bits do not depend on timing. */
+ * cuBLASLt if it is present. CPU: KERN_PRODUCTS_BEST uses oneDNN for bf16 on processors with AMX,
+ * and the blocked product for all else. The choice depends on the processor alone, so bits do not
+ * depend on timing. */
 enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
 
 /* How a device's ops are attached (kernels/table.h). */

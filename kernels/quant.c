@@ -108,7 +108,7 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored)
     part->nested = (const float *)(const void *)(bytes + spans.nested.begin);
 }
 
-/* Returns the largest magnitude; infinity or NaN if there is one. As bits, because compilers
+/* Returns the largest magnitude; infinity or NaN if there is one. Compares bits, because compilers
  * vectorise this. */
 static float largest(const float *values, int64_t count)
 {
@@ -154,8 +154,8 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     return whole ? most : least;
 }
 
-/* Returns the nearest value of the dynamic map to each of STEPS steps from -1 to 1. bitsandbytes
- * rounds to these steps first. */
+/* Returns the code of the value of the dynamic map that is nearest to a step, of STEPS steps from
+ * -1 to 1. bitsandbytes rounds to these steps first. */
 static uint8_t nearest(const float *bounds, int step)
 {
     const float value = -1.0f + (2.0f * (float)step) / (STEPS - 1);
@@ -172,8 +172,8 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* Encodes the scales less their mean, which is rounded once. Each block of 256 scales has a scale
- * of its own. */
+/* Subtracts the mean, which is rounded once, from the scales and encodes them. Each block of 256
+ * scales has a scale of its own. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];
@@ -204,7 +204,7 @@ static void encode_nested(const struct kern_quant_layout *layout, float *scales,
 
 /* ---- INT8 ---- */
 
-/* Copies weights, or rounds them to fp16, as bitsandbytes does first. */
+/* Copies weights; with `rounds`, rounds them to fp16 as bitsandbytes does first. */
 static void take_part(const float *from, int64_t count, bool rounds, float *to)
 {
     uint16_t halves[KERN_NF4_NESTED];

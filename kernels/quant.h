@@ -32,7 +32,7 @@ bool kern_quant_is_nf4(enum kern_quant quant); /* NF4 or NF4_F32 */
 struct kern_quant_layout {
     uint64_t codes_bytes;
     uint64_t scales; /* offset in bytes of the scales */
-    uint64_t nested; /* NF4: of the fp32 values */
+    uint64_t nested; /* NF4: offset in bytes of the fp32 values */
     uint64_t bytes;  /* total size; a multiple of KERN_QUANT_ALIGN_BYTES */
     int64_t scale_count;
 };
@@ -45,16 +45,17 @@ struct kern_quant_span {
     uint64_t begin, end;
 };
 
-/* The bytes of a stored tensor from which KERN_EXPAND computes elements [first, first + count) of
- * `part`, in this order. A span that the format does not have is empty. */
+/* The bytes of a stored tensor that KERN_EXPAND reads for elements [first, first + count) of
+ * `part`, in ascending order. A span that the format does not have is empty. */
 struct kern_quant_spans {
     struct kern_quant_span codes, scales, nested;
 };
 struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *part);
-/* Points the arguments, of which all but the pointers are set, into a whole tensor in memory. */
+/* Sets the pointers of `part` to its bytes in a whole stored tensor; all other members but y are
+ * set. */
 void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
-/* Returns the elements that are encoded together: encoding begins at a multiple of it. */
+/* Returns how many elements are encoded together; encoding begins at a multiple of this number. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
 /* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32;
  * `scales` gets one fp32 for each grain. Returns false if a weight is not finite or, for INT8,
@@ -62,15 +63,16 @@ int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales);
 /* Encodes `rows` x `cols` weights of 16 bits as a stored tensor of INT8. The weights are not
- * rounded to fp16 first. A row whose largest magnitude is below 1e-36 becomes zero, and one with a
- * weight that is not finite becomes NaN. */
+ * rounded to fp16 first. A row whose largest magnitude is below 3.7e-37 becomes zero, and a row
+ * with a weight that is not finite becomes NaN. */
 void kern_quant_pack(enum kern_type type, const void *weights, int64_t rows, int64_t cols,
                      uint8_t *to);
 /* Decodes elements [begin, begin + count) of a stored tensor to fp32, without rounding them to a
  * type of weights. */
 void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
                        const uint8_t *stored, int64_t begin, int64_t count, float *out);
-/* Encodes `scales` and writes the bytes of a stored tensor after its codes. Overwrites `scales`. */
+/* Encodes `scales` to `to`, the part of a stored tensor from layout->scales on. Overwrites
+ * `scales`. */
 void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,
                               float *scales, uint8_t *to);
 

@@ -138,7 +138,7 @@ static int check(const struct kern_rope_config *c)
     return 0;
 }
 
-/* Returns the factor for cosine and sine. */
+/* Fills `frequency`, and returns the factor for cosine and sine. */
 static double frequencies(const struct kern_rope_config *c, int64_t sequence, double *frequency)
 {
     switch (c->kind) {

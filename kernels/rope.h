@@ -1,6 +1,6 @@
 /* rope.h: the tables of angles that KERN_ROPE reads, built once per configuration on the host. As
  * in transformers, frequencies are computed in double and rounded to fp32, and an angle is the fp32
- * product of frequency and position; cosine and sine are of that angle. */
+ * product of frequency and position; cosine and sine are computed from this angle. */
 #ifndef KERNELS_ROPE_H
 #define KERNELS_ROPE_H
 

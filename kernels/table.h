@@ -20,8 +20,7 @@ int kern_ops_attach(struct dev_device *device, const struct kern_options *option
 /* Call after the device's queues are destroyed. Accepts NULL. */
 void kern_ops_detach(struct kern_ops *ops);
 
-/* Returns how products are computed, in words, for a log line: "oneDNN 2.6.3 (fp32, bf16 by
- * fp32)". */
+/* Returns how products are computed, in words, for a log line: "blocked products (avx2)". */
 const char *kern_ops_describe(const struct kern_ops *ops);
 
 /* Returns the scratch bytes that the op takes with these arguments on the kind of device ("cpu",

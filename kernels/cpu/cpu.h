@@ -55,7 +55,7 @@ size_t kern_cpu_product_bytes(enum kern_type type, int64_t m, int64_t n, int64_t
 
 typedef void kern_cpu_range(const void *argument, int64_t begin, int64_t end);
 /* Runs `part(argument, begin, end)` over shares of [0, total) on the team; as one call on the
- * calling thread if there are fewer than `grain` items per member. */
+ * calling thread if `total` is at most `grain`. */
 void kern_cpu_spread(const struct dev_launch *where, int64_t total, int64_t grain,
                      kern_cpu_range *part, const void *argument);
 

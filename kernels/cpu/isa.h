@@ -15,7 +15,7 @@ struct kern_product_part {
     const struct kern_product *product;
     int64_t m_begin, m_end;
     int64_t n_begin, n_end;
-    float *scratch; /* kern_isa.product_bytes */
+    float *scratch; /* of kern_isa.product_bytes */
 };
 
 /* Rows to sum: the i-th is row order[i] of `data`, or row i if `order` is NULL. */
@@ -68,7 +68,7 @@ struct kern_isa {
     /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout, tokens for
      * rope, act, act_grad and embed. `begin` of dropout is a multiple of 64. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
-    /* Stores the sums over these rows in dweight and dbias [width], unless NULL. */
+    /* Also stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,
                       float *dweight, float *dbias);
     void (*rope)(const struct kern_rope_arguments *a, int64_t begin, int64_t end);
@@ -95,7 +95,7 @@ struct kern_isa {
     size_t (*attention_grad_bytes)(const struct kern_attention_arguments *a);
 };
 
-/* Returns the tables that this processor can run, widest first, the base set last. Never call a
+/* The tables that this processor can run, by index: widest first, the base set last. Never call a
  * function of another table, not even one that only computes a size: it is compiled for its
  * instruction set. */
 unsigned kern_isa_count(void);

@@ -296,7 +296,7 @@ static struct arrays take_arrays(const struct kern_loss_arguments *a, char **mem
     return arrays;
 }
 
-/* Computes the statistics of some rows, or their gradients. */
+/* Computes the statistics or the gradients of the part of w that the arguments name. */
 static int rows_run(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     const struct part part = {a->first_row, a->row_count};

@@ -14,8 +14,8 @@
 struct core_team;
 struct kern_isa;
 
-/* With p the product times `scale` (+ bias) and s = first ? p : sum + p: stores out = round(s) if
- * there is an `out`, or round(s + out) if it is added `onto`; otherwise sum = s. */
+/* With p = scale * product (+ bias) and s = first ? p : sum + p: stores out = round(s) if there is
+ * an `out`, or round(s + out) if it is added `onto`; otherwise sum = s. */
 struct kern_finish {
     bool parameter; /* a parameter's gradient: always computed in fp32 before it is rounded to
                        `out` */

@@ -385,7 +385,7 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
 }
 
 /* Returns the number of rows that are computed at once, so that their fp32 result fits in
- * scratch. */
+ * result_bytes_max. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);
@@ -417,8 +417,8 @@ size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_
     return result_bytes(m, n) + packed_bytes(n, k, kern_type_bytes(type));
 }
 
-/* Returns the destination if no finish is needed: fp32 as it is, or an activation that is rounded
- * once. */
+/* Returns where oneDNN can write the result itself: in fp32, or rounded once to a bf16 activation.
+ * Returns NULL if our own loops must finish it. */
 static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_type_t *type)
 {
     const struct kern_finish *f = &p->finish;
@@ -433,7 +433,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* Sets the scratch to the queue's, or to our own if the queue could not reserve any (`all`). */
+/* Keeps the queue's scratch; with `all`, for which queues reserve none, replaces it by our own. */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

@@ -21,8 +21,8 @@ static int64_t share_max(int64_t total, int64_t grain, unsigned parts)
     return (int64_t)end;
 }
 
-/* Chooses the grid whose largest part is smallest; if several are equal, the one that packs
- * least. */
+/* Chooses the grid with the lowest cost: the elements of its largest part, plus 32 for each row and
+ * column that this part packs. */
 static struct grid grid_choose(const struct kern_isa *isa, int64_t m, int64_t n, unsigned threads)
 {
     struct grid best = {0};

@@ -24,7 +24,7 @@ static int64_t first_key(const struct query *q)
     return q->a->starts != NULL ? q->a->starts[token_of(q, q->position)] : 0;
 }
 
-/* Returns whether the query sees key j of its document, which is not after it. */
+/* Returns whether the query sees key j, from first_key() to the query's own position. */
 static bool is_seen(const struct query *q, int64_t j)
 {
     const struct kern_attention_arguments *a = q->a;

@@ -7,7 +7,7 @@
 #include "kernels/cpu/isa/panel.h"
 
 enum {
-    QUERIES = KERN_ATTENTION_QUERIES, /* positions of a tile */
+    QUERIES = KERN_ATTENTION_QUERIES, /* queries in a tile */
     KEYS = 64,                        /* keys in a tile */
     VECTORS = KEYS / LANES,
 };
@@ -16,7 +16,7 @@ enum {
  * [gap[0], gap[1]). */
 struct seen {
     int64_t low, high;
-    int64_t gap[2]; /* both from low to high; equal if there is no gap */
+    int64_t gap[2]; /* within [low, high]; equal if there is no gap */
 };
 
 /* Leaves out the keys of the first answer for a query of the second one. */
@@ -103,7 +103,7 @@ VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
     return a->heads / a->kv_heads;
 }
 
-/* Returns the number of floats in a packed block. */
+/* These two return how many floats a packed block takes. */
 VF_INLINE int64_t dense_rows(int64_t rows, int64_t cells)
 {
     return round_up(rows * cells + PANEL_SLACK, 16);

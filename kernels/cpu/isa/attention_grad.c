@@ -145,12 +145,12 @@ static void queries_pack(const struct work *w, int64_t h, int64_t first, int64_t
     kern_pack_columns(&d_o_across, all_d, all_queries, w->do_steps);
 }
 
-/* The probabilities and the gradients of scale * score of one query. */
+/* The probabilities of one query, and the gradients of its scores before they are scaled. */
 struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
 
-/* Computes both for query from[0] + i of the tile. w->p has the query's scores, w->ds its dp. */
+/* Turns row i of the tile, query from[0] + i: reads its scores from w->p and its dp from w->ds. */
 VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
                                  int64_t keys)
 {
@@ -210,7 +210,7 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* Replaces the scores in w->p by probabilities, and dp in w->ds by gradients of scale * score. */
+/* Replaces the scores in w->p by probabilities, and dp in w->ds by gradients of the scores. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS
@@ -299,9 +299,10 @@ static void rows_write_any(enum kern_type type, const float *from, void *to, int
 #undef BODY
 }
 
-/* A query sees keys up to its own position and, with a window, only the last `window` of them.
- * Visits the tiles of queries from the one that holds position `first` to the one that holds the
- * last query that sees the tile of keys. */
+/* Computes dk and dv of the tile of keys at `first`, and adds the tile's part of dq. A query sees
+ * keys up to its own position and, with a window, only the last `window` of them; so this visits
+ * the tiles of queries from the one that holds position `first` to the one that holds the last
+ * query that sees the keys. */
 static void keys_tile(const struct work *w, int64_t first)
 {
     const struct kern_attention_arguments *a = w->a;

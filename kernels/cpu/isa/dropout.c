@@ -1,4 +1,4 @@
-/* dropout.c: drops elements by random numbers of their positions. */
+/* dropout.c: drops elements by random numbers that depend on their positions. */
 #include "kernels/cpu/isa/bodies.h"
 
 enum { GROUPS = 16, BLOCK = 4 * GROUPS };

@@ -1,4 +1,4 @@
-/* expand.c: makes weights of stored tensors. A product and a rounding for each weight, so that all
+/* expand.c: makes weights of stored tensors. Each operation is rounded separately, so that all
  * instruction sets give the same bits. */
 #include "kernels/cpu/isa/bodies.h"
 #include "kernels/quant.h"

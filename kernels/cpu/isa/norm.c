@@ -9,7 +9,7 @@ VF_INLINE int64_t left(int64_t width, int64_t i)
     return width - i < LANES ? width - i : LANES;
 }
 
-/* Returns the index at which row r (token, head) of an array starts. */
+/* Returns the index at which a row (token, head) of an array starts. */
 VF_INLINE int64_t row_at(int64_t row, int64_t heads, int64_t stride, int64_t width)
 {
     return row / heads * stride + row % heads * width;

@@ -4,8 +4,8 @@
 
 enum { ACROSS = 8 }; /* cells that are packed for one panel before the next panel's turn */
 
-/* Returns up to LANES cells of one row from element `at` on, of which `steps` steps exist; the
- * others are zero. */
+/* Returns LANES cells of one row, from element `at` on. Only `steps` steps exist there; cells
+ * beyond them are zero. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
                          int64_t steps)
 {
@@ -19,8 +19,8 @@ VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int6
     return vf_get_part(type, data, at, steps);
 }
 
-/* Returns up to LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]), of
- * which `have` exist. */
+/* Returns LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]). Only
+ * `have` of them exist; the others are zero. */
 VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, const int64_t at[2],
                           int64_t have)
 {

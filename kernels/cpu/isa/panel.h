@@ -76,7 +76,7 @@ enum rows_layout {
 
 struct tile {
     const float *a;
-    enum rows_layout layout; /* layout of a; the memory after its last row is read, too */
+    enum rows_layout layout; /* layout of a; memory after its last row is read, too, and ignored */
     int64_t a_stride;        /* not for LAYOUT_PANELS */
     const float *b;          /* panels of columns */
     int64_t cells;           /* number of cells along k */

@@ -1,6 +1,6 @@
-/* vec.h: a vector of LANES floats for code that is compiled once per instruction set.
- * Storage types are read and written through vf_get and vf_put. Their `type` is a constant after
- * inlining (KERN_TYPE_CASES), so that a loop has no branch on it. */
+/* vec.h: a vector of LANES floats for code that is compiled once per instruction set. vf_get and
+ * vf_put read and write the storage types. Their argument `type` is a constant after inlining
+ * (KERN_TYPE_CASES), so that a loop has no branch on it. */
 #ifndef KERNELS_CPU_ISA_VEC_H
 #define KERNELS_CPU_ISA_VEC_H
 
@@ -81,8 +81,9 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
 #define VF_DOTS 0
 #endif
 
-/* The name of a function that uses no pairs. A set that only adds pairs to another set takes these
- * functions from it, and kernels/cpu/meson.build does not compile their sources again. */
+/* VF_SHARED names functions that use no pairs. A set that only adds pairs to another set takes
+ * these functions from that set, and kernels/cpu/meson.build does not compile their sources
+ * again. */
 #ifndef VF_SHARED
 #define VF_SHARED VF_ISA
 #endif
