@@ -103,7 +103,8 @@ V_INLINE void lion_rule(struct element *e, vf g, const struct factors *f)
     vf mixed = v_fma(g, f->one_minus_beta1, v_mul(e->m, f->beta1));
     vu sign = u_and(v_bits(mixed), u_set(0x80000000u));
     vf move = v_float(u_xor(sign, v_bits(f->rate)));
-    move = v_fma(mixed, v_set(0.0f), move); /* makes the weight NaN if `mixed` is not finite */
+    move = v_fma(mixed, v_set(0.0f), move); /* NaN if `mixed` is not finite: the sign of a NaN
+                                             * differs between processors */
     e->p = v_fma(e->p, f->decay, move);
     e->m = v_fma(g, f->one_minus_beta2, v_mul(e->m, f->beta2));
 }

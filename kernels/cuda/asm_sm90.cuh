@@ -45,15 +45,16 @@ __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32
             static_cast<uint64_t>(1) << 62};
 }
 
-/* Returns the tile moved on by `bytes`: by columns within a slice, or by groups of eight rows. */
+/* Returns the tile moved on by `bytes`: by columns within a slice, by groups of eight rows, or by
+ * slices. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
 {
     return {tile.bits + (bytes >> 4)};
 }
 
 /* Initialises a barrier in shared memory, 8 bytes at `barrier`. A phase ends when `arrivals`
- * threads have arrived and all bytes announced for the phase have been copied. Phases count 0, 1,
- * 0, 1 ... */
+ * threads have arrived and all bytes announced for the phase have been copied. Phases are numbered
+ * 0, 1, 0, 1 ... */
 __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
@@ -122,7 +123,8 @@ __device__ __forceinline__ uint32_t kern_uniform(uint32_t value)
     return __shfl_sync(0xffffffffu, value, 0);
 }
 
-/* From here on the warpgroup has N registers per thread, more or fewer than before. */
+/* From here on the warpgroup has N registers per thread: _raise waits until the others have
+ * released enough, _lower releases some. */
 template <int N> __device__ __forceinline__ void kern_registers_raise()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N));

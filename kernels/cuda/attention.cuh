@@ -60,7 +60,8 @@ __device__ inline void kern_a_load(uint32_t (&a)[4], const uint16_t *tile, int r
 }
 
 /* Loads the b-fragments of a product with the transposed tile, b[k][n] = tile[n][k], for 16 k from
- * 16 s on and 16 n from `row` on: r[0], r[1] are the first eight n, r[2], r[3] the others. */
+ * 16 s on and 16 n from `row` on: r[0] and r[1] belong to the first eight n, r[2] and r[3] to the
+ * others. */
 template <int D>
 __device__ inline void kern_b_turned_load(uint32_t (&r)[4], const uint16_t *tile, int row, int s)
 {
@@ -79,7 +80,7 @@ __device__ inline void kern_b_load(uint32_t (&r)[4], const uint16_t *tile, int r
                          tile + (row + lane % 16) * kern_row<D>::stride + column + lane / 16 * 8);
 }
 
-/* Turns two 16 x 8 results side by side into the a-fragments of the next product. */
+/* Turns two adjacent 16 x 8 results into the a-fragments of the next product. */
 template <typename T>
 __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
                                    const float (&right)[4])

@@ -27,21 +27,22 @@ struct kern_tiles {
     const int32_t *counts; /* [rows] */
     int32_t step;
     int32_t length;
-    int32_t slots; /* tiles of a row in progress at once; each slot takes several, one by one */
+    int32_t slots; /* tiles of a row that are processed at once; if there are more tiles, a slot
+                    * takes several in turn */
 };
 
 size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a);
-/* Sets *out; if rows have several documents, lists their tiles in `scratch`. */
+/* Sets *out; with a->starts, launches a kernel that lists the tiles in `scratch`. */
 int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
                          const struct kern_attention_arguments *a, int32_t step, void *scratch,
                          struct kern_tiles *out);
 
-/* Computes delta[heads][tokens], the sums of o times d_o over each head. */
+/* kern_cuda_delta computes delta[heads][tokens]: the sum of o times d_o over a head's elements. */
 size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);
 
-/* Runs the first step of the gradient on tensor cores: deltas, and then tiles, in the queue's
+/* Begins the gradient on tensor cores: computes delta and lists the tiles, both in the queue's
  * scratch. */
 int kern_cuda_attention_grad_begin(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g, int32_t step,
@@ -60,7 +61,7 @@ int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
 /* Runs with Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu): bf16,
- * heads of 64 and 128, no gaps. Used only if its check below has passed. */
+ * head_dim 64 or 128, no gaps. Used only if its check below has passed. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
@@ -68,7 +69,7 @@ bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_argumen
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
 /* Returns whether the card has these products and their results agree with attention_mma.cu or
- * attention_grad.cu. Takes _check_bytes() of the queue's scratch and waits for the card. Logs a
+ * attention_grad.cu. Uses _check_bytes() of the queue's scratch and waits for the card. Logs a
  * warning if they disagree or cannot be compared. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);

@@ -124,8 +124,8 @@ static float worst_of(const struct sheet *sheet, const struct check_case *c)
     return worst;
 }
 
-/* Returns the same for a gradient. Its errors grow with the sums from which it is computed, so the
- * root mean square of the array is part of the bound. */
+/* Returns the largest difference of a gradient, relative to its bound. Errors grow with the sums
+ * from which a gradient is computed, so the root mean square of the array is part of the bound. */
 static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
 {
     double squares = 0;
@@ -217,7 +217,7 @@ static int compare(const struct dev_launch *where, struct sheet *sheet,
     error = rc != 0 ? cudaSuccess
                     : cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost,
                                       where->stream);
-    /* After a failure, too: queued copies still read or write the sheet. */
+    /* Waits even after a failure, because queued copies may still read or write the sheet. */
     const cudaError_t waited = cudaStreamSynchronize(where->stream);
     if (rc != 0) {
         return rc;

@@ -283,8 +283,8 @@ __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct kern_grad_job j)
     }
 }
 
-constexpr size_t SHARED_MAX = 99 << 10; /* shared memory of a block on sm_89, which has the least of
-                                         * all supported cards */
+constexpr size_t SHARED_MAX = 99 << 10; /* shared memory of a block on sm_86 and sm_89; no supported
+                                         * card has less */
 
 template <typename T, int D>
 int launch(const struct dev_launch *where, const struct kern_grad_job &j)

@@ -44,7 +44,7 @@ __device__ inline kern_walk kern_walk_begin(const kern_attention_arguments &a,
     return {head, head + group, tile.begin, tile.begin, last};
 }
 
-/* Advances by `step` queries; false after the last head. */
+/* Advances by `step` queries. Returns false after the last head. */
 __device__ inline bool kern_walk_next(kern_walk &w, int32_t step)
 {
     w.query += step;

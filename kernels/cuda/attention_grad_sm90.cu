@@ -1,7 +1,7 @@
 /* attention_grad_sm90.cu: the gradient of attention with Hopper's warpgroup products and bulk
  * copies. As in attention_grad.cu there are two kernels, and a block owns what it writes. A block
- * has 128 keys of a key head (or 128 queries), a consumer 64 of them. The block goes over the other
- * side, whose rows are copied to shared memory some steps ahead. One consumer computes
+ * has 128 keys of a key head (or 128 queries), a consumer 64 of them. The block goes over the
+ * queries (or the keys), which are copied to shared memory some steps ahead. One consumer computes
  * probabilities while the other's products run. Compiled for sm_90a only, and used only if
  * attention_check.c finds that it agrees with attention_grad.cu on this card. */
 #include "kernels/cuda/attention_grad.cuh"
@@ -25,7 +25,8 @@ struct tensors {
     kern_tensor_map q, d_o, k, v;
 };
 
-/* Returns the first row of this thread's warpgroup, and of its warp, in the block's tile. */
+/* These two return the first row of this thread's warpgroup, and of its warp, in the block's
+ * tile. */
 __device__ int32_t group_row()
 {
     return kern_wg_group() * KERN_WG_ROWS;
@@ -66,7 +67,8 @@ template <int D> struct keys_rings {
         : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
     }
-    /* The stage's barrier whose phase ends when all consumers' threads have read its numbers. */
+    /* Returns the stage's barrier, a phase of which ends when all threads of the consumers have
+     * read the stage's numbers. */
     __device__ uint32_t numbers_read() const
     {
         return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
@@ -102,7 +104,7 @@ __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_ti
     }
 }
 
-/* One thread starts the bulk copies. */
+/* Starts the bulk copies; one thread runs it. */
 template <int D>
 __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors &from,
                                           uint32_t shared)
@@ -129,8 +131,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* A warp copies one of the two numbers (`which`: 0 lse, 1 delta). Bulk copies cannot, because the
- * numbers of a step need not begin at a multiple of 16 bytes. */
+/* Copies one of the two numbers (`which`: 0 lse, 1 delta); one warp runs it. Bulk copies cannot do
+ * this, because the numbers of a step need not begin at a multiple of 16 bytes. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {

@@ -16,7 +16,8 @@ template <typename T, int D>
 __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &tile, int64_t row,
                             int64_t head, uint16_t *shared)
 {
-    constexpr int TILE = KEYS * kern_row<D>::stride; /* stage s: keys at 2 s TILE, then values */
+    constexpr int TILE = KEYS * kern_row<D>::stride; /* stage s: keys at 2 * s * TILE, then
+                                                      * values */
     const int64_t row_token = row * a.length;
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
     const int warp_row = threadIdx.x / KERN_LANES * KERN_WARP_ROWS;

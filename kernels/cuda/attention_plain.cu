@@ -87,7 +87,7 @@ __device__ float dot(const float (&x)[DIM_MAX], const void *base, int64_t at, in
 }
 
 /* Adds to sums[], for each of the first `count` lanes, the lane's weight times the vector at `at` +
- * l * stride, l being the lane. */
+ * l * stride, where l is the lane. */
 template <typename T>
 __device__ void gather(float (&sums)[EACH], float weight, int64_t count, const void *base,
                        int64_t at, int64_t stride, int64_t dims)
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
     }
 }
 
-/* Returns the gradient of a pair's score and sets its probability. */
+/* Returns the gradient of a pair's score and sets *probability. */
 __device__ float score_grad(const kern_attention_grad_arguments &g, const float *delta, float score,
                             float dp, int64_t at, float *probability)
 {
@@ -231,7 +231,7 @@ __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
         }
     }
     const int64_t stop = high;
-    /* with gaps, positions are closer than tokens, so the window may reach further than this */
+    /* a gap brings keys closer, so with gaps the window may reach further than this */
     const bool windowed = a.window > 0 && a.gaps == nullptr;
     return windowed && p.position + a.window < stop ? p.position + a.window : stop;
 }

@@ -24,7 +24,7 @@ template <int D> struct shape {
     static_assert(kern_wg_registers_fit(groups, producer_registers, consumer_registers));
 };
 
-/* Shared memory. */
+/* Layout of the shared memory: offsets and sizes in bytes. */
 template <int D> struct room {
     static constexpr int query_bytes = kern_wg_tile_bytes<D, shape<D>::queries>;
     static constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;

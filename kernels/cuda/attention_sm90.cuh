@@ -180,7 +180,8 @@ static inline int kern_wg_map(const char *op, const kern_attention_arguments &a,
     return kern_cuda_tensor_map(op, &tensor, box_rows, out);
 }
 
-/* Begins scores[64][8 N] = a b^T over D; a is part of a tile of A rows, b of one of B rows. */
+/* Begins scores[64][8 N] = a b^T over D; a is part of a tile of A rows, b part of a tile of B
+ * rows. */
 template <typename T, int D, int A, int B, int N>
 __device__ __forceinline__ void kern_wg_scores_begin(float (&scores)[N][4], kern_wg_tile a,
                                                      kern_wg_tile b)

@@ -14,7 +14,8 @@ constexpr int THREADS = 256;
 constexpr int LISTERS = 1024;
 constexpr int WARP = 32;
 
-/* Returns the first position after `from` that belongs to a later document than `start`. */
+/* Returns the first position after `from` that belongs to a later document than the one from
+ * `start` on. */
 __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, int32_t start)
 {
     int32_t low = from + 1;

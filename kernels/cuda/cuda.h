@@ -1,7 +1,6 @@
 /* cuda.h: private to kernels/: the ops of CUDA devices, one function each, and their shared
- * context. Host side.
- * An op runs on the submitting thread, puts its kernels on the queue's stream and returns.
- * `kern_cuda_<op>_bytes` is the scratch that it takes. */
+ * context. Host side. An op runs on the submitting thread, puts its kernels on the queue's stream
+ * and returns. `kern_cuda_<op>_bytes` returns the scratch that it takes. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 

@@ -12,8 +12,8 @@ namespace
 constexpr int STRIP = 64; /* threads of a block that sums; each has one group of columns */
 constexpr int AHEAD = 4;  /* tokens whose rows such a thread reads at once */
 
-/* An id outside the table must not reach a device; if one does, its row is NaN, so that the error
- * shows. */
+/* An id outside the table must not reach a device; if one does, its token gets NaN, so that the
+ * error shows. */
 template <typename T>
 __global__ void __launch_bounds__(KERN_ROWS_THREADS)
     embed_rows(struct kern_embed_arguments a, uint32_t parts, bool wide)

@@ -1,5 +1,5 @@
-/* expand.cu: makes weights of stored tensors; each thread has a group of elements. A product and a
- * rounding for each weight, as on the CPU. */
+/* expand.cu: makes weights of stored tensors; each thread has a group of elements. Each operation
+ * is rounded separately, as on the CPU. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wide.cuh"

@@ -15,7 +15,7 @@ extern "C" {
 #include "kernels/kern.h"
 
 /* Returns 0, or -EIO with the runtime's message if the kernel was not put on its stream. An error
- * while it runs shows up at the queue's next event. */
+ * while the kernel runs shows up at the queue's next event. */
 static inline int kern_cuda_launched(const char *op)
 {
     cudaError_t error = cudaGetLastError();

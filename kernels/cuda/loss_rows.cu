@@ -143,7 +143,7 @@ __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t
     return {sums[0], counts[0]};
 }
 
-/* Each block processes one pair after another. */
+/* One block processes all pairs, one after another. */
 __global__ void __launch_bounds__(SUMMERS)
     sum_pairs(struct kern_loss_rows a, struct kern_loss_arguments given, float *scales)
 {

@@ -16,7 +16,7 @@ struct kern_loss_rows {
     int64_t tokens, n, begin;
     float *logits; /* [tokens][n] */
     const int32_t *labels;
-    float *maxima; /* [tokens], over the tiles so far */
+    float *maxima; /* [tokens], over the tiles that have been read */
     float *sums;   /* [tokens], of exp(logit - maximum) */
     float *picked; /* [tokens], the label's logit, once its tile has been read */
     /* [tokens], only for pairs: the factor of a token's gradients; NULL: all have the same */
@@ -26,15 +26,15 @@ struct kern_loss_rows {
 };
 
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* Computes the gradients of the logits of rows->tokens; `scale`: without rows->scales. Call after
- * the statistics of all tiles. */
+/* Computes the gradients of the logits of rows->tokens; `scale` is used if rows->scales is NULL.
+ * Call after the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
-/* Call after the statistics of all tiles. */
+/* Sums the loss into *loss. Call after the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
-/* Sums the loss of pairs, also after all tiles: sets the losses, and `scales` of the policy's
- * tokens. */
+/* Sums the loss of pairs into *a->loss, and sets `scales` for the policy's tokens. Call after the
+ * statistics of all tiles. */
 int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
                              const struct kern_loss_rows *rows, float *scales);
 

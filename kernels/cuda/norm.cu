@@ -206,8 +206,8 @@ int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, 
     return kern_cuda_launch(where, "norm", grid, norm_rows<T, TEAM, KEPT>, *a, wide);
 }
 
-/* Launches the kernels for short rows. In bf16 a lane takes two groups, because its fixed work per
- * row soon costs more than the groups. */
+/* Launches the kernels for short rows. In bf16 a lane takes two groups, because its fixed work for
+ * a row costs more than a second group. */
 template <typename T>
 int launch_short(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {

@@ -1,6 +1,6 @@
 /* norm_grad.cu: the gradient of the norms. A team (lanes of a warp for short rows, else a block)
- * processes every n-th row, n being the number of teams, and adds up in registers what the rows add
- * to the weight's gradient. A block adds up its teams, and columns.cuh the blocks. Which rows a
+ * processes every n-th row, where n is the number of teams, and adds up in registers what the rows
+ * add to the weight's gradient. A block adds up its teams, and columns.cuh the blocks. Which rows a
  * team gets depends on the shape alone. bf16 has kernels for several widths, and RMSNorm in bf16
  * has its own for aligned rows of whole groups; the kernels for all other cases are marked ANY.
  * Rows too wide for registers, in fp16 and fp32 all rows wider than a warp's groups, go through

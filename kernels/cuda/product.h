@@ -36,7 +36,8 @@ struct kern_cuda_product {
 /* Uses cuBLASLt if it is loaded and takes the product, else the plain kernel. */
 int kern_cuda_product(const struct dev_launch *where, const char *op,
                       const struct kern_cuda_product *product);
-/* Tiles in shared memory, without tensor cores: any shape, stride and alignment. */
+/* Computes the product by tiles in shared memory, without tensor cores. Takes any shape, stride and
+ * alignment. */
 int kern_cuda_product_plain(const struct dev_launch *where, const char *op,
                             const struct kern_cuda_product *product);
 

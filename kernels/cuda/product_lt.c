@@ -185,8 +185,8 @@ static int proposals_of(const struct kern_lt *lt, const struct key *key, struct 
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
     /* If k is split, its parts are added in fp32; the library's default also allows the result's
-     * type. With a bias k is not split: cuBLASLt 13.1 on an H100 then added the bias after it had
-     * rounded the sum to bf16. */
+     * type. With a bias k is not split: where it was, cuBLASLt 13.1 on an H100 added the bias after
+     * it had rounded the sum to bf16. */
     const uint32_t schemes = key->bias != 0 ? CUBLASLT_REDUCTION_SCHEME_NONE
                                             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;

@@ -1,4 +1,4 @@
-/* reduce.cuh: sums and maxima over the threads of a warp or of a block, in one order, with the
+/* reduce.cuh: sums and maxima over the threads of a warp or of a block, in a fixed order, with the
  * result in every thread. `room` is shared memory for one value per warp; calls without a barrier
  * between them need different rooms. */
 #ifndef KERNELS_CUDA_REDUCE_CUH

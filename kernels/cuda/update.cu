@@ -17,8 +17,9 @@ constexpr int WARPS = THREADS / WARP;
 constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
 constexpr int HALVES = 2;     /* halves of one group */
 constexpr int QUAD = 4;       /* elements of a lane in each half */
-constexpr int PAIR = 2;       /* groups for which a warp draws random numbers at once */
-constexpr int WORDS = 64;     /* random words of a group, each used for a pair of either half */
+constexpr int PAIR = 2;       /* groups for which a warp draws random words at once */
+constexpr int WORDS = 64;     /* random words of a group, each used for one pair of elements in each
+                               * half */
 
 /* Four consecutive elements. A group is DENSE if all of it is in the arrays and they are aligned:
  * then nothing below branches, and all loads of a warp are in flight at once. */
@@ -186,7 +187,7 @@ __device__ void master_load(master &to, const core_update_args &u, const quad (&
     }
 }
 
-/* Joins halves as bits, shifted up; a NaN keeps its payload. */
+/* Joins the halves of a split master as bits; a NaN keeps its payload. */
 __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
 {
 #pragma unroll
@@ -405,7 +406,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     }
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
-    /* The words of the pairs of elements 4 l .. 4 l + 3, l being the lane. */
+    /* The words of the pairs of elements 4 l .. 4 l + 3, where l is the lane. */
     if (MOMENTS != CORE_UPDATE_F32) {
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
@@ -464,8 +465,8 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     return found;
 }
 
-/* Updates groups begin .. end - 1 of those that the arrays touch. A warp takes PAIR of them, one
- * after the other. */
+/* Updates groups begin .. end - 1 of the groups that the arrays touch. A warp takes PAIR of them,
+ * one after the other. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     update_groups(struct core_update_args u, uint32_t *met, uint64_t begin, uint64_t end)

@@ -41,7 +41,7 @@ __device__ inline void kern_lion(kern_element &e, float g, const core_update_sca
     const float mixed = __fmaf_rn(g, s.one_minus_beta1, e.m * s.beta1);
     const uint32_t sign = __float_as_uint(mixed) & 0x80000000u;
     const float move = __uint_as_float(sign ^ __float_as_uint(s.rate));
-    /* A NaN has no sign: the weight becomes NaN. */
+    /* NaN if `mixed` is not finite: the sign of a NaN differs between processors. */
     e.p = __fmaf_rn(e.p, s.decay, __fmaf_rn(mixed, 0.0f, move));
     e.m = __fmaf_rn(g, s.one_minus_beta2, e.m * s.beta2);
 }
