@@ -39,7 +39,8 @@ enum { AIO_FILES_MAX = 64, AIO_DEPTH_MAX = 1024, AIO_BUFFERS_MAX = 1024 };
 struct aio_backend_options {
     const char *drive;  /* for messages */
     uint32_t depth;     /* ops in flight at once, 1 to AIO_DEPTH_MAX */
-    void *context;      /* from the drive's options. mem: its struct aio_mem_disk; else NULL */
+    void *context;      /* from the drive's options: the struct aio_mem_disk for mem, otherwise
+                         * NULL */
     void *user;         /* the user pointer of the struct aio_backend */
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: completions are polled; needs poll queues and direct I/O */

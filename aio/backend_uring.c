@@ -182,7 +182,7 @@ static int uring_open(const struct aio_backend_options *options, void **state)
     if (uring == NULL) {
         return core_err_set(-ENOMEM, "%s: out of memory for a ring", options->drive);
     }
-    /* Before Linux 5.15 a ring did not wait in a read of a nonblocking eventfd. */
+    /* A ring waits in a read of a nonblocking eventfd only since Linux 5.15. */
     uring->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = uring->eventfd < 0 ? -errno : set_up(uring, options);
     if (rc != 0) {

@@ -90,8 +90,8 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers each call that closes a channel once none of its pieces is in flight, or with -ETIMEDOUT
- * once it has waited for the limit. */
+/* Answers each call that closes a channel once none of the channel's pieces is in flight, or with
+ * -ETIMEDOUT once the call has waited for the limit. */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {

@@ -62,7 +62,8 @@ struct channel {
     bool closing;
     struct drive_call *closer; /* borrowed: the call that waits until the channel is empty */
     int64_t closing_ns;        /* when closing began, by the clock of the limits */
-    /* The submitter's release of `tail` pairs with the drive's acquire, and `head` vice versa. */
+    /* The submitter stores `tail` and the drive loads it; the drive stores `head` and the submitter
+     * loads it. Stores release and loads acquire, or are stronger. */
     _Alignas(64) _Atomic uint64_t tail;
     _Alignas(64) _Atomic uint64_t head;
 };
@@ -117,11 +118,11 @@ struct aio_drive {
     uint32_t depth;
     uint32_t block_bytes;
     int64_t warn_ns, limit_ns;
-    int64_t (*clock_ns)(void *user); /* NULL: clock.h's */
+    int64_t (*clock_ns)(void *user); /* NULL: the clocks of clock.h */
     void *clock_user;
     bool iopoll;
     const struct aio_backend *backend;
-    void *state; /* owned: the back end's */
+    void *state; /* owned: the state of the back end */
 
     struct channel *channels[AIO_CHANNELS_MAX]; /* borrowed from their queues */
     unsigned channels_count;                    /* places in use, from the front */
@@ -203,7 +204,7 @@ void aio_pieces_complete(struct aio_drive *drive, const struct aio_event *event)
 void aio_pieces_verify(struct aio_drive *drive, unsigned max);
 /* Asks the back end to cancel the channel's pieces in flight; NULL: the pieces of all channels. */
 void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel);
-/* Drops pieces of failed queues that wait to be repeated. */
+/* Drops the pieces that wait to be repeated and whose queue has failed. */
 void aio_pieces_drop(struct aio_drive *drive);
 /* Warns once about each piece that is in flight for warn_ns or longer. Returns -ETIMEDOUT with a
  * message if a piece is in flight for limit_ns. */

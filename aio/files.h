@@ -45,8 +45,8 @@ int aio_dir_look(const char *path);
 
 /* ---- file systems ---- */
 
-/* Tells which file system holds a directory, and whether it supports direct I/O. No state; any
- * thread. */
+/* These functions tell which file system holds a directory, and whether it supports direct I/O. No
+ * state; any thread. */
 
 enum aio_fs_verdict {
     AIO_FS_DIRECT,   /* direct I/O works */
@@ -63,8 +63,8 @@ struct aio_fs {
     uint32_t offset_align;
 };
 
-/* Fills type, verdict and reason from the magic number of statfs. `direct`: a direct write could be
- * read back with direct I/O. */
+/* Fills type, verdict and reason from the magic number of statfs. `direct` is true if a block
+ * written with direct I/O could be read back. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
 /* Examines a directory: calls statfs, and writes one block to a temporary file and reads it back.
@@ -136,7 +136,7 @@ struct aio_drive *aio_path_drive(const struct aio_path *path);
 uint32_t aio_path_file(const struct aio_path *path);
 uint64_t aio_path_data_offset(const struct aio_path *path);
 
-/* Returns -EBADMSG with a message if this is not the header of an extent file. */
+/* Returns -EBADMSG with a message if this is not a valid header of an extent file. */
 int aio_header_check(const struct aio_header *header, const char *name);
 void aio_header_seal(struct aio_header *header);
 

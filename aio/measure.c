@@ -41,12 +41,12 @@ struct stream {
     uint64_t memory_bytes, request_bytes;
     uint32_t file;
     uint64_t begin, bytes; /* the range in the file */
-    struct aio_sum *sums;  /* borrowed, from the file's first byte; NULL: none */
+    struct aio_sum *sums;  /* borrowed; [0] belongs to the first MiB of the file; NULL: none */
     uint64_t at, memory_at;
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
     uint64_t ahead;     /* requests kept in flight */
-    uint64_t ahead_max; /* limit from the drive's depth */
+    uint64_t ahead_max; /* limit of `ahead`, from the drive's depth */
 };
 
 /* Submits a request, with checksums if the stream has any. */
@@ -181,11 +181,10 @@ static int measure_in(struct aio_drive *drive, struct stream streams[2], double 
     return 0;
 }
 
-/* The range of bytes to measure on. */
 struct range {
     uint32_t file;
     uint64_t offset, bytes;
-    struct aio_sum *sums; /* borrowed, from the file's first byte; NULL: none */
+    struct aio_sum *sums; /* borrowed; [0] belongs to the first MiB of the file; NULL: none */
 };
 
 static int measure(struct aio_drive *drive, const struct range *range, double seconds,

@@ -1,5 +1,5 @@
-/* measure.h: measures the speed of a path in about two seconds, for the planner and for `tide
- * doctor`. The calling thread waits. */
+/* measure.h: measures the speed of a path in a few seconds, for the planner and for `tide doctor`.
+ * The calling thread waits. */
 #ifndef AIO_MEASURE_H
 #define AIO_MEASURE_H
 

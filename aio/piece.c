@@ -1,5 +1,6 @@
 /* piece.c: one transfer from its submission to its end. A short transfer is continued, a failed one
- * is repeated, a read one is verified, a late one is reported. The drive's thread. */
+ * is repeated, data that was read is verified, and a late transfer is reported. The drive's
+ * thread. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -273,7 +274,7 @@ static bool is_transient(int64_t rc)
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM || rc == -ECANCELED;
 }
 
-/* Lists errors that a retry cannot fix. */
+/* Returns whether a retry cannot fix the error. */
 static bool is_final(int64_t rc)
 {
     return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EINVAL || rc == -EBADF ||

@@ -318,7 +318,7 @@ int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, con
     union {
         const void *in;
         void *out;
-    } pointer = {.in = memory}; /* a write only reads it */
+    } pointer = {.in = memory}; /* a write only reads the memory */
     struct aio_iov iov = {.file = file, .offset = offset, .memory = pointer.out, .bytes = bytes};
     return aio_queue_submit(queue, AIO_WRITE, &iov, 1, out);
 }

@@ -264,7 +264,6 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
     return 0;
 }
 
-/* Returns the whole units that are free on a path. */
 static uint64_t free_units(const struct aio_store *store, unsigned path)
 {
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
@@ -557,7 +556,8 @@ int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t
                     const void *memory, uint64_t bytes, struct core_fence *out)
 {
     struct aio_iov iovs[AIO_IOV_MAX];
-    /* struct aio_iov serves reads and writes, so its memory is not const; a write only reads it. */
+    /* struct aio_iov serves reads and writes, so its memory is not const; a write only reads the
+     * memory. */
     union {
         const void *in;
         void *out;

@@ -13,7 +13,7 @@
 #include "cpu_adam/body_squares.h"
 #include "cpu_adam/ops.h"
 
-/* The scalars in all lanes. */
+/* The scalars of a step, each in all lanes. */
 struct factors {
     vf gradient_scale;
     vf beta1;
@@ -178,7 +178,7 @@ __attribute__((noinline)) static void canonical_split(const struct core_update_a
     }
 }
 
-/* Ends a pass and returns its flags. */
+/* Ends a pass: makes the NaNs of a split master canonical and returns the flags. */
 V_INLINE unsigned finish(const struct core_update_args *u, const struct met *met)
 {
     const unsigned flags = met_flags(met, u->master);
@@ -347,7 +347,6 @@ V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
     return finish(in, &met);
 }
 
-/* Updates with moments in bf16. */
 V_INLINE unsigned update_bf16(enum core_update_rule rule, const struct core_update_args *in,
                               double *lanes)
 {

@@ -50,7 +50,7 @@ static int check_options(const struct adam_options *o)
     return 0;
 }
 
-/* Computes each group's scalars once, so that a step cannot fail because of them. */
+/* Checks that each group has valid scalars, so that a step cannot fail because of them. */
 static int check_groups(const struct adam_options *o)
 {
     for (size_t i = 0; i < o->groups_count; i++) {

@@ -70,7 +70,7 @@ static void step_shares(void *argument, unsigned index, unsigned count)
     atomic_fetch_or_explicit(&step->nonfinite, nonfinite, memory_order_relaxed);
 }
 
-/* Cuts the range into shares for `members` threads. */
+/* Sets how many elements a share has, for `members` threads. */
 static void cut_shares(struct team_step *step, unsigned members)
 {
     const uint64_t grain = grain_of(step);

@@ -1,6 +1,6 @@
 /* vec_scalar.h: the vector functions of body_*.h with one lane, in plain C, for any machine. It is
- * the reference for the other three. Names that start with u_ work on 32-bit integers, d_ on
- * doubles. */
+ * the reference for the other three headers. Names that start with u_ work on 32-bit integers, d_
+ * on doubles. */
 #ifndef CPU_ADAM_VEC_SCALAR_H
 #define CPU_ADAM_VEC_SCALAR_H
 
@@ -256,7 +256,6 @@ V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
     return (struct vw){product.product >> 32 ^ (uint32_t)a.product ^ key};
 }
 
-/* Returns the largest lane. */
 V_INLINE uint32_t u_largest(vu a)
 {
     return a;

@@ -94,9 +94,9 @@ struct kern_grad {
 /* Returns the destination of the gradient's elements from `first` on. */
 struct kern_grad kern_grad_at(const struct kern_grad *grad, int64_t first);
 
-/* KERN_LINEAR: y[m][n] = scale x[m][k] w[n][k]^T + bias[n] + (onto ? y[m][n] : 0), rounded once.
- * A large linear is computed by tiles: one call for each kern_tile_rows() rows of w, with w, bias,
- * y (and dw) advanced to the tile's first row and n set to the tile's rows. */
+/* KERN_LINEAR: y[m][n] = scale x[m][k] w[n][k]^T + bias[n] + (onto ? y[m][n] : 0), rounded once. A
+ * large linear is computed by tiles: one call for each kern_tile_rows() rows of w, with w, bias, y
+ * (and dw) advanced to the tile and n set to the tile's rows. */
 struct kern_linear_arguments {
     enum kern_type type;
     int64_t m, n, k;
@@ -119,7 +119,7 @@ struct kern_linear_grad_input_arguments {
     const void *dy;
     int64_t dy_stride;
     const void *w;
-    void *dx; /* NULL unless last */
+    void *dx; /* written only if `last`; otherwise it may be NULL */
     int64_t dx_stride;
     float *sum;
     float scale; /* 0: 1 */
@@ -461,7 +461,7 @@ struct kern_expand_arguments {
     void *y;             /* dense; from element `first` on */
 };
 
-/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of
+/* KERN_UPDATE computes the same bits as cpu_adam. With 8-bit moments `first` is a multiple of
  * CORE_UPDATE_Q8_BLOCK, and so is `count` unless the range ends with the array: a card does not
  * update a block whose parameters have different scalars. */
 struct kern_update_arguments {

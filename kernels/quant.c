@@ -1,5 +1,5 @@
-/* quant.c: the encoder of stored weights. Operations and their order are those of bitsandbytes,
- * whose codes depend on them. */
+/* quant.c: the encoder and decoder of stored weights. Operations and their order are those of
+ * bitsandbytes, because the codes depend on them. */
 #include "kernels/quant.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* quant.h: frozen weights in fewer bits: how a stored tensor is laid out, and its encoder, which
- * gives the codes and scales of bitsandbytes (docs/adapters.md). KERN_EXPAND turns it back into
- * weights. Pure; any thread. */
+ * gives the codes and scales of bitsandbytes (docs/adapters.md). KERN_EXPAND turns a stored tensor
+ * back into weights. Pure; any thread. */
 #ifndef KERNELS_QUANT_H
 #define KERNELS_QUANT_H
 

@@ -21,7 +21,7 @@ struct job {
     int64_t piece_count;
     char *scratch;
     size_t part_bytes;
-    _Atomic int64_t next; /* next item to take; relaxed: team_run orders everything else */
+    _Atomic int64_t next; /* next item to take; relaxed: core_team_run orders everything else */
 };
 
 static int64_t document_end(const struct kern_attention_arguments *a, int64_t row, int64_t start)

@@ -15,7 +15,7 @@ struct kern_product_part {
     const struct kern_product *product;
     int64_t m_begin, m_end;
     int64_t n_begin, n_end;
-    float *scratch; /* of kern_isa.product_bytes */
+    float *scratch; /* kern_isa.product_bytes() bytes */
 };
 
 /* Rows to sum: the i-th is row order[i] of `data`, or row i if `order` is NULL. */

@@ -44,7 +44,7 @@ struct way {
 struct entry {
     struct shape shape;
     struct way way[WAYS];
-    int chosen; /* -1: not yet */
+    int chosen; /* index of the way that is used; -1: not chosen yet */
 };
 
 struct kern_dnnl {

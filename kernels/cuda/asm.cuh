@@ -94,7 +94,7 @@ __device__ __forceinline__ void kern_copy_batch()
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits until at most N of this thread's batches are not complete. */
+/* Waits until all but the last N of this thread's batches are complete. */
 template <int N> __device__ __forceinline__ void kern_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");

@@ -13,7 +13,7 @@
 #include "kernels/cuda/asm.cuh"
 #include "kernels/cuda/tensor_map.h"
 
-/* Descriptor: where a tile, or a part of one, begins, and how far its slices are apart. */
+/* A descriptor of a tile or of a part of one: where it begins, and how far its slices are apart. */
 struct kern_wg_tile {
     uint64_t bits;
 };
@@ -146,8 +146,8 @@ __device__ __forceinline__ void kern_wg_batch()
     asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-/* Waits until at most N batches are under way. kern_wg_settle then makes the registers of the
- * finished ones usable. */
+/* Waits until all but the last N batches are complete. kern_wg_settle then makes the registers of
+ * the finished ones usable. */
 template <int N> __device__ __forceinline__ void kern_wg_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");

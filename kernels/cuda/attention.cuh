@@ -179,7 +179,6 @@ __device__ inline void kern_rows_write(const float (&sums)[D / 8][4], const floa
     }
 }
 
-/* Returns tile `index` of a row. */
 __device__ inline kern_tile kern_tile_of(const kern_tiles &tiles, int64_t row, int32_t index)
 {
     if (tiles.list != nullptr) {

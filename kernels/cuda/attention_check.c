@@ -258,7 +258,7 @@ static bool answer(const struct dev_launch *where, const struct question *questi
 {
     static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_BF16, 64, 150}};
     if (!card_is_hopper()) {
-        return false; /* the kernels of all cards are used */
+        return false; /* the kernels that run on all cards are used */
     }
     struct sheet *sheet = malloc(sizeof *sheet);
     float worst = 0;

@@ -11,8 +11,8 @@
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
-/* A tile has TILE_GOOD words if `logits_bytes` are enough for their logits: products with fewer are
- * slower. */
+/* A tile has at least TILE_GOOD words of the vocabulary if `logits_bytes` are enough for their
+ * logits: products with fewer words are slower. */
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512, TILE_GOOD = 4096 };
 /* The logits of a run take at most RUN_BYTES, unless those of RUN_GRAIN tokens take more. */
 enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };

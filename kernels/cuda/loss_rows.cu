@@ -1,5 +1,5 @@
 /* loss_rows.cu: running maxima and sums of rows of logits, the gradients of logits, and the sum of
- * the loss. A block has one row. */
+ * the loss. In the kernels over rows, a block has one row. */
 #include "kernels/cuda/loss_rows.h"
 
 #include "kernels/cuda/launch.cuh"

@@ -13,7 +13,8 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int KEPT_MAX = 4; /* most groups a thread keeps; bf16 rows with fewer are kept whole */
+constexpr int KEPT_MAX = 4; /* most groups that a thread keeps; a bf16 row with fewer per thread is
+                             * kept whole */
 
 /* Returns the index of element 0 of a row (token, head) in an array of this stride. */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)

@@ -15,11 +15,11 @@ constexpr int THREADS = 128;
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
 constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
-constexpr int HALVES = 2;     /* halves of one group */
-constexpr int QUAD = 4;       /* elements of a lane in each half */
-constexpr int PAIR = 2;       /* groups for which a warp draws random words at once */
-constexpr int WORDS = 64;     /* random words of a group, each used for one pair of elements in each
-                               * half */
+constexpr int HALVES = 2;
+constexpr int QUAD = 4;   /* elements of a lane in each half */
+constexpr int PAIR = 2;   /* groups for which a warp draws random words at once */
+constexpr int WORDS = 64; /* random words of a group, each used for one pair of elements in either
+                           * half */
 
 /* Four consecutive elements. A group is DENSE if all of it is in the arrays and they are aligned:
  * then nothing below branches, and all loads of a warp are in flight at once. */

@@ -38,7 +38,7 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
 }
 
 /* Does what kern_words_load() does. WHOLE: everything is aligned and rows have whole groups, which
- * takes few registers. */
+ * takes fewer registers. */
 template <typename T, bool WHOLE>
 __device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
                                         int64_t left, bool wide)

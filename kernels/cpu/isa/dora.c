@@ -1,4 +1,5 @@
-/* dora.c: norms of adapted rows, and products by column. */
+/* dora.c: the ops of DoRA: norms of weight rows with their adapter (magnitude), and tokens times a
+ * factor per column (columns). */
 #include <math.h>
 
 #include "kernels/cpu/isa/bodies.h"
