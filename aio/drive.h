@@ -41,8 +41,7 @@ struct aio_drive_options {
     int64_t limit_ns;                  /* a piece that is in flight this long fails all queues; 0:
                                         * 60 s. Both limits count only time in which this process
                                         * ran (clock.h) */
-    int64_t (*now_ns)(void *user); /* the clock of limits, pauses and latencies; NULL: that of
-                                        * clock.h */
+    int64_t (*now_ns)(void *user); /* the clock of limits, pauses and latencies; NULL: clock.h's */
     void *now_user;
     bool sqpoll, iopoll, no_file_table; /* io_uring: see backend.h */
     uint32_t refused_flags;             /* io_uring: see backend.h */

@@ -24,7 +24,8 @@ struct aio_store_path {
     double weight;             /* speed, in any unit common to the paths; 0: measured at open if
                                 * there are several paths */
     const struct aio_backend *recipe; /* borrowed; replaces `backend` on this path; NULL: none */
-    const struct core_cpus *cpus;     /* where the drive's thread runs; NULL: as drive.cpus */
+    const struct core_cpus *cpus;     /* where the drive's thread runs; NULL: on the store's
+                                       * drive.cpus */
 };
 
 struct aio_store_options {

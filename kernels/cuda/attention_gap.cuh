@@ -17,7 +17,7 @@ __device__ inline kern_gap kern_gap_of(const kern_attention_arguments &a, int64_
                              : kern_gap{INT32_MAX, INT32_MAX};
 }
 
-/* Returns the distance from which on a query sees no keys. */
+/* Returns the smallest distance at which a query does not see a key. */
 __device__ inline int32_t kern_window(const kern_attention_arguments &a)
 {
     return a.window > 0 && a.window < INT32_MAX ? static_cast<int32_t>(a.window) : INT32_MAX;

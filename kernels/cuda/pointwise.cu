@@ -1,5 +1,5 @@
 /* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout. They are
- * bound by memory: a thread moves groups of eight elements. It reads its group of every array
+ * bound by memory, so a thread has a group of eight elements. It reads this group of every array
  * before it writes, so a result may replace its input. */
 #include <string.h>
 
@@ -13,7 +13,7 @@ namespace
 
 constexpr int THREADS = KERN_ROWS_THREADS;
 
-/* ---- Activations: bf16 has its own kernels; fp16 and fp32 share some that test the type. ---- */
+/* ---- Activations: bf16 has its own kernels; those of fp16 and fp32 test the type. ---- */
 
 template <typename T> struct shared_by {
     using type = kern_f32; /* fp16 too */

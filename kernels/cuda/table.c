@@ -19,7 +19,7 @@ static int need(const struct dev_launch *where, enum kern_op op, size_t bytes)
     if (where->scratch_bytes >= bytes) {
         return 0;
     }
-    return core_err_set(-ENOMEM, "op %s takes %zu bytes of scratch, and its queue has %zu",
+    return core_err_set(-ENOMEM, "op %s needs %zu bytes of scratch, but its queue has %zu",
                         kern_op_name(op), bytes, where->scratch_bytes);
 }
 

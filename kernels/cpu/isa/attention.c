@@ -226,8 +226,8 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* Always a tile up to its border, so that the order of sums does not depend on later
-         * keys. */
+        /* A whole tile of keys, even past the item's last query, so that the order of sums does not
+         * depend on where the item ends. */
         const int64_t keys = smaller(item->stop - first, KEYS);
         if (!tile_is_hidden(a, item->row, item->begin, first, keys)) {
             keys_tile(&w, first, keys);

@@ -159,8 +159,8 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
     const struct seen seen = keys_seen(a, w->item->row, position, from[1], keys);
     const vf lse = vf_set(a->lse[head_of(w, h) * a->rows * a->length + token_of(w, position)]);
     const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
-    /* The probability of a single key is 1 whatever its score, and its gradient is 0, not what
-     * rounding leaves of dp - delta. */
+    /* A query that sees a single key gives it the probability 1 whatever its score, so the gradient
+     * of the score is 0, not what rounding leaves of dp - delta. */
     const bool alone = sees_one_key(a, w->item->row, w->item->start, position);
     const vf scale = vf_set(alone ? 0.0f : a->scale);
     struct turned row;
