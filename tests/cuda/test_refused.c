@@ -40,7 +40,7 @@ static void small_scratch_is_refused(void)
     const struct dev_launch where = {.scratch_bytes = 100};
     const struct kern_bias_grad_arguments a = {.m = 5, .n = 7};
     check_int(launch(KERN_BIAS_GRAD, &where, &a), ==, -ENOMEM);
-    check_contains(core_err_message(), "op bias_grad takes 3584 bytes of scratch");
+    check_contains(core_err_message(), "op bias_grad needs 3584 bytes of scratch");
 }
 
 static void types_are_refused(void)
