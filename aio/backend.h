@@ -93,7 +93,7 @@ struct aio_mem_disk {
     uint64_t read_bytes_per_s;  /* 0: unlimited */
     uint64_t write_bytes_per_s; /* 0: unlimited */
     int64_t latency_ns;         /* added to each transfer */
-    int64_t free_ns;            /* when the disk has served all transfers that were submitted */
+    int64_t free_ns;            /* time at which the disk has served all submitted transfers */
 };
 
 /* Creates a disk in memory that contains zeros. */
@@ -102,8 +102,8 @@ void aio_mem_destroy(struct aio_mem_disk *disk);
 
 enum { AIO_REASON_BYTES = 256 };
 
-/* Returns 0 if the back end works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP if it is not built
- * in). `reason` gets the explanation in both cases. Nothing stays open. */
+/* Each returns 0 if its back end works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP if it is not
+ * built in). `reason` gets the explanation in both cases. Nothing stays open. */
 int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);

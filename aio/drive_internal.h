@@ -133,8 +133,8 @@ struct aio_drive {
     uint32_t in_flight;
     bool batch_expired;     /* the last wait for completions brought none */
     uint32_t failing_calls; /* failures of submit or reap in a row */
-    int64_t now_ns;         /* the clock, read once per turn */
-    int64_t ran_ns;         /* the clock of the limits, read at the same time */
+    int64_t now_ns;         /* the clock when it was last read */
+    int64_t ran_ns;         /* the clock of the limits at the same time */
     int64_t watched_ns;     /* time of the last check for late pieces */
     int64_t submit_ns;      /* no submit before this time, because the last one failed */
     int64_t reap_ns;        /* no reap before this time, because the last one failed */

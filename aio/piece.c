@@ -234,7 +234,7 @@ void aio_pieces_drop(struct aio_drive *drive)
     drive->ready = kept;
 }
 
-/* Ends a piece with this thread's error message. */
+/* Fails the piece's queue with this thread's error message, and releases the piece. */
 static void piece_fail(struct aio_drive *drive, int32_t index, int rc)
 {
     const struct io_piece *piece = &drive->pieces[index];

@@ -26,8 +26,8 @@ enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };
 struct aio_queue_options {
     const char *name; /* name of the line */
     enum aio_urgency urgency;
-    uint32_t depth;         /* requests not yet complete; 0: AIO_QUEUE_DEPTH_DEFAULT */
-    struct core_bell *bell; /* borrowed; shared bell of the line; NULL: its own */
+    uint32_t depth;         /* limit of incomplete requests; 0: AIO_QUEUE_DEPTH_DEFAULT */
+    struct core_bell *bell; /* borrowed; a bell that the line shares; NULL: it has its own */
 };
 
 /* Opens a queue over drives[0 .. count - 1], which outlive it. */

@@ -24,7 +24,8 @@
 #define Q8_V_LEAST   0x1.2p-31f        /* c plus the value of code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
-/* What a block's codes are decoded with: value = (y + c) * unit + less, where less is -c * unit. */
+/* The factors that decode a block's codes: value = (y + c) * unit + less, where less is -c *
+ * unit. */
 struct q8_unit {
     vf unit;
     vf less;

@@ -13,7 +13,8 @@
 struct adam_pass {
     const struct adam_ops *ops;     /* borrowed */
     struct core_update_args arrays; /* its scalars are not read */
-    const struct adam_run *runs;    /* borrowed, ascending, the last covers the range */
+    const struct adam_run *runs;    /* borrowed, ascending; the last one ends at or after the
+                                     * range */
     size_t runs_count;
     const struct core_update_scalars *scalars; /* borrowed, by group */
     double *lanes; /* borrowed: the sums of squares of the gradients' tile; NULL: not summed */
