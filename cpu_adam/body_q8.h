@@ -24,8 +24,7 @@
 #define Q8_V_LEAST   0x1.2p-31f        /* c plus the value of code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
-/* The factors that decode a block's codes: value = (y + c) * unit + less, where less is -c *
- * unit. */
+/* Factors that decode a block's codes: value = (y + c) * unit + less, with less = -(c * unit). */
 struct q8_unit {
     vf unit;
     vf less;
