@@ -461,6 +461,7 @@ static int write_and_read(int fd)
     memset(out, 0x5a, PROBE_BYTES);
     memset(in, 0, PROBE_BYTES);
     int rc = 0;
+    errno = 0; /* a short write sets none */
     if (pwrite(fd, out, PROBE_BYTES, 0) != PROBE_BYTES) {
         rc = errno == ENOSPC || errno == EDQUOT || errno == EIO ? -errno : 0;
     } else if (pread(fd, in, PROBE_BYTES, 0) == PROBE_BYTES) {

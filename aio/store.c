@@ -377,8 +377,8 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
         if (parts[i].bytes == 0 || parts[i].bytes % unit != 0 ||
             parts[i].offset % AIO_ALIGN_BYTES != 0) {
             rc = core_err_set(-EINVAL,
-                              "part %u of an extent: %" PRIu64 " bytes at offset %" PRIu64
-                              " are not whole MiB (the last part: whole pages)",
+                              "part %u of an extent has %" PRIu64 " bytes at offset %" PRIu64
+                              "; expected whole MiB (the last part: whole pages) at a page",
                               i, parts[i].bytes, parts[i].offset);
             goto fail;
         }

@@ -216,11 +216,11 @@ __device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_til
             uint32_t p_packed[QUERIES / 16][4];
             uint32_t dp_packed[QUERIES / 16][4];
             const uint32_t own = kern_uniform(shared + group_row() * KERN_WG_ROW_BYTES);
-            const kern_wg_tile keys = kern_wg_tile_at<TILE>(own + keys_room<D>::k, 0);
-            const kern_wg_tile values = kern_wg_tile_at<TILE>(own + keys_room<D>::v, 0);
+            const kern_wg_tile keys = kern_wg_tile_at<TILE>(own + keys_room<D>::k);
+            const kern_wg_tile values = kern_wg_tile_at<TILE>(own + keys_room<D>::v);
             const uint32_t at = kern_uniform(shared + ring.step.stage * query_bytes<D>);
-            const kern_wg_tile q = kern_wg_tile_at<QUERIES>(at + keys_room<D>::q, 0);
-            const kern_wg_tile d_o = kern_wg_tile_at<QUERIES>(at + keys_room<D>::d_o, 0);
+            const kern_wg_tile q = kern_wg_tile_at<QUERIES>(at + keys_room<D>::q);
+            const kern_wg_tile d_o = kern_wg_tile_at<QUERIES>(at + keys_room<D>::d_o);
             const float2 *numbers = reinterpret_cast<const float2 *>(
                                         memory + keys_room<D>::numbers +
                                         ring.step.stage * keys_room<D>::number_bytes) +
@@ -436,15 +436,15 @@ __device__ __forceinline__ void queries_tile(const kern_grad_job &j, const kern_
     ring.tile.wait_full();
     for (int32_t key = kern_first_keys(tile, a, KEYS); key < tile.end; key += KEYS) {
         const uint32_t own = kern_uniform(shared + group_row() * KERN_WG_ROW_BYTES);
-        const kern_wg_tile queries = kern_wg_tile_at<TILE>(own + queries_room<D>::q, 0);
-        const kern_wg_tile slopes = kern_wg_tile_at<TILE>(own + queries_room<D>::d_o, 0);
+        const kern_wg_tile queries = kern_wg_tile_at<TILE>(own + queries_room<D>::q);
+        const kern_wg_tile slopes = kern_wg_tile_at<TILE>(own + queries_room<D>::d_o);
         ring.step.wait_full();
         float p[KEYS / 8][4];
         float dp[KEYS / 8][4];
         uint32_t packed[KEYS / 16][4];
         const uint32_t at = shared + ring.step.stage * key_bytes<D>;
-        const kern_wg_tile keys = kern_wg_tile_at<KEYS>(at + queries_room<D>::k, 0);
-        const kern_wg_tile values = kern_wg_tile_at<KEYS>(at + queries_room<D>::v, 0);
+        const kern_wg_tile keys = kern_wg_tile_at<KEYS>(at + queries_room<D>::k);
+        const kern_wg_tile values = kern_wg_tile_at<KEYS>(at + queries_room<D>::v);
         kern_wg_begin();
         kern_wg_scores_begin<T, D, TILE, KEYS>(p, queries, keys);
         kern_wg_batch();

@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Returns one past the last query that may see the key: the end of the document or of the
  * window. */
-__device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
+__device__ int64_t queries_end(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;
     int64_t high = a.length;
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     const int64_t d = a.head_dim;
     const int64_t group = a.heads / a.kv_heads;
-    const int64_t last = last_query(a, p);
+    const int64_t end = queries_end(a, p);
     vector_load<T>(k, a.k, p.token * a.k_stride + p.head * d, d);
     vector_load<T>(v, a.v, p.token * a.v_stride + p.head * d, d);
     __syncwarp();
@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(THREADS)
     float dk[EACH] = {};
     float dv[EACH] = {};
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
-        for (int64_t first = p.position; first < last; first += WARP) {
-            const int64_t count = min(last - first, static_cast<int64_t>(WARP));
+        for (int64_t first = p.position; first < end; first += WARP) {
+            const int64_t count = min(end - first, static_cast<int64_t>(WARP));
             const int64_t begin = p.row * a.length + first;
             const int64_t token = begin + lane;
             float ds = 0.0f;

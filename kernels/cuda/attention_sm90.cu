@@ -130,7 +130,7 @@ __device__ __forceinline__ void attend_tile(const kern_attention_arguments &a,
                                          ring.keys.stage * room<D>::key_bytes);
         kern_wg_begin();
         kern_wg_scores_begin<T, D, shape<D>::queries, KEYS>(
-            scores, kern_wg_tile_at<shape<D>::queries>(own, 0), kern_wg_tile_at<KEYS>(at, 0));
+            scores, kern_wg_tile_at<shape<D>::queries>(own), kern_wg_tile_at<KEYS>(at));
         kern_wg_batch();
     };
     const auto gather_begin = [&] {
@@ -138,7 +138,7 @@ __device__ __forceinline__ void attend_tile(const kern_attention_arguments &a,
                                          ring.values.stage * room<D>::key_bytes);
         kern_wg_settle(p);
         kern_wg_begin();
-        kern_wg_gather_begin<T>(s.o, p, kern_wg_tile_at<KEYS>(at, 0));
+        kern_wg_gather_begin<T>(s.o, p, kern_wg_tile_at<KEYS>(at));
         kern_wg_batch();
     };
     const auto probabilities = [&] {

@@ -111,11 +111,6 @@ int launch_deltas(const struct dev_launch *where, const struct kern_attention_gr
                             wide);
 }
 
-bool fits(enum kern_type type, const void *base, int64_t stride)
-{
-    return kern_is_wide(type, base, stride);
-}
-
 } // namespace
 
 size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a)
@@ -159,8 +154,9 @@ int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_
                     float *delta)
 {
     const struct kern_attention_arguments *a = &g->forward;
-    const bool wide = fits(a->type, a->o, a->o_stride) && fits(a->type, g->d_o, g->d_o_stride) &&
-                      fits(a->type, nullptr, a->head_dim) && a->head_dim % KERN_GROUP == 0;
+    const bool wide = kern_is_wide(a->type, a->o, a->o_stride) &&
+                      kern_is_wide(a->type, g->d_o, g->d_o_stride) &&
+                      kern_is_wide(a->type, nullptr, a->head_dim) && a->head_dim % KERN_GROUP == 0;
     return kern_by_type("attention_grad", a->type, [&](auto type) {
         using T = decltype(type);
         return a->head_dim <= WARP / 4 * KERN_GROUP
@@ -185,15 +181,15 @@ int kern_cuda_attention_grad_begin(const struct dev_launch *where,
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a)
 {
     return a->type != KERN_F32 && a->head_dim % KERN_GROUP == 0 && a->head_dim <= 128 &&
-           a->scale > 0.0f && fits(a->type, a->q, a->q_stride) &&
-           fits(a->type, a->k, a->k_stride) && fits(a->type, a->v, a->v_stride) &&
-           fits(a->type, a->o, a->o_stride);
+           a->scale > 0.0f && kern_is_wide(a->type, a->q, a->q_stride) &&
+           kern_is_wide(a->type, a->k, a->k_stride) && kern_is_wide(a->type, a->v, a->v_stride) &&
+           kern_is_wide(a->type, a->o, a->o_stride);
 }
 
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g)
 {
     const enum kern_type type = g->forward.type;
-    return kern_cuda_attention_fits(&g->forward) && fits(type, g->d_o, g->d_o_stride) &&
-           fits(type, g->dq, g->dq_stride) && fits(type, g->dk, g->dk_stride) &&
-           fits(type, g->dv, g->dv_stride);
+    return kern_cuda_attention_fits(&g->forward) && kern_is_wide(type, g->d_o, g->d_o_stride) &&
+           kern_is_wide(type, g->dq, g->dq_stride) && kern_is_wide(type, g->dk, g->dk_stride) &&
+           kern_is_wide(type, g->dv, g->dv_stride);
 }

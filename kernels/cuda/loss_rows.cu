@@ -81,44 +81,14 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Adds the sums of the threads by halves, in a fixed order. */
-__global__ void __launch_bounds__(SUMMERS)
-    sum_losses(struct kern_loss_rows a, struct kern_loss *loss)
-{
-    __shared__ double sums[SUMMERS];
-    __shared__ int64_t counts[SUMMERS];
-    double sum = 0.0;
-    int64_t count = 0;
-    for (int64_t t = threadIdx.x; t < a.tokens; t += SUMMERS) {
-        if (a.labels[t] != KERN_LABEL_IGNORED) {
-            sum += static_cast<double>(a.maxima[t]) - static_cast<double>(a.picked[t]) +
-                   log(static_cast<double>(a.sums[t]));
-            count++;
-        }
-    }
-    sums[threadIdx.x] = sum;
-    counts[threadIdx.x] = count;
-    for (unsigned half = SUMMERS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            sums[threadIdx.x] += sums[threadIdx.x + half];
-            counts[threadIdx.x] += counts[threadIdx.x + half];
-        }
-    }
-    if (threadIdx.x == 0) {
-        loss->sum = sums[0];
-        loss->count = counts[0];
-    }
-}
-
 /* Sums of -log p of the labels of some tokens, and their count. */
 struct label_sums {
     double sum;
     int64_t count;
 };
 
-/* Computes the sums of tokens [first, first + count) for thread 0 of the block. The threads' sums
- * are added by halves. */
+/* Returns the sums of tokens [first, first + count) in thread 0 of the block. The threads' sums are
+ * added by halves, in a fixed order. */
 __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
                                  double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
 {
@@ -140,7 +110,19 @@ __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t
             counts[threadIdx.x] += counts[threadIdx.x + half];
         }
     }
-    return {sums[0], counts[0]};
+    return threadIdx.x == 0 ? label_sums{sums[0], counts[0]} : label_sums{};
+}
+
+__global__ void __launch_bounds__(SUMMERS)
+    sum_losses(struct kern_loss_rows a, struct kern_loss *loss)
+{
+    __shared__ double sums[SUMMERS];
+    __shared__ int64_t counts[SUMMERS];
+    const label_sums all = sum_labels(a, 0, a.tokens, sums, counts);
+    if (threadIdx.x == 0) {
+        loss->sum = all.sum;
+        loss->count = all.count;
+    }
 }
 
 /* One block processes all pairs, one after another. */
