@@ -17,7 +17,7 @@ cd "$root" || exit 1
 if ! "$cc" -std=c17 -D_GNU_SOURCE -O2 -static -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror \
     -pthread -I. -Iinclude cpu_adam/check.c cpu_adam/description.c cpu_adam/format.c cpu_adam/ops.c \
     cpu_adam/pass.c cpu_adam/scalars.c cpu_adam/state.c cpu_adam/step.c cpu_adam/norm.c cpu_adam/variant_scalar.c \
-    cpu_adam/variant_neon.c core/base/bell.c core/base/clock.c core/base/cpus.c core/base/err.c \
+    cpu_adam/variant_neon.c core/base/bell.c core/base/clock.c core/base/cpus.c core/base/err.c core/base/utf8.c \
     core/base/half.c core/base/log.c core/base/rng.c core/base/team.c core/base/thread.c tests/harness/test.c \
     tests/adam/ref.c tests/adam/check_adam.c tests/adam/check_norm.c \
     tests/adam/check_bench.c tests/adam/check_common.c -o "$folder/check" -lm >"$folder/log" 2>&1; then
