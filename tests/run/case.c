@@ -95,7 +95,7 @@ struct batches {
     uint32_t count;
 };
 
-/* Fills rows with documents of DOCUMENT tokens, of which the last one is shorter. Every fifth token
+/* Cuts rows into documents of DOCUMENT tokens; the last one of a row is shorter. Every fifth token
  * is not trained on. */
 static void pack(struct batches *out, unsigned i)
 {
@@ -110,7 +110,8 @@ static void pack(struct batches *out, unsigned i)
     out->list[i].starts = out->starts;
 }
 
-/* Rows of a pair begin with the same PROMPT tokens, which are not trained on. */
+/* Makes pairs of the rows: both begin with the same PROMPT tokens, which are not trained on, and
+ * the second row ends at ANSWER_END. */
 static void pair(struct batches *out, unsigned i)
 {
     enum { PROMPT = 6, ANSWER_END = 13 };
@@ -124,8 +125,8 @@ static void pair(struct batches *out, unsigned i)
     out->list[i].labels = out->labels[i];
 }
 
-/* Takes the first row, cut short. For the plain trainer, which takes whole rows only, the row is
- * padded. */
+/* Cuts a batch to the first `length` tokens of its first row. With `whole`, for the plain trainer,
+ * which takes only whole rows, the rest becomes padding. */
 static void shorten(struct batches *out, unsigned i, bool whole, int length)
 {
     if (!whole) {
@@ -161,7 +162,7 @@ static int evaluate(const struct case_model *made, struct run_engine *engine)
     return run_engine_evaluate(engine, &batch, &loss);
 }
 
-/* Makes the batches of a step; with `whole`, with the full shape and number of rows. */
+/* Makes the batches of a step. With `whole`, padding brings them to the full shape and number. */
 static void make_batches(const struct case_model *made, unsigned step, unsigned count, bool whole,
                          struct batches *out)
 {
@@ -213,7 +214,7 @@ static void hash_window(const struct adam_arrays *arrays, size_t width, struct h
     }
 }
 
-/* Of a frozen block, only the weights are hashed. */
+/* Returns the arrays that are hashed; of a frozen block, only the weights. */
 static struct adam_arrays arrays_of(const struct case_model *made, const struct plain *plain,
                                     unsigned block)
 {
@@ -380,7 +381,7 @@ static int hash_weights(void *context, uint64_t first, uint64_t count, const voi
     return 0;
 }
 
-/* Adds the bytes that came from other ranks. */
+/* Adds the bytes that the rank received from others. */
 static void add_received(const struct run_rank *rank, struct case_outcome *out)
 {
     for (int op = 0; rank->coll != NULL && op < COLL_OPS; op++) {
@@ -402,7 +403,8 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
     const uint32_t shards = options->stage > 0 ? engine->world : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         const bool trained = made->model->blocks[b].trained;
-        const bool codes = made->model->config.quant != KERN_QUANT_NONE; /* the base is not read */
+        const bool codes = made->model->config.quant !=
+                           KERN_QUANT_NONE; /* such a base is not hashed */
         int weights = trained || codes ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
         if (weights != 0) {
             return weights;
@@ -487,7 +489,7 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 
 typedef void (*plan_check)(const struct case_model *made, const struct run_prepared *prepared);
 
-/* Returns whether the block comes by sections in the plan for these bytes of DEVICE; *fits: whether
+/* Plans for a DEVICE budget. Returns whether the block comes by sections; sets *fits to whether
  * there is a plan. */
 static bool plan_sections(const struct case_model *made, struct run_options *options,
                           uint64_t device_bytes, unsigned block, plan_check check, bool *fits)

@@ -1,6 +1,5 @@
-/* case.h: small models with random weights, which the test makes, and training runs with each of
- * them. Both the plain trainer's and the engine's runs have all results that are compared bit by
- * bit. */
+/* case.h: makes small models with random weights and trains them with the plain trainer and with
+ * the engine, whose results are compared bit by bit. */
 #ifndef TESTS_RUN_CASE_H
 #define TESTS_RUN_CASE_H
 
@@ -9,10 +8,10 @@
 
 enum { CASE_ROWS = 2, CASE_LENGTH = 16, CASE_STEPS_MAX = 8, CASE_MICRO_MAX = 80 };
 
-/* The rows of the steps. */
+/* What the batches of a step contain. */
 enum case_rows {
     CASE_WHOLE,  /* whole rows: as many and as long as the shape allows */
-    CASE_SHORT,  /* one row less, and shorter */
+    CASE_SHORT,  /* one row fewer, and shorter rows */
     CASE_PACKED, /* several documents per row, with positions; some tokens are not trained on */
     CASE_FEWER,  /* one micro-batch fewer than a step has */
     CASE_PAIRS,  /* every two rows begin with the same prompt; the second answer is shorter */
@@ -27,24 +26,24 @@ struct case_model {
 };
 
 /* Makes the model of this name: "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep",
- * "wide", "words", "words tied" or "gpt2 words". The last three have many words, whose rows begin
- * anywhere in a page. Blocks are larger than a chunk of 64 Ki, and layers of "wide" larger than 512
- * Ki. */
+ * "wide", "words", "words tied" or "gpt2 words". "llama, whole" and "llama tied, whole" have the
+ * same size in every build. The last three of the list above have many words, whose rows begin
+ * anywhere in a page. Blocks have more elements than a chunk of 64 Ki, and layers of "wide" more
+ * than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match these shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
-/* Freezes such parameters, and leaves frozen blocks out of checkpoints. */
+/* Like case_model_freeze(), but checkpoints leave out the frozen blocks. */
 void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
 struct model_lora_options;
 /* Adds adapters and freezes everything else. */
 void case_model_adapt(struct case_model *made, const struct model_lora_options *lora);
 void case_model_free(struct case_model *made);
 
-/* The results of a run. */
 struct case_outcome {
     double loss[CASE_STEPS_MAX];
     double norm[CASE_STEPS_MAX];
-    /* figures of pairs */
+    /* of pairs: mean rewards, and the share of pairs whose chosen row has the larger one */
     double chosen[CASE_STEPS_MAX], rejected[CASE_STEPS_MAX], rights[CASE_STEPS_MAX];
     bool skipped[CASE_STEPS_MAX];
     /* whether the update was speculative; this member and the next two are not compared */
@@ -54,48 +53,49 @@ struct case_outcome {
     unsigned steps;
     uint64_t state_hash;  /* hash of weights, masters and moments of all blocks */
     uint64_t weight_hash; /* hash of the weights alone */
-    /* the number of groups of 256 elements that never had a gradient, for fp32 moments of the
-     * engine; not compared */
+    /* groups of 256 elements that never had a gradient; the engine counts them for fp32 moments;
+     * not compared */
     uint64_t still_groups;
-    bool under_way; /* whether a save had not ended when the call returned; not compared */
-    /* bytes from other ranks, summed over all ranks, as core/coll counts them; the next member,
-     * too */
+    bool under_way; /* whether the last save continued after its call; not compared */
+    /* bytes that ranks received from others, counted by core/coll and summed over all ranks; this
+     * member and the next five are not compared */
     uint64_t received_bytes;
-    uint64_t summed_bytes; /* the part of received_bytes that was summed */
-    uint64_t gather_bytes; /* the bytes of gathers as steps report them; not compared */
+    uint64_t summed_bytes; /* the part of received_bytes that reductions received */
+    uint64_t gather_bytes; /* bytes as the steps report them */
     uint64_t reduce_bytes;
     uint64_t gather_between_bytes, reduce_between_bytes;
     char message[1024]; /* message of the error that ended the run; "" if there was none */
 };
 
-/* Options of a small bf16 run of AdamW with clipping; the planner chooses all places. */
+/* Returns the options of a small bf16 run of AdamW with clipping; the planner chooses all
+ * places. */
 struct run_options case_options(void);
-/* Adds one path of a store with 1 GiB in the test's directory, and sets the back end. */
+/* Adds a store of 1 GiB with one path in the test's directory, on the I/O back end `io`. */
 void case_store(struct run_options *options, const char *io);
 /* Returns high rates, for plans without a measurement. */
 const struct run_rates *case_rates(void);
 
-/* Takes `steps` steps with seeded random rows. */
+/* Take `steps` steps with seeded random rows; an error fails the test. */
 void case_run_plain(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
 void case_run_engine(const struct case_model *made, const struct run_options *options,
                      unsigned steps, struct case_outcome *out);
-/* Returns 0, or the first error of creating the engine or of a step; `out` has the results up to
- * there. */
+/* Like case_run_engine(), but returns the first error. `out` has the results of the steps before
+ * it. */
 int case_try_engine(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
 
-/* A part of a run: steps [first, end), from a checkpoint or from the files; may save checkpoints.
- * `out` gets the results of these steps, and keeps those of earlier steps. */
+/* A part of a run: the steps [first, end), which may save checkpoints. `out` gets the results of
+ * these steps and keeps those of earlier steps. */
 struct case_part {
     unsigned first, end;
-    const char *resume;                  /* a checkpoint's folder; NULL: the files */
+    const char *resume;                  /* a checkpoint's folder; NULL: the model's files */
     const char *trace;                   /* a file for its timeline; NULL: none */
     const struct run_save_options *save; /* NULL: none */
-    unsigned save_after;                 /* steps */
+    unsigned save_after;                 /* number of steps before the first save */
     bool save_on;                        /* whether to save after every later step, too */
-    bool later;                          /* whether the save continues during the next step */
-    bool ahead;                          /* whether the save was announced before its step */
+    bool later;                          /* whether saves continue during the next step */
+    bool ahead;                          /* whether saves are announced before their step */
     /* bit n: step n + 1 has few targets, and so a norm many times that of the others */
     uint64_t loud;
     uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
@@ -105,9 +105,9 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
 /* Like case_try_part(), but an error fails the test with a message that names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
-/* Sets DEVICE to about the smallest memory in which the block fits if its weights come by sections.
- * With more memory they would come whole. `check`, unless NULL, is called with every plan that has
- * sections of the block. */
+/* Sets DEVICE to about the smallest budget that has a plan; in this plan the block's weights come
+ * by sections. With a large budget they come whole. `check`, unless NULL, is called with every plan
+ * tried that has sections of the block. */
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
                                 const struct run_prepared *prepared));
@@ -117,7 +117,7 @@ struct store_shelf *case_shelf_open(void);
 /* Compares the losses and norms of all steps. */
 void case_check_losses(const struct case_outcome *a, const struct case_outcome *b,
                        const char *what);
-/* Compares everything but bytes that were moved. */
+/* Compares everything except the members marked as not compared. */
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
 
 /* Returns the next number of a seeded sequence. */

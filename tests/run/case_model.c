@@ -43,7 +43,7 @@ static const struct {
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
      " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
-    {"llama, whole", /* the same for every build, for tests that count bytes of a store */
+    {"llama, whole", /* the same in every build, for tests that count bytes of a store */
      "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
      " \"intermediate_size\": 320, \"num_hidden_layers\": 3,"
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
@@ -106,7 +106,7 @@ static double random_unit(uint64_t *state)
     return (double)(case_random(state) >> 11) / (double)(UINT64_C(1) << 53) * 2 - 1;
 }
 
-/* Norm weights are near one, all other weights are small. */
+/* Vectors (norms, biases) are near one; matrices are near zero. */
 static void put_random(struct model_save *save, const struct model *model, unsigned index,
                        uint64_t *state)
 {

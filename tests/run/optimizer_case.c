@@ -7,8 +7,8 @@
 
 #include "core/base/err.h"
 
-/* Types of the parameters, and their sizes: under a sanitizer the long ones have two or three
- * chunks. */
+/* Sizes and types of the parameters. Under a sanitizer the long ones are shorter, but some still
+ * have two or three chunks. */
 struct form forms[PARAMETERS] = {
     {3, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {1000, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
@@ -191,7 +191,7 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
     }
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
-        /* Other faults keep the usual limit, because a busy machine may be slower than this one. */
+        /* Other faults keep the usual limit, because a busy machine may exceed this short one. */
         if (fault->rules[0].kind == AIO_FAULT_STALLED) {
             run->io_limit_ns = INT64_C(300000000);
         }

@@ -19,11 +19,11 @@ enum {
     GROUPS = 2,
     STEPS = 4,
     WAYS = 9,
-    /* ways[ON_DEVICE] is on a device with states on the drive; the way before it has states in
-     * memory */
+    /* ways[ON_DEVICE] and the way before it are on a device; the first has its states on the drive,
+     * the second in memory */
     ON_DEVICE = 7,
     WORLD_MAX = 3,
-    SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block with several parameters */
+    SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block that parameters share */
 };
 
 /* The parameters; a test may change them while it runs. */
@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) float load(enum core_update_type ty
                                       : core_fp16_to_f32(((const uint16_t *)array)[i]);
 }
 
-/* Returns numbers from -0.5 to 0.5, the same for the same arguments. */
+/* Returns a number from -0.5 to 0.5 that depends only on the arguments. */
 static inline __attribute__((always_inline)) float draw(uint64_t seed, unsigned stream, uint64_t i)
 {
     enum { NOISE = 1 << 16 };
@@ -105,9 +105,10 @@ static inline __attribute__((always_inline)) float draw(uint64_t seed, unsigned 
 
 void make_arrays(struct arrays *arrays);
 void free_arrays(struct arrays *arrays);
-/* Gradients depend on the weights, so that an error shows in all later steps. */
+/* Makes the gradient of parameter `p`. It depends on the weights, so that an error shows in all
+ * later steps. */
 void make_gradient(const struct arrays *arrays, unsigned p, unsigned step, double scale);
-/* Fails the test if weights differ. */
+/* Fails the test if any weights differ. */
 void compare(const struct way *way, const struct arrays *one, const struct arrays *other);
 
 static inline bool is_absent(const struct rules *rules, unsigned step, unsigned p)
@@ -130,15 +131,15 @@ void alone_step(struct alone *alone, unsigned p, const void *gradient, double sc
 
 /* ---- the optimizer ---- */
 
-/* type of the options' weights, which is that of most weights */
+/* the run's type of weights: that of most parameters */
 extern enum core_update_type measured_type;
 
-/* Processes that share states. In this test they are optimizers of one process with the same
- * arrays, which are created one after another. */
+/* Processes that share states. Here they are optimizers of one process, which use the same arrays
+ * and are created one after another. */
 struct meeting {
     pthread_barrier_t barrier;
     pthread_mutex_t lock;
-    double *sums; /* the sums of the submitted values: [count] */
+    double *sums; /* sums of the values of all processes: [count] */
     size_t count;
 };
 
@@ -153,9 +154,9 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
 /* Creates an optimizer; fails the test if that fails. */
 struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
                                      const struct arrays *arrays);
-/* Returns the parameter whose gradient comes i-th in a step. */
+/* Returns the parameter whose gradient is submitted i-th in a step. */
 unsigned nth(const struct way *way, unsigned step, unsigned i);
-/* Submits a gradient of each parameter after its last update. */
+/* For each parameter, waits for its last update and submits the next gradient. */
 void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, const struct way *way,
                 unsigned step);
 

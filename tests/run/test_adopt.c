@@ -63,9 +63,9 @@ static void goes_on(void)
     }
 }
 
-/* Every step after resuming is saved, and one checkpoint is kept: rotation removes the checkpoint
- * while the store still has bytes in its files. A wrong guess and an evaluation happen between the
- * steps. */
+/* Rotation may remove a checkpoint while the store still has bytes in its files; the run keeps its
+ * bits. Every step after resuming is saved, one checkpoint is kept, and a wrong guess and an
+ * evaluation happen between the steps. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {
@@ -119,7 +119,7 @@ static int step(struct run_engine *engine, unsigned index)
     return run_engine_step(engine, &batch, 1, 1e-3, &done);
 }
 
-/* Returns the checkpoint's files that this process has open. */
+/* Returns how many of the checkpoint's files this process has open. */
 static unsigned files_open(void)
 {
     unsigned count = 0;
@@ -167,7 +167,8 @@ static void release_checkpoint(void)
     store_shelf_close(shelf);
 }
 
-/* After the run has begun, one byte of the moments changes, or their file is truncated. */
+/* If a byte of the first moments changes after the run has begun, or with `cut` their file is
+ * truncated, the run fails with an error that names the file. */
 static void a_change_is_found(bool cut)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
@@ -180,7 +181,7 @@ static void a_change_is_found(bool cut)
         char byte = 0;
         snprintf(path, sizeof path, "%s/m.safetensors", checkpoint);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
-        const off_t at = 8 << 20; /* position of the first layer */
+        const off_t at = 8 << 20; /* where the first layer begins */
         check_int(pread(fd, &byte, 1, at), ==, 1);
         byte ^= 4;
         check_int(cut ? ftruncate(fd, at) : pwrite(fd, &byte, 1, at), ==, cut ? 0 : 1);
@@ -196,7 +197,9 @@ static void a_change_is_found(bool cut)
     store_shelf_close(shelf);
 }
 
-/* The embedding has only one chunk, in a separate store. */
+/* A store adopts only after store_adopt_begin(), and only chunks of whole MiB. Adopted chunks are
+ * read from the checkpoint's files until they are written again. The chunk is the whole
+ * embedding. */
 static void one_chunk(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, "threads");

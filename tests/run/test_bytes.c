@@ -44,9 +44,9 @@ static struct moved run(const struct case_model *made, const struct run_options 
     return moved;
 }
 
-/* A steady step reads at most `reads` and writes `writes` bytes per parameter. Steps
- * report the bytes that the drive counts, except that the drive moves the last part of a chunk in
- * whole pages. */
+/* Checks that a steady step reads at most `reads` bytes per parameter and writes `writes`, and that
+ * steps report the bytes that the drive counts. The drive counts up to 1 % more, because it moves
+ * the last part of a chunk in whole pages. */
 static void check_bytes(const struct case_model *made, const struct run_options *options,
                         double reads, double writes, const char *what)
 {
@@ -65,9 +65,10 @@ static void check_bytes(const struct case_model *made, const struct run_options 
     check_true(counted >= told && counted <= told * 1.01);
 }
 
-/* All but gradients are in STORE. The update reads 12 B and writes 12 B. The backward pass reads
- * weights again (2 B) unless they are still in a slot. Weights in HOST save 4 B, spilled gradients
- * cost 4 B. */
+/* With all but gradients in STORE, a step reads at most 14 B per parameter and writes 12 B: the
+ * update reads and writes 12 B, and the backward pass reads weights again (2 B) unless they are
+ * still in a slot. Weights in HOST save 4 B of reads and 2 B of writes; gradients in STORE cost 2 B
+ * of each. */
 static void bytes_of_a_step(void)
 {
     struct case_model made;

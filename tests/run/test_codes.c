@@ -1,6 +1,6 @@
-/* Folders that bitsandbytes quantised (tests/oracle/bnb_folders.py). Runs with adapters have the
- * bits of runs on the dequantised weights, wherever the base is kept. Logits are those of
- * transformers. Damaged folders are refused. */
+/* test_codes.c: on folders that bitsandbytes quantised (tests/oracle/bnb_folders.py), runs with
+ * adapters have the bits of runs on the dequantised weights, wherever the base is kept, and logits
+ * are those of transformers. Damaged folders are refused. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -115,8 +115,8 @@ static void run_folder(const struct quantised *folder, bool dora)
     case_model_free(&made);
 }
 
-/* Runs with LoRA and with DoRA have the losses and norms of runs on the dequantised weights, from
- * whose rows DoRA's magnitudes begin. */
+/* Runs with LoRA and with DoRA have the losses and norms of runs on the dequantised weights. DoRA's
+ * magnitudes begin with the norms of these weights. */
 static void runs_have_the_bits_of_dequantised_weights(void)
 {
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
@@ -179,7 +179,7 @@ static void compare_logits(const struct quantised *folder)
     case_model_free(&made);
 }
 
-/* In fp32 the logits equal those of transformers with bitsandbytes. */
+/* In fp32 the logits differ from those of transformers with bitsandbytes by less than 1e-5. */
 static void logits_are_those_of_transformers(void)
 {
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
@@ -342,8 +342,9 @@ static void numbers_are_checked(void)
     }
 }
 
-/* Each rank has its part of the stored weights. As resuming shows, the identity of the base is the
- * same, and it changes if a byte of codes or scales changes. */
+/* A run with two ranks, each with its part of the stored weights, resumes with two ranks and with
+ * one, because the identity of the base does not depend on ranks. It does not resume on the
+ * dequantised weights, or if a byte of codes or scales has changed. */
 static void ranks_resume_on_the_same_base(void)
 {
     static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
@@ -414,7 +415,7 @@ static bool has_code(const char *folder, int code)
     return has;
 }
 
-/* A map of scales that differs from ours is read: the scales are kept in fp32 with the map's
+/* A map of scales that differs from tide's is read: the scales are kept in fp32 with the map's
  * values, and a line of the log says so. */
 static void other_maps_are_read(void)
 {
@@ -439,8 +440,8 @@ static void other_maps_are_read(void)
             model_safetensors_read(file, model_safetensors_find(file, name), 0, map, sizeof map),
             ==, 0);
         model_safetensors_close(file);
-        for (int k = 0; k < 256;
-             k++) { /* codes without a value in the tensor's map; then all codes */
+        /* first the codes that the tensor does not use, then all codes */
+        for (int k = 0; k < 256; k++) {
             map[k] *= i == 1 || !has_code(folder, k) ? 1.5f : 1.0f;
         }
         write_tensor(folder, name, 0, map, sizeof map);
@@ -458,8 +459,8 @@ static void other_maps_are_read(void)
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 
-/* Returns the identity of the model of `made` after a team of `threads` threads made stored weights
- * of it. */
+/* Makes the stored weights of the model with `threads` threads, and returns the identity of the
+ * model. */
 static uint64_t identity_of_stored(const struct case_model *made, unsigned threads)
 {
     const struct model *model = made->model;
@@ -492,8 +493,8 @@ static uint64_t identity_of_stored(const struct case_model *made, unsigned threa
     return identity;
 }
 
-/* Modules that bitsandbytes left whole are read part by part. Parts begin anywhere. Neither the
- * parts nor the number of threads change the identity. */
+/* The identity of modules that bitsandbytes left whole is that of the same weights in a plain
+ * folder, with any number of threads. */
 static void whole_modules_have_one_identity(void)
 {
     static const char *const frozen[] = {"*"};

@@ -1,6 +1,6 @@
-/* test_costs.c: what is measured of a block is how often it is computed, and what a plan adds up is
- * how often a step does each part: forward, recomputation and backward of every layer, weights made
- * of stored ones, the head. Time is the test's own, so nothing depends on how fast the machine
+/* test_costs.c: the fastest round of a block is measured, and a plan counts each part of a step as
+ * often as the step computes it: forward, recomputation and backward of every layer, expansion of
+ * stored weights, the head. The clock is the test's, so nothing depends on how fast the machine
  * is. */
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3}
 
 enum { PASSES = 3, CALLS_MAX = 64, GAPS_MAX = 8 };
 
-/* With a script, each pass takes the next seconds of the script for the thread that measures. Each
- * look at the clock takes a microsecond, so that waiting threads stop spinning. */
+/* With a script, each pass of the thread that measures takes the next seconds of the script. Each
+ * reading of the clock takes a microsecond, so that waits which spin for a time end. */
 static _Thread_local const double *script;
 static unsigned calls;
 static int64_t scripted_ns;
@@ -69,7 +69,7 @@ static void measure(const struct case_model *made, const struct run_options *opt
 static void check_near(double seconds, double expected)
 {
     check_double(seconds, >=, expected);
-    check_double(seconds, <, expected + 0.005); /* the looks at the clock take less */
+    check_double(seconds, <, expected + 0.005); /* reading the clock takes less */
 }
 
 /* The fastest of three rounds counts; a block that takes more than a second has two. */
@@ -98,8 +98,8 @@ static void fastest_rounds(void)
     case_model_free(&made);
 }
 
-/* Pairs are measured with the gaps of two rows of the full length that make a pair of the full
- * length: their common tokens, then an answer of each. */
+/* Pairs are measured with the gaps of a pair that fills its length with two full rows: first their
+ * common tokens, then both answers. */
 static void gaps_of_pairs(void)
 {
     static const struct {
@@ -130,8 +130,7 @@ static void gaps_of_pairs(void)
 
 /* ---- adding up ---- */
 
-/* Returns rates of blocks that take so long that nothing else counts; drives and commands take next
- * to nothing. */
+/* Returns rates at which blocks take so long that drives and commands do not count. */
 static struct run_rates slow_blocks(void)
 {
     struct run_rates rates = *case_rates();
@@ -142,7 +141,7 @@ static struct run_rates slow_blocks(void)
     rates.forward_seconds[MODEL_BLOCK_LAYER] = 1e2;
     rates.recompute_seconds[MODEL_BLOCK_LAYER] = 1e4;
     rates.backward_seconds[MODEL_BLOCK_LAYER] = 1e6;
-    rates.forward_seconds[MODEL_BLOCK_HEAD] = 1e7; /* an evaluation's */
+    rates.forward_seconds[MODEL_BLOCK_HEAD] = 1e7; /* of an evaluation */
     rates.backward_seconds[MODEL_BLOCK_HEAD] = 1e8;
     return rates;
 }
@@ -204,9 +203,9 @@ static void seconds_add_up(void)
     case_model_free(&made);
 }
 
-/* Without measured seconds, the time of recomputation follows from its own operations, which are
- * fewer than those of forward. A head computes its logits twice, and products of the same size for
- * the gradients of its input and of its table. */
+/* Without measured seconds, the time of recomputation follows from its operations, which are fewer
+ * than those of forward. The backward pass of a head computes the logits twice, and two products of
+ * the same size: the gradients of its input and of its table, unless the table is frozen. */
 static void operations_add_up(void)
 {
     struct run_options options = case_options();

@@ -1,6 +1,6 @@
-/* Tests the executor. Real threads run whole tapes and read the versions that program order reads,
- * even if lanes are sometimes full. Failures and stalls end the executor with their message.
- * Waiting is charged to its cause, and the number of turns per command is bounded. */
+/* test_executor.c: threads that run whole tapes read the versions that program order reads, even if
+ * lanes are sometimes full. Failures and stalls end the executor with their message. Waiting is
+ * charged to its cause, and the number of turns per command is bounded. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,9 +28,9 @@ struct bench {
     struct core_bell bell;
     struct core_queue *queues[PLAN_Q_COUNT];
     struct run_executor *executor;
-    uint64_t *digests; /* by number of command */
+    uint64_t *digests; /* by the command's number over all tapes */
     const struct plan_tape *now[3];
-    /* Commands of a queue in all tapes; its thread counts while the test may read. */
+    /* Commands done by each queue in all tapes; the queue's thread writes, the test may read. */
     _Atomic uint32_t done[PLAN_Q_COUNT];
     unsigned sleep_us[PLAN_Q_COUNT];
     struct seen *watched; /* NULL: no watcher */
@@ -42,7 +42,8 @@ struct job {
     const struct plan_command *command;
 };
 
-/* The tape of a queue's next command follows from the number of commands done. */
+/* Returns the number over all tapes of a queue's next command. How many commands the queue has done
+ * tells in which tape the command is. */
 static uint32_t number_of(const struct bench *bench, const struct plan_command *command)
 {
     uint32_t done = bench->done[command->queue];
@@ -151,8 +152,8 @@ static void run_tapes(struct bench *bench, uint32_t tapes)
     check_int(run_executor_drive(bench->executor, 0), ==, 0);
 }
 
-/* A step, a step with a pending update and a drain run on ten threads: every command reads the
- * versions that it would read in program order. */
+/* A step, a step with a pending update and a drain run with one thread per queue: every command
+ * reads the versions that it would read in program order. */
 static void threads_read_what_program_order_reads(void)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -220,8 +221,8 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
     seen->ends[tape][command - now->commands] = end_ns;
 }
 
-/* A watcher sees each command once, in its queue's order, with a beginning after the end of
- * everything that the command waited for. */
+/* A watcher sees each command once and in its queue's order, and each command begins after the end
+ * of everything that it waited for. */
 static void a_watcher_sees_every_command(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -268,7 +269,8 @@ static void a_failure_ends_the_run(void)
     plan_destroy(bench.plan);
 }
 
-/* Data never arrives: the stall limit ends the wait. */
+/* A gate whose data never arrives holds compute but not reads, and the stall limit ends the
+ * wait. */
 static void the_gate_holds_compute(void)
 {
     struct core_line data;
@@ -328,8 +330,8 @@ static void a_stopped_process_has_not_stalled(void)
     check_int(test_child(drives_and_stops, NULL), ==, 0);
 }
 
-/* A tape behind a closed gate only reads. If it is withdrawn, only the count of its reads remains,
- * and another tape takes its place. */
+/* A tape behind a closed gate only reads. If it is withdrawn, the bytes read are reported, and
+ * another tape takes its place. */
 static void a_tape_is_taken_back(void)
 {
     struct core_line data;
@@ -373,7 +375,7 @@ static void a_tape_is_taken_back(void)
     plan_destroy(bench.plan);
 }
 
-/* Compute waits for a slow drive, or for a slow update, and the wait is charged to that cause. */
+/* If compute waits for a slow drive or for a slow update, the wait is charged to that cause. */
 static void waiting_is_charged_to_its_cause(void)
 {
     for (int slow = 0; slow < 2; slow++) {
@@ -408,8 +410,8 @@ static int submit_done(void *context, const struct plan_command *command, struct
     return 0;
 }
 
-/* The executor's overhead is limited: if lanes are done at once, a turn of its loop serves several
- * commands. */
+/* The executor's overhead is limited: if lanes finish commands at once, a turn of its loop serves
+ * at least two on average. */
 static void a_turn_serves_several_commands(void)
 {
     struct bench bench = {0};
@@ -445,8 +447,8 @@ static int submit_nothing(void *context, const struct plan_command *command, str
     return core_queue_submit(bench->queues[command->queue], &job, out);
 }
 
-/* A step has a thousand empty commands, each run by a thread. The executor checks its queues when
- * one of them has moved, and not in between. */
+/* In a step of at least a thousand empty commands that threads run, the executor takes at most
+ * three turns of its loop per command: it checks its queues only when one has moved. */
 static void a_long_step_takes_few_turns(void)
 {
     enum { COMMANDS = 1000, ROUNDS = 20 };
@@ -480,8 +482,8 @@ static void a_long_step_takes_few_turns(void)
     plan_destroy(bench.plan);
 }
 
-/* The executor refuses a tape that is too long, and a third tape; drive_to returns when its command
- * is done. */
+/* The executor refuses a tape that is too long, and a third tape beside two unfinished ones.
+ * run_executor_drive_to() returns when its command is done. */
 static void limits(void)
 {
     struct bench bench = {0};

@@ -1,5 +1,6 @@
-/* test_faults.c: a drive fails at any point of a run. The run ends with the bits of an undisturbed
- * run, or with an error that has a message. It never ends with other bits, and it never hangs. */
+/* test_faults.c: if a drive fails at any point of a run, the run ends with the bits of an
+ * undisturbed run, or with an error that has a message. It never ends with other bits, and it never
+ * hangs. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,7 +19,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* If operation n is of a kind that the rule does not affect, another operation is tried. */
+/* If a rule hits no operation from its point on, another point is tried, up to TRIES in all. */
 enum { STEPS = 2, PATIENCE_SECONDS = 60, TRIES = 16 };
 
 /* After this time the drive gives up a stalled block. */
@@ -113,7 +114,7 @@ struct day {
     struct aio_fault_rule rule; /* `from` comes from the seed */
     enum outcome outcome;       /* the outcome if the rule hit an operation */
     int code;                   /* code of the error; 0: any */
-    bool slow;                  /* whether the run waits for the limit */
+    bool slow;                  /* whether the run waits for the drive's limit */
 };
 
 static const struct day days[] = {
@@ -217,7 +218,7 @@ static void have_good_day(const struct case_model *made, const struct setting *s
     check_uint(out->ops, >, 30);
 }
 
-/* The directories of the stores were removed. */
+/* Checks that the directories of the stores were removed. */
 static void check_nothing_left(void)
 {
     struct stat info;
@@ -234,7 +235,8 @@ struct tally {
     unsigned missed; /* number of runs in which the rule hit nothing */
 };
 
-/* Returns whether the rule hit anything. */
+/* Runs a setting with one fault and checks how it ends. Returns whether the rule hit an
+ * operation. */
 static bool have_bad_day(const struct case_model *made, const struct setting *setting,
                          const struct good_day *good, const struct day *day, uint64_t seed,
                          struct tally *tally)
@@ -272,9 +274,9 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     return hit;
 }
 
-/* Injects every kind of fault at seeded points of create, load, two steps, the drain and the
- * reading of all states, with every setting. Under a sanitizer each setting has every third or
- * sixth fault. */
+/* Every kind of fault, at seeded points of create, load, two steps, the drain and the reading of
+ * all states, ends a run as its row says, with every setting. Under a sanitizer each setting has
+ * every third or sixth fault. */
 static void bad_days(void)
 {
     struct case_model made;
@@ -348,8 +350,8 @@ static void after_an_error(void)
     case_model_free(&made);
 }
 
-/* Nothing moves, and the drive's limit is longer, so the executor ends the step and names the
- * queue. */
+/* If a drive stalls and its own limit is longer than the executor's, the executor ends the step
+ * with a message that names what does not move. */
 static void a_lane_that_stands_still(void)
 {
     struct case_model made;
@@ -375,7 +377,7 @@ static void a_lane_that_stands_still(void)
     case_model_free(&made);
 }
 
-/* Stops a rank in its first call until it is released; counts the calls. */
+/* stand_still() counts its calls, and stops in the first one until it is released. */
 static struct {
     atomic_uint calls;
     atomic_bool released;

@@ -1,7 +1,7 @@
-/* Frozen blocks, and the frozen parts of others, which are separate blocks. They have no states,
- * gradients, updates and writes, in plans, on drives and in checkpoints. Of a frozen embedding,
- * only the rows that a micro-batch uses are read, wherever the embedding is kept. The bits are
- * those of a run that has all of it in memory. */
+/* test_frozen.c: frozen blocks, and frozen parts of others, which are separate blocks, have no
+ * states, gradients, updates or writes in plans, on drives and in checkpoints. Of a frozen
+ * embedding, only the rows that a micro-batch uses are read. The bits are those of a run that has
+ * everything in memory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -152,7 +152,9 @@ static void check_plan(const struct case_model *made, const struct run_prepared 
     }
 }
 
-/* Freezes the ends, a layer, and everything but a head, with every place of the trained blocks. */
+/* Plans have no buffers or commands for the states and gradients of frozen blocks, whether the
+ * ends, a layer and the head, or everything but the head is frozen, and wherever the trained states
+ * are. */
 static void plans_have_nothing_for_it(void)
 {
     static const char *const layer[] = {"model.layers.1.*", "lm_head.weight", "model.norm.weight"};
@@ -206,7 +208,8 @@ static void checkpoints_have_its_weights_alone(void)
 
 /* ---- runs ---- */
 
-/* Runs the ways from `first` on; under a sanitizer each way runs in one of the two families. */
+/* Checks that a run that reads a frozen embedding by rows has the bits of a run in memory, in every
+ * way; under a sanitizer in every second way from `first` on. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
     for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {
@@ -242,7 +245,8 @@ static void rows_have_the_same_bits(void)
     run("words", llama_embedding, 1, 0);
 }
 
-/* Rows of positions are used by every micro-batch. */
+/* A frozen table of positions is read by rows, too, although every micro-batch uses its first
+ * rows. */
 static void positions_too(void)
 {
     run("gpt2 words", gpt2_embedding, 2, 1);
@@ -250,8 +254,8 @@ static void positions_too(void)
 
 /* ---- blocks that are partly frozen ---- */
 
-/* Parts of layers, of an embedding and of a head are frozen. The arrays that are trained and those
- * that are borrowed are both kept where the plan says, with the same bits as in memory. */
+/* If parts of layers, of an embedding and of a head are frozen, the trained and the borrowed arrays
+ * are kept where the plan says, with the same bits as in memory. */
 static void parts_have_the_same_bits(void)
 {
     static const char *const llama[] = {"*.mlp.*", "*norm*"};
@@ -319,7 +323,7 @@ static void parts_are_read_twice(void)
         read[reads && command->block == data] += reads ? command->bytes : 0;
     }
     /* Three layers have two slots. The first layer is read for the forward pass of the first
-     * micro-batch and for the backward pass of each, the last layer once for each micro-batch. */
+     * micro-batch and for the backward pass of each; the other two are read four times in all. */
     check_uint(options.micro_batches, ==, 3);
     check_uint(read[1], ==, 4 * bytes);
     check_uint(read[0], ==, (1 + 3) * bytes);
@@ -334,7 +338,7 @@ static int by_number(const void *a, const void *b)
     return (int)(*(const int32_t *)a - *(const int32_t *)b);
 }
 
-/* Returns the bytes of the pages of a batch's rows; each page counts once. */
+/* Returns the bytes of the pages that contain a batch's rows; each page counts once. */
 static uint64_t bytes_of(const struct case_model *made, const struct model_batch *batch,
                          uint64_t width)
 {
@@ -355,9 +359,9 @@ static uint64_t bytes_of(const struct case_model *made, const struct model_batch
     return pages * 4096;
 }
 
-/* The drive reads the pages of the batch's rows, once each, and nothing else of the embedding. The
- * reported traffic is the same. The plan has at most a page or two for each token, both in memory
- * and in reads. */
+/* The drive reads the pages of a batch's rows, once each, and nothing else of the embedding, and
+ * steps report this traffic. The plan has at most two pages for each token, in memory and in
+ * reads. */
 static void only_used_rows_are_read(void)
 {
     for (size_t w = 0; w < 2; w++) {
@@ -407,7 +411,7 @@ static void only_used_rows_are_read(void)
             }
             check_uint(used, <, planned);
             check_uint(step.traffic.store_read_bytes, ==, other + used);
-            /* The reads ahead for a step that does not follow are included; chunks are whole
+            /* The drive also reads ahead for a step that does not follow, and moves chunks in whole
              * pages. */
             const uint64_t told = step.traffic.store_read_bytes +
                                   run_rank_traffic_take(engine->workers[0].rank).store_read_bytes;
@@ -462,7 +466,7 @@ static void check_sections(const struct case_model *made, const struct run_prepa
     check_plan(made, prepared);
 }
 
-/* Computes logits after an evaluation. */
+/* Writes the logits after five tokens, computed by a new engine. */
 static void sample(const struct case_model *made, const struct run_options *options, float *out)
 {
     struct run_engine *engine = NULL;
@@ -520,8 +524,8 @@ static void sections_have_the_same_bits(void)
     }
 }
 
-/* Evaluates between steps, and resumes from a checkpoint. With `sections` the run has too little
- * memory for the whole head. */
+/* Checks that a run which evaluates between steps and resumes from a checkpoint has the bits of an
+ * uninterrupted run. With `sections` the resumed run has too little memory for the whole head. */
 static void resume(const char *const *patterns, size_t count, bool sections)
 {
     struct case_model made;

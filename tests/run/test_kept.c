@@ -1,6 +1,6 @@
-/* A run keeps a quantised base beside its store, and the next run reads it: the bits are the same,
- * wherever weights are, and no byte of the model's files is read. A kept base that is damaged, out
- * of date or half-written is made again. */
+/* test_kept.c: a run keeps a quantised base beside its store, and the next run reads it: the bits
+ * are the same, wherever weights are, and no tensor of the model's files is read. A kept base that
+ * is damaged, out of date or half-written is made again. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -66,8 +66,8 @@ static void make(struct case_model *made)
     model_stored_set_base(made->files, made->model, MODEL_STORAGE_NF4, KERN_BF16);
 }
 
-/* Returns the number of files in the store's directory whose names have `part`; the path of the
- * last one is in *path. */
+/* Returns the number of kept files in the store's directory whose names contain `part`; writes the
+ * path of the last one to `path`. */
 static unsigned kept_files(const char *part, char path[900])
 {
     unsigned count = 0;
@@ -105,8 +105,8 @@ static void flip(const char *path, int64_t at)
     close(fd);
 }
 
-/* Overwrites the tensors of the model's file. The file's size and times do not change, and
- * processes that have the file open see the change. */
+/* Overwrites the tensors of the model's file with zeros. The file's size and times do not
+ * change. */
 static void spoil_model(const struct case_model *made)
 {
     char path[700];
@@ -185,7 +185,7 @@ static void later_runs_read_only_what_was_kept(void)
         case_run_engine(&made, &options, STEPS, &plain[i]);
         check_uint(kept_files("", path), ==, 0);
     }
-    run_kept(&made, &ways[3], &outcome); /* parts of ways[3] differ from those of the runs below */
+    run_kept(&made, &ways[3], &outcome); /* some runs below read other parts than ways[3] */
     check_same(&plain[1], &outcome, "while the base is kept");
     check_uint(kept_files("", path), ==, 1);
     spoil_model(&made);
@@ -246,9 +246,9 @@ static uint64_t bytes_written(const struct case_model *made, const struct run_op
     return stats.write_bytes;
 }
 
-/* Layers come by sections. If the run that wrote the file had sections, too, the file is read in
- * place, page by page. The file of a run with whole layers has too few checksums for that, and is
- * copied. The bits are the same. */
+/* A run whose layers come by sections reads the kept file in place, page by page, if the run that
+ * wrote it had sections, too. The file of a run with whole layers has too few checksums for that,
+ * and is copied. The bits are the same. */
 static void sections_are_read_where_they_are_kept(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -264,7 +264,7 @@ static void sections_are_read_where_they_are_kept(void)
     case_squeeze(&made, &sections, 1, NULL);
     case_run_part(&made, &whole, &part, &outcomes[0], "whole layers");
     check_uint(kept_files("", path), ==, 1);
-    /* Both layers, at half a byte for each element. */
+    /* The bytes of both layers: half a byte for each element. */
     const uint64_t layers = made.model->blocks[made.model->blocks[1].data].elements;
     check_uint(bytes_written(&made, &sections), >, layers);
     case_run_part(&made, &sections, &part, &outcomes[1], "sections of a copy");
@@ -399,8 +399,8 @@ static void touch_model(const struct case_model *made, time_t seconds)
     check_int(utimensat(AT_FDCWD, path, times, 0), ==, 0);
 }
 
-/* If the time or the size of the model's file has changed, the old bases of this folder are
- * removed, for each storage. Another storage is another file. */
+/* Each storage has its own file. If the time of the model's file has changed, the old bases of all
+ * storages are removed. */
 static void a_changed_model_is_made_again(void)
 {
     struct case_model made;
@@ -427,7 +427,7 @@ static void a_changed_model_is_made_again(void)
 
 /* ---- one writer ---- */
 
-/* Options to open a kept file, from a plan of the run. */
+/* Returns options with which a kept file of the planned run is opened. */
 static struct model_kept_options kept_options(const struct case_model *made,
                                               const struct run_prepared *prepared)
 {
@@ -446,7 +446,7 @@ static struct model_kept_options kept_options(const struct case_model *made,
         .room_bytes = UINT64_C(1) << 30};
 }
 
-/* Writes the first `count` blocks; the bytes of each depend on its number. */
+/* Writes a pattern to the first `count` blocks. */
 static void write_blocks(const struct case_model *made, struct model_kept *kept,
                          const struct run_prepared *prepared, unsigned count)
 {
@@ -463,7 +463,7 @@ static void write_blocks(const struct case_model *made, struct model_kept *kept,
     }
 }
 
-/* Makes a model, a run whose base can be kept, and the directory for the base. */
+/* Makes a model, the directory for its base, and a plan of a run that can keep the base. */
 static struct model_kept_options begin_writing(struct case_model *made,
                                                struct run_prepared **prepared)
 {
@@ -499,7 +499,7 @@ static void killed_runs_leave_nothing_that_is_read(void)
         check_uint(kept_files(".part", path), ==, 1);
         check_uint(kept_files("", path), ==, 1);
     }
-    /* of another base: removed before this one is written */
+    /* a file of another base is removed before this one is written */
     char other[900];
     snprintf(other, sizeof other, "%s/tide-base-0123456789abcdef.part", directory);
     const int fd = open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -586,8 +586,7 @@ static void one_run_writes(void)
     case_model_free(&made);
 }
 
-/* The writer's actions between the moment at which another run opens its file and the moment at
- * which that run locks it. */
+/* What the writer does after another run has opened its file and before that run locks it. */
 static struct {
     bool ends;
     bool begins; /* another file of the same name follows */
@@ -611,7 +610,7 @@ int __wrap_flock(int fd, int operation)
 }
 
 /* A run opens the half-written file of another run. The other run gives the file its name before
- * the first run has locked it. The file does not change. */
+ * the first run has locked it. The file stays. */
 static void a_file_that_was_just_finished_stays(void)
 {
     struct case_model made;
@@ -644,8 +643,8 @@ static void a_file_that_was_just_finished_stays(void)
     case_model_free(&made);
 }
 
-/* A run finds another base half-written, and the writer ends before the run has locked the file.
- * Another run has begun to write the file again. Neither file is removed. */
+/* A run opens the half-written file of another base. Before it locks the file, the writer ends and
+ * another run begins to write the file again. Neither file is removed. */
 static void a_file_that_was_just_begun_stays(void)
 {
     struct case_model made;

@@ -58,7 +58,8 @@ static int engine_life(void)
     return rc;
 }
 
-/* Creates an engine, loads the weights, takes two steps, evaluates, and ends. */
+/* Whatever request fails while an engine is created, loads weights, takes two steps and evaluates,
+ * it ends with a message and frees everything. */
 static void engines(void)
 {
     begin("mem");
@@ -69,7 +70,7 @@ static void engines(void)
     end();
 }
 
-/* Two ranks, each with its drive and plan, survive the same failures. */
+/* The same requests fail on two ranks, each with its drive and plan. */
 static void ranks(void)
 {
     begin("mem");
@@ -95,7 +96,8 @@ static int plan_life(void)
     return rc;
 }
 
-/* The failures are in shapes, candidates, tapes and the simulator. */
+/* Whatever request fails in shapes, candidates, tapes and the simulator, planning ends with a
+ * message and frees everything. */
 static void plans(void)
 {
     begin("mem");

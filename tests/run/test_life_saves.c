@@ -88,7 +88,8 @@ static int resume_life(void)
     return rc;
 }
 
-/* The same holds for a run that begins from a checkpoint. */
+/* Whatever request fails while a run resumes from a checkpoint, it ends with a message and frees
+ * everything. */
 static void resumes(void)
 {
     struct case_outcome outcome = {.steps = 0};

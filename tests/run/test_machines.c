@@ -1,5 +1,5 @@
-/* Proves that the files of machines are read with their sources, that wrong ones are refused where
- * they are wrong, and that ranks of a node share what it has. */
+/* test_machines.c: the files of machines are read, wrong ones are refused with the place of the
+ * mistake, and the ranks of a node share what the node has. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -163,7 +163,7 @@ static void ranks_share_a_node(void)
                  alone.memory_bytes / 4);
 }
 
-/* Returns the bytes of memory that a plan counts for the update of an element. */
+/* Returns how many bytes of memory traffic a plan counts for the update of an element. */
 static double touched_bytes(enum kern_type type, bool gradients_fp32)
 {
     struct run_machine machine;
@@ -174,8 +174,8 @@ static double touched_bytes(enum kern_type type, bool gradients_fp32)
     return machine.memory_bytes / run_machine_rates(&machine, &options).machine.update_elements;
 }
 
-/* The update reads weights that are the master or its upper half. Weights beside an fp32 master are
- * only written. */
+/* The update reads and writes weights that are the master or its upper half. It only writes weights
+ * beside an fp32 master. */
 static void an_update_reads_the_master_once(void)
 {
     const double moments = 2 * (4 + 4); /* m and v, read and written */

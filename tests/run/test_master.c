@@ -110,12 +110,12 @@ enum { FAMILIES = sizeof families / sizeof families[0] };
 
 static unsigned steps = STEPS;
 
-/* the settings of adapters for the models below; NULL: none */
+/* adapters of the models that hold_ways() makes; NULL: none */
 static const struct model_lora_options *adapters;
 
-/* Compares every `way_stride`-th way, from first_way on, with the plain trainer, for every
- * `stride`-th family. A sanitizer sees a fifth or a tenth of these ways and one family; each call
- * takes others. */
+/* Compares every `way_stride`-th way, from `first_way` on, with the plain trainer, for every
+ * `stride`-th family. Under a sanitizer each call takes one family and a fifth or a tenth of the
+ * ways, and the next call takes others. */
 static void hold_ways(const struct run_options *base, const char *what, size_t stride,
                       size_t first_way, size_t way_stride)
 {
@@ -159,14 +159,14 @@ static void hold(const struct run_options *base, const char *what, size_t stride
     hold_ways(base, what, stride, 0, 1);
 }
 
-/* In bf16 with the split master and clipping, updates are deferred. */
+/* Deferred updates: bf16 with the split master and clipping. */
 static void bf16_deferred(void)
 {
     const struct run_options options = case_options();
     hold(&options, "bf16 clipped", 1);
 }
 
-/* Without clipping, an update may run inside the backward pass or after it. */
+/* Without clipping, updates inside the backward pass and after it give the same bits. */
 static void bf16_inside(void)
 {
     static const enum plan_timing timings[] = {PLAN_TIMING_AUTO, PLAN_TIMING_DEFERRED,
@@ -190,9 +190,9 @@ static void micro_batches(void)
     hold(&options, "three micro-batches, not clipped", 2);
 }
 
-/* There are so many micro-batches that a command computes a group of them, and the last group is
- * smaller. Half of the ways run in bf16, half in fp32, where sums and stored gradients are the
- * same. Steps take long, so a run has two, and half of the ways are left out under ASan. */
+/* With so many micro-batches, a command computes a group of them, and the last group is smaller.
+ * Half of the ways run in bf16, half in fp32, where sums and stored gradients have the same type.
+ * Steps take long, so a run has two, and half of the ways are left out under ASan. */
 static void groups(void)
 {
     if (TEST_RACES) {
@@ -215,7 +215,7 @@ static void fp32(void)
     hold(&options, "fp32", 1);
 }
 
-/* fp16 runs with a fixed scale that causes no overflow. */
+/* fp16, with a fixed loss scale that causes no overflow. */
 static void fp16(void)
 {
     struct run_options options = case_options();
@@ -240,7 +240,8 @@ static const struct model_lora_options magnitudes = {
 static const struct model_lora_options both = {
     .rank = 4, .alpha = 8, .dora = true, .dropout = 0.2, .seed = 3};
 
-/* Adapters on a frozen base; each layer has a data block with its part of the base. */
+/* Runs with adapters, whose layers borrow their part of the frozen base from a data block, have the
+ * plain trainer's bits. */
 static void lora(void)
 {
     struct run_options options = case_options();
@@ -258,8 +259,8 @@ static void lora(void)
     adapters = NULL;
 }
 
-/* The batches are pairs of rows. The half of the reference has neither adapters nor gradients, and
- * only the half of the policy is recomputed. */
+/* Runs on pairs of rows have the plain trainer's bits. The reference's half of a micro-batch has
+ * neither adapters nor gradients, and only the policy's half is recomputed. */
 static void pairs(void)
 {
     struct run_options options = case_options();

@@ -15,7 +15,7 @@
 #include "tests/reference/plain.h"
 #include "tests/run/optimizer_case.h"
 
-/* Settings that are made after a step was closed and replaced before the next one begins. No update
+/* Settings that are set after a step was closed and replaced before the next one begins. No update
  * may use them. */
 static const struct adam_group wild = {.lr = 7, .eps = 1};
 
@@ -43,7 +43,8 @@ static double norm_of(const struct rules *rules, const struct arrays *arrays, un
     return (double)sqrtl(squares) / rules->loss_scale;
 }
 
-/* `norms` holds the reported norms, so that the clipping factor has the same bits. */
+/* Trains each parameter separately. `norms` are those that the optimizer reported, so that the
+ * clipping factor has the same bits. */
 static void train_alone(const struct rules *rules, const double *norms, struct arrays *arrays)
 {
     struct alone alone[PARAMETERS];
@@ -120,7 +121,8 @@ static void train(const struct way *way, const struct rules *rules, struct array
     run_optimizer_destroy(optimizer);
 }
 
-/* Tries every `stride`th way; under a sanitizer, a half or a third of these. */
+/* Compares every `stride`-th way with separate updates; under a sanitizer, a half or a third of
+ * these. */
 static void all_ways(const struct rules *rules, size_t stride)
 {
     const size_t step = stride * (TEST_RACES ? 3 : TEST_COUNT(1, 2));
@@ -136,14 +138,14 @@ static void all_ways(const struct rules *rules, size_t stride)
     }
 }
 
-/* Updates begin during the backward pass. */
+/* Updates that begin during the backward pass have the bits of separate updates. */
 static void without_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0}, 1);
 }
 
-/* A norm is computed, and updates wait for it. In the first run it clips every step, in the second
- * run none. */
+/* So do updates that wait for a norm. In the first call the norm clips every step, in the second
+ * none. */
 static void with_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0}, 1);
@@ -216,8 +218,8 @@ static bool has_sums(struct meeting *meeting)
     return has;
 }
 
-/* A submit wakes the worker only if the worker waits for gradients. Here it waits for the norm of
- * the previous step, which waits for another process. */
+/* A submit wakes the worker only if the worker waits for gradients. Here the worker waits for the
+ * norm of the previous step, which another process holds up. */
 static void submits_do_not_wake_a_busy_worker(void)
 {
     const struct way *way = &ways[ON_DEVICE - 1];
@@ -252,7 +254,7 @@ static void submits_do_not_wake_a_busy_worker(void)
 
 /* ---- errors of a step and of calls ---- */
 
-/* A step whose norm is not finite changes nothing, and the next one is the first. */
+/* A step whose norm is not finite changes nothing, and does not count as a step. */
 static void a_step_is_skipped(void)
 {
     const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 1, 1, true, false, 0};
@@ -335,13 +337,13 @@ static void bad_calls_are_refused(void)
     struct adam_group bad = groups[0];
     bad.beta1 = 1;
     check_int(run_optimizer_set_group(optimizer, 0, &bad), ==, -EINVAL);
-    run_optimizer_destroy(optimizer); /* the step is open */
+    run_optimizer_destroy(optimizer); /* while a step is open */
     free_arrays(&arrays);
 }
 
 /* ---- bad drives ---- */
 
-/* Takes steps until one fails. */
+/* Takes STEPS steps. Returns the first error, with its message. */
 static int train_on(struct aio_fault *fault, const struct rules *rules, struct arrays *arrays)
 {
     static const struct way way = {
@@ -577,7 +579,7 @@ struct copied {
     size_t count;
     struct run_optimizer_parameter parameters[TENSORS_MAX];
     unsigned blocks[TENSORS_MAX]; /* block of each parameter */
-    uint64_t firsts[TENSORS_MAX]; /* its first element in the block */
+    uint64_t firsts[TENSORS_MAX]; /* first element of each parameter in its block */
 };
 
 static uint32_t run_of(const struct block *block, uint64_t element)
@@ -629,8 +631,8 @@ static uint64_t hash_weights(const struct model *model, const struct copied *cop
     return hash;
 }
 
-/* Sets the masters to those of the trainer, which keep the bits of the model's files that its
- * weights lack. */
+/* Sets the masters to the trainer's, which have bits of the model's files that rounded weights
+ * lack. */
 static void set_masters(struct run_optimizer *optimizer, const struct plain *trainer,
                         const struct copied *copied)
 {
@@ -641,8 +643,8 @@ static void set_masters(struct run_optimizer *optimizer, const struct plain *tra
     }
 }
 
-/* Trains a model, and gives the gradients of each step to an optimizer that begins with the same
- * weights. */
+/* Trains a model and gives the gradients of each step to an optimizer that begins with the same
+ * weights. Checks that the optimizer ends with the weights of an engine. */
 static void record(const char *name, enum core_update_type type, enum plan_where states)
 {
     struct run_options run = case_options();
@@ -723,10 +725,10 @@ static void record(const char *name, enum core_update_type type, enum plan_where
     case_model_free(&made);
 }
 
-/* An optimizer that gets the gradients of an engine tensor by tensor has the engine's weights. The
- * gradients are those of the reference trainer; its losses, norms and weights are the engine's, as
- * the test of variants proves. The optimizer has other blocks, so the last bits of a norm in double
- * may differ, but those of the factor in fp32 do not. */
+/* An optimizer that gets a model's gradients tensor by tensor has the weights of an engine. The
+ * gradients come from the plain trainer, whose bits are the engine's (test_master.c). The optimizer
+ * has other blocks, so the last bits of a norm in double may differ, but those of the factor in
+ * fp32 do not. */
 static void an_engines_gradients(void)
 {
     record("llama tied", CORE_UPDATE_BF16, PLAN_WHERE_STORE);

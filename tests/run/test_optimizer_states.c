@@ -65,7 +65,7 @@ static void weights_may_change(void)
 
 /* ---- checkpoints ---- */
 
-/* Loads a checkpoint. Afterwards the weights are where the application has them, even on a
+/* Loads a checkpoint and waits until the application's arrays have the weights, even on a
  * device. */
 static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
 {
@@ -73,7 +73,7 @@ static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t
     return rc != 0 ? rc : run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL);
 }
 
-/* Makes all types alike; the second call restores the types. */
+/* Gives all parameters one type; the next call restores their types. */
 static void swap_types(enum core_update_type type)
 {
     static enum core_update_type kept[PARAMETERS][2];
@@ -193,7 +193,8 @@ static void end_world(uint32_t world, struct meeting *meeting, struct run_optimi
     free(meeting->sums);
 }
 
-/* Gradients follow from the weights of all processes; each optimizer reads its share of them. */
+/* Takes steps [steps[0], steps[1]) with all optimizers, and checks that they report the same norm.
+ * They all get the same gradients, and each uses its share. */
 static void world_steps(const struct rules *rules, const struct arrays *arrays, uint32_t world,
                         struct run_optimizer **optimizers, const unsigned steps[2], double *norms)
 {
@@ -231,7 +232,7 @@ static void world_steps(const struct rules *rules, const struct arrays *arrays, 
     }
 }
 
-/* The shares of all processes cover each parameter once. */
+/* Checks that the shares of all processes cover each parameter once. */
 static void check_shares(uint32_t world, struct run_optimizer **optimizers)
 {
     for (unsigned p = 0; p < PARAMETERS; p++) {
@@ -245,9 +246,8 @@ static void check_shares(uint32_t world, struct run_optimizer **optimizers)
     }
 }
 
-/* Saves the states of each process, and begins again with `world` processes that load them.
- * Gradients of all processes follow from the weights of one array, so that no weights have to be
- * sent. */
+/* Saves the states of each process, and begins again with `next` processes that load them. All
+ * processes use one array of weights, so no weights are sent. */
 static void change_world(const struct rules *rules, struct arrays *arrays, uint32_t *world,
                          uint32_t next, struct meeting *meeting, struct run_optimizer **optimizers)
 {
@@ -289,8 +289,8 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
 }
 
 /* Processes that each have a share have the same bits and norms as one process, with and without
- * clipping, sums and parameters without gradients, in all types. The same holds after other
- * processes loaded what these had saved. */
+ * clipping, sums and parameters without gradients, in all types. The same holds after another
+ * number of processes has loaded what they saved. */
 static void states_are_shared(void)
 {
     static const uint32_t worlds[] = {2, 2, 3, 2, 1, 3};
@@ -401,9 +401,9 @@ static void set_states(struct run_optimizer *optimizer, unsigned p, const struct
     check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
 }
 
-/* States that are read as fp32 and written to another optimizer with another placement continue
- * with the same bits, and so do the weights, which follow the masters. Writing the state of one
- * parameter does not change the others. */
+/* An optimizer to which another one's states were written as fp32 continues with the same bits,
+ * even with another placement; its weights follow the masters. Writing the states of one parameter
+ * does not change those of others. */
 static void states_are_carried(void)
 {
     static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
@@ -486,7 +486,8 @@ static void wrong_checkpoints_are_refused(void)
     free_arrays(&arrays);
 }
 
-/* Versions that aligned each parameter to 256 elements wrote this hash of names and sizes. */
+/* Returns the hash of names and sizes that was written by versions which aligned each parameter to
+ * 256 elements. */
 static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters, size_t count)
 {
     uint64_t hash = 0;
@@ -499,12 +500,12 @@ static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters
     return hash;
 }
 
-/* Checkpoints of versions that did not pack parameters have another hash only if packing moves one
- * of them. */
+/* Checkpoints of versions that did not pack parameters can be loaded unless packing moves a
+ * parameter. */
 static void older_checkpoints_fit_unless_a_parameter_moves(void)
 {
     static const struct {
-        uint64_t elements[3]; /* of the parameters; the last of two is 0 */
+        uint64_t elements[3]; /* of up to three parameters; 0: there is none */
         enum core_update_type moments;
         bool moves;
     } cases[] = {

@@ -180,8 +180,8 @@ static void packed_rows(void)
     desk_close(&desk);
 }
 
-/* The losses of the micro-batches that a step has are added, here those of the first and the third
- * one. */
+/* The losses of the micro-batches that a step has are added; here the second of three is
+ * missing. */
 static void losses_are_added(void)
 {
     struct desk desk;
@@ -287,7 +287,7 @@ static void rates_in_a_file(void)
     check_contains(core_err_message(), "/nowhere/rates.json");
 }
 
-/* If a file lacks the seconds of blocks, the flops are used instead. */
+/* A file may lack the seconds of blocks; they are 0, for which plans use the flops. */
 static void rates_without_seconds(void)
 {
     static const char text[] = "{\"version\": 1, \"read_bytes_per_second\": 1e9,"
@@ -466,8 +466,8 @@ static void memory_by_buffer(void)
     case_model_free(&made);
 }
 
-/* Commands read the current one of two generations. Speculative commands write the other one, until
- * both are swapped. */
+/* Speculative commands read the current generation and write the other one, until the two are
+ * swapped. */
 static void memory_of_two_generations(void)
 {
     struct case_model made;

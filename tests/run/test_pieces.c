@@ -26,7 +26,7 @@ static void refuse_batch(const struct model_batch *batch, const char *word)
     check_contains(core_err_message(), word);
 }
 
-/* Every number of a batch has bounds; the message names row and place. */
+/* Every number of a batch has bounds; the message names row and index. */
 static void batches_are_checked(void)
 {
     int32_t ids[8] = {0, 9, 1, 2, 3, 4, 5, 6};
@@ -87,7 +87,7 @@ static void labels_are_shifted(void)
 /* ---- blocks and programs ---- */
 
 /* Trained parameters and padding cover a block's array. They agree with the runs into which updates
- * are cut, even if others of the block's parameters are frozen. */
+ * are cut, even if some of the block's parameters are frozen. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};
@@ -260,7 +260,8 @@ static void timelines(void)
     case_model_make(&made, "gpt2");
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct plan_block_shape thirsty = {.forward_bytes = 8192, .backward_bytes = 4096};
-    check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* both use the same place */
+    check_uint(plan_layout_temporary_bytes(&thirsty), ==,
+               8192); /* the two passes share their memory */
     check_uint(plan_layout_of(prepared->plan)->places[0].weights, ==,
                plan_block_place(prepared->plan, 0)->weights);
     const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);

@@ -19,8 +19,8 @@
 
 /* ---- machines ---- */
 
-/* Returns the /proc and /sys of a machine whose nodes have these processors, without hyperthreads;
- * a node with "" has only memory. */
+/* Makes the files of /proc and /sys of a machine whose nodes have these processors, without
+ * hyperthreads, and returns their folder. A node with "" has only memory. */
 static const char *machine_of(const char *name, const char *const *cpus, unsigned nodes)
 {
     char text[256];
@@ -64,8 +64,8 @@ static struct run_place decide(const struct core_topo *topo, const struct run_pl
     return place;
 }
 
-/* The members of the team and the turns of chunks are divided among the nodes in proportion to the
- * nodes' threads. */
+/* Checks that the team's members are divided among the nodes, and that the nodes' turns of chunks
+ * are in proportion to their threads. */
 static void check_shares(const struct run_place *place, unsigned threads)
 {
     unsigned turns[RUN_PLACE_NODES_MAX] = {0};
@@ -218,7 +218,7 @@ static const char *split_machine(const char *name, char text[2][16])
     return machine_of(name, cpus, 2);
 }
 
-/* Returns the threads of the update that are bound to `cpus`. */
+/* Returns the number of the update's threads that are bound to `cpus`. */
 static unsigned count_threads(const char *cpus)
 {
     unsigned count = 0;
@@ -244,7 +244,8 @@ static unsigned count_threads(const char *cpus)
     return count;
 }
 
-/* Each node has threads for its chunks. */
+/* The update's threads are bound to the nodes, and each node has a queue for its chunks. With
+ * `numa_off` none are bound. */
 static void threads_are_bound(void)
 {
     char cpus[2][16];

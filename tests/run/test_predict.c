@@ -1,5 +1,5 @@
 /* test_predict.c: the logits of a row's last token are those of the plain trainer's head, wherever
- * the model is kept, and a row may be shorter than the engine's; they do not depend on dropout. */
+ * the model is kept. A row may be shorter than the engine's. Logits do not depend on dropout. */
 #include <errno.h>
 #include <stdlib.h>
 

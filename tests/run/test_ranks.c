@@ -40,8 +40,8 @@ static void check_near(const struct case_outcome *a, const struct case_outcome *
     }
 }
 
-/* Compares all worlds and stages of one family and type. `lora` holds the settings of adapters, or
- * is NULL. */
+/* Compares all worlds and stages of one family and type with one rank. `lora`: settings of
+ * adapters; NULL: none. */
 static void compare(const char *family, enum kern_type type, double bound,
                     const struct model_lora_options *lora)
 {
@@ -77,8 +77,8 @@ static void compare(const char *family, enum kern_type type, double bound,
     case_model_free(&made);
 }
 
-/* Ranks reduce in fp32 and in rank order, so only the order of sums differs. Ranks treat all
- * families alike, so one is enough under a sanitizer. */
+/* In fp32, losses are within 1e-5 of those of one rank: only the order of sums differs. Ranks treat
+ * all families alike, so one is enough under a sanitizer. */
 static void fp32(void)
 {
     compare("llama", KERN_F32, 1e-5, NULL);
@@ -87,7 +87,8 @@ static void fp32(void)
     }
 }
 
-/* Each rank rounds its gradient before the ranks' gradients are added. */
+/* In bf16, losses are within 2 % of those of one rank: each rank rounds its gradient before the
+ * ranks' gradients are added. */
 static void bf16(void)
 {
     compare("llama tied", KERN_BF16, 2e-2, NULL);
@@ -96,8 +97,8 @@ static void bf16(void)
     }
 }
 
-/* With adapters, small shards are beside large frozen ones. Which elements are dropped depends on
- * the micro-batch, not on the rank that computes it. */
+/* With adapters, losses are as near to those of one rank: which elements are dropped depends on the
+ * micro-batch, not on the rank that computes it. */
 static void lora(void)
 {
     if (TEST_RACES) {
@@ -112,7 +113,8 @@ static void lora(void)
     }
 }
 
-/* One rank computes a pair; the loss is the mean over the pairs of all ranks. */
+/* A rank computes whole pairs; the loss and the margin are means over the pairs of all ranks, as
+ * with one rank. */
 static void pairs(void)
 {
     if (TEST_RACES) {
@@ -159,8 +161,8 @@ static void again(void)
     case_model_free(&made);
 }
 
-/* The bytes that steps report are those that ranks received. Stages 1 and 2 gather the weights of
- * the last step when the run ends. */
+/* Checks that steps report the bytes that ranks received, except that stages 1 and 2 gather the
+ * weights of the last step when the run ends. */
 static void check_counted(const struct case_outcome *outcome, const struct run_options *options)
 {
     const uint64_t gathered = outcome->received_bytes - outcome->summed_bytes;
@@ -171,10 +173,10 @@ static void check_counted(const struct case_outcome *outcome, const struct run_o
     check_uint(outcome->gather_bytes, ==, all ? gathered : gathered / STEPS * (STEPS - 1));
 }
 
-/* Tests the bytes that ranks receive, relative to all 16-bit gradients. An all-reduce is a
- * reduce-scatter and a gather; stage 3 gathers weights twice and scatters gradients once. Blocks
- * that are still in a slot when the backward pass needs them are gathered once; in a model of three
- * layers nearly all are. */
+/* Ranks receive at most the bytes of an all-reduce of the 16-bit gradients in stages 0 to 2, and
+ * 1.5 times as many in stage 3, where weights are gathered twice and gradients scattered once.
+ * Blocks that are still in a slot when the backward pass needs them are gathered once; in a model
+ * of three layers nearly all are. */
 static void traffic(void)
 {
     if (TEST_SLOW) {
@@ -207,9 +209,9 @@ static void traffic(void)
     case_model_free(&made);
 }
 
-/* Weights that are gathered in 8 bits give about the same losses as exact weights, with half of the
- * bytes. The bits are the same for shards in memory and in the store, and in a second run. fp32
- * weights are gathered unchanged. */
+/* Weights that are gathered in 8 bits give about the same losses as exact weights, with little more
+ * than half of the bytes. The bits are the same for shards in memory and in the store, and in a
+ * second run. fp32 weights are gathered unchanged. */
 static void packed(void)
 {
     struct case_model made;
@@ -248,7 +250,7 @@ static void packed(void)
 
 /* Groups of two ranks that keep a copy of the weights have the same bits as ranks without groups.
  * This holds for weights in memory and in the store, exact, packed and stored in fewer bits, layer
- * by layer and micro-batch by micro-batch. The bytes between nodes are those of one gather. */
+ * by layer and micro-batch by micro-batch. Fewer bytes pass between nodes. */
 static void grouped(void)
 {
     static const enum plan_order orders[] = {PLAN_ORDER_LAYER, PLAN_ORDER_MICRO};
@@ -283,8 +285,8 @@ static void grouped(void)
 }
 
 /* Gradients that ranks reduce in 4 bits give about the same losses as exact gradients, with a
- * quarter of the bytes. The bits are the same for states in memory and in the store, and in a
- * second run. */
+ * quarter of the bytes of 16-bit gradients. The bits are the same for states in memory and in the
+ * store, and in a second run. */
 static void coded(void)
 {
     struct case_model made;

@@ -24,7 +24,8 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Returns the number of files in the folder; writes the path of the last one to `path`. */
+/* Returns the number of files in the folder whose names start with `begin`; writes the path of the
+ * last one to `path`. */
 static int files_in(const char *folder, const char *begin, char path[1024])
 {
     DIR *dir = opendir(folder);
@@ -48,7 +49,7 @@ static void put_text(const char *path, const char *text)
     fclose(file);
 }
 
-/* Another run creates the folders between two attempts of this one. */
+/* If set, another run creates the folders right after mkdir() fails in this one. */
 static bool another_run_begins;
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
@@ -86,7 +87,7 @@ static void folders_are_made_by_two(void)
 
 /* ---- slow drives ---- */
 
-/* bytes per second of each measurement, instead of the drive's; NULL: the drive's */
+/* bytes per second that each measurement returns; NULL: those of the drive */
 static const double *mixed_rates;
 static unsigned measurements;
 int __real_aio_measure_path(const char *directory, const struct aio_measure_options *options,
@@ -183,7 +184,7 @@ static void parts_count_for_their_keys(void)
     char path[1024];
     struct run_rates_cached cached = {NULL, "the key", RUN_RATES_DRIVE};
     check_true(!run_rates_cache_read(&cached, &rates));
-    run_rates_cache_write(&cached, &rates); /* nowhere */
+    run_rates_cache_write(&cached, &rates); /* there is no folder */
     run_rates_cache_forget(&cached);
     snprintf(folder, sizeof folder, "%s/above/cache", test_directory());
     cached.folder = folder;
@@ -200,7 +201,7 @@ static void parts_count_for_their_keys(void)
     run_rates_cache_forget(&cached);
     check_int(files_in(folder, "drive-", path), ==, 1);
     cached.key = "the key";
-    put_drive(path, "third", ", \"window_bytes\": 6.0}"); /* a key with the same hash */
+    put_drive(path, "third", ", \"window_bytes\": 6.0}"); /* as if another key had the same hash */
     check_true(!run_rates_cache_read(&cached, &rates));
     put_drive(path, "the key", "}");
     check_true(!run_rates_cache_read(&cached, &rates));
@@ -219,7 +220,8 @@ static void parts_count_for_their_keys(void)
     check_true(!run_rates_cache_read(&cached, &rates));
     struct utimbuf new = {now, now + 86400L};
     check_int(utime(path, &new), ==, 0);
-    check_true(!run_rates_cache_read(&cached, &rates)); /* the clock was wrong */
+    check_true(
+        !run_rates_cache_read(&cached, &rates)); /* written in the future: a clock was wrong */
     run_rates_cache_write(&cached, &rates);
     check_true(run_rates_cache_read(&cached, &rates));
     cached.folder = "/proc/cache"; /* no folder can be created there */
@@ -227,8 +229,8 @@ static void parts_count_for_their_keys(void)
     check_true(!run_rates_cache_read(&cached, &rates));
 }
 
-/* Cached rates are used for the same model and shape. Renewing measures again, and so does
- * forgetting. */
+/* Cached rates are used for the same model and shape. Rates are measured again if they are renewed
+ * or were forgotten. */
 static void machines_are_measured_once(void)
 {
     struct case_model made;
@@ -311,8 +313,8 @@ static void drives_are_asked_once(void)
     case_model_free(&made);
 }
 
-/* Measuring takes at most a quarter of the budgets, and little for a small model, so that it does
- * not set the peak of a run. */
+/* Measuring takes at most 256 MiB and a quarter of the budgets, and little for a small model, so
+ * that it does not set the peak of a run. */
 static void measuring_takes_little(void)
 {
     struct case_model made;
@@ -434,7 +436,7 @@ static void blocks_are_measured_in_budgets(void)
     case_model_free(&made);
 }
 
-/* The planner refuses a run that fits no machine; nothing refuses the run earlier. */
+/* A run that fits no machine is refused by the planner, not by the measurement before it. */
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
@@ -457,7 +459,7 @@ static void what_cannot_fit_is_planned(void)
     case_model_free(&made);
 }
 
-/* If a device cannot be opened for one of the blocks, measuring ends. */
+/* If a device cannot be opened for one of the blocks, measuring fails. */
 static void blocks_that_cannot_be_measured(void)
 {
     struct case_model made;
@@ -477,7 +479,7 @@ static void blocks_that_cannot_be_measured(void)
     case_model_free(&made);
 }
 
-/* Each store has a weight, the same on all ranks: the measured rate of its drive. */
+/* The weight of a store's path is the measured rate of its drive. */
 static void stores_are_weighed(void)
 {
     struct case_model made;

@@ -93,8 +93,9 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     store_shelf_close(shelf);
 }
 
-/* Both runs have the chunks of `base`, because hashes of a block depend on its chunks. Threads
- * treat all families alike, so one is enough under a thread sanitizer. */
+/* Interrupts a run with each way and resumes it with the next. The resumed run has the chunks of
+ * `base`, because hashes of a block depend on its chunks. Threads treat all families alike, so one
+ * is enough under a thread sanitizer. */
 static void hold(const struct run_options *base, unsigned count, const char *what)
 {
     static const char *const families[] = {"llama", "gpt2", "qwen3 tied"};
@@ -119,7 +120,7 @@ static void bf16(void)
     hold(&options, 3, "bf16");
 }
 
-/* The checkpoint is saved while no update is pending. */
+/* Updates run inside backward, so no update is pending when the checkpoint is saved. */
 static void inside(void)
 {
     struct run_options options = case_options();
@@ -153,7 +154,8 @@ static void fp16_scale_moves(void)
     hold(&options, 1, "fp16");
 }
 
-/* Moments have two bytes and are rounded at random, as seed, step and place determine. */
+/* Moments of two bytes are rounded at random, with numbers that depend only on seed, step and
+ * position. */
 static void narrow_moments(void)
 {
     struct run_options options = case_options();

@@ -153,7 +153,7 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Saves with moments of 8 bits and of bf16, and in fp16 with a loss scale that changes. */
+/* Checkpoints keep moments of 8 bits and of bf16, and in fp16 a loss scale that changes. */
 static void formats(void)
 {
     struct case_model made;
@@ -205,7 +205,7 @@ static void several_ranks(void)
 }
 
 /* Checkpoints of one rank are read by two, of two by four and of four by one, with all stages. The
- * states are those that were saved, and the losses continue, except for the order of sums. */
+ * states have the saved bits; losses and norms go on as before, except for the order of sums. */
 static void other_ranks(void)
 {
     static const uint32_t worlds[][2] = {{1, 2}, {2, 4}, {4, 1}};

@@ -10,8 +10,8 @@
 
 enum { LINE_BYTES = 16384 };
 
-/* Reads the next "scale*count" of a line; returns 0 at its end. The word "end" means that the run
- * ended, and sets *scale to -1. */
+/* Reads the next "scale*count" of a line. Returns the count, or 0 at the end of the line. "end" in
+ * place of the scale means that the run ended; *scale is then -1. */
 static int next_run(char **at, double *scale)
 {
     while (**at == ' ') {

@@ -262,7 +262,7 @@ static void ranks(void)
 /* ---- the policy in a run ---- */
 
 /* If the limit is far above the norms, a run guesses from its second step on; if it is just above
- * them, from the third step on. All guesses are right. */
+ * them, from the third step on; if it is below them, never. */
 static void a_calm_run_guesses(void)
 {
     const struct case_part part = {.end = CASE_STEPS_MAX};

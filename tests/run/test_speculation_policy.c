@@ -6,7 +6,8 @@
 #include "offload/run/speculation.h"
 #include "tests/harness/test.h"
 
-/* The seconds of the steps of a simulated run. */
+/* Seconds of the steps of a simulated run: deferred, guessed right, guessed wrong, and deferred
+ * after a wrong guess. */
 struct pace {
     double deferred, ahead, wrong, again;
 };
@@ -34,7 +35,7 @@ static bool next(struct run_speculation *guess, const struct pace *pace, bool ne
 
 static const struct pace usual = {.deferred = 1, .ahead = 0.7, .wrong = 1.1, .again = 1.2};
 
-/* Norms are neutral from the start: all but the first steps guess. */
+/* If norms are neutral from the start, all but the first steps guess. */
 static void neutral_runs_guess(void)
 {
     struct run_speculation guess;
@@ -48,8 +49,8 @@ static void neutral_runs_guess(void)
     check_double(tally.lost, ==, 0);
 }
 
-/* Norms are far below the limit: the policy guesses after one step. Later it defers two steps to
- * measure them, so that the seconds of guesses have a comparison. */
+/* If norms are far below the limit, the policy guesses after one step. Later it defers two steps
+ * and measures them, to compare the seconds of guesses with them. */
 static void far_norms_guess_at_once(void)
 {
     struct run_speculation guess;
@@ -69,7 +70,7 @@ static void far_norms_guess_at_once(void)
     }
 }
 
-/* Something happens between all steps, so that no step can be measured: the policy tries twice and
+/* If other calls between all steps prevent measuring, the policy defers two steps in vain and
  * continues to guess. */
 static void unsteady_runs_guess(void)
 {
@@ -98,8 +99,8 @@ static void clipped_runs_defer(void)
     check_int(tally.deferred, ==, 1000);
 }
 
-/* After n neutral norms follows one that is not neutral, again and again. Wrong guesses become
- * rare, and their number has a small known limit. */
+/* If every (n + 1)-th norm is not neutral, wrong guesses become rare, and their number has a small
+ * known limit. */
 static void wrong_guesses_teach(void)
 {
     for (int n = 1; n < 12; n++) {

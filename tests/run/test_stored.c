@@ -1,6 +1,6 @@
-/* Frozen layers are stored in fewer bits. A run has the bits of a run with the expanded weights,
- * wherever the layers are kept, with any slots, order and number of ranks. The run can resume, and
- * its weights are those of the model's files. */
+/* test_stored.c: a run whose frozen layers are stored in fewer bits has the bits of a run with the
+ * expanded weights, wherever the layers are kept, with any slots, order and number of ranks. The
+ * run can resume, and the weights that it returns are those of the model's files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -126,9 +126,8 @@ static void expand_files(const struct case_model *made, enum kern_quant quant)
 
 /* ---- runs ---- */
 
-/* All ways have the same bits. The losses are those of a plain run with the expanded weights. The
- * weights that the run returns are those of the model's files. Under a sanitizer only one way
- * runs. */
+/* Checks that all ways have the same bits, and the losses of a plain run with the expanded weights.
+ * Under a sanitizer only some of the ways run. */
 static void run_made(struct case_model *made, const char *family, enum model_storage base,
                      enum kern_quant quant)
 {
@@ -173,15 +172,15 @@ static void int8_has_the_bits_of_expanded_weights(void)
     run("llama tied", layers, 1, MODEL_STORAGE_INT8, KERN_QUANT_INT8);
 }
 
-/* Layers are partly frozen, and their data blocks are stored in fewer bits. */
+/* If layers are partly frozen, their data blocks are stored in fewer bits, with the same bits. */
 static void parts_of_layers_too(void)
 {
     run("llama", parts, 4, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
 }
 
-/* Adapters are beside layers whose weights are stored in fewer bits. Their magnitudes begin with
- * the norms of the expanded weights. With dropout there are two products with the expanded
- * weights. */
+/* Adapters on layers stored in fewer bits have the bits of adapters on the expanded weights.
+ * Magnitudes begin with the norms of the expanded weights. With dropout there are two products with
+ * the expanded weights. */
 static void adapters_too(void)
 {
     struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
@@ -197,7 +196,7 @@ static void adapters_too(void)
     case_model_free(&made);
 }
 
-/* The files contain some tensors transposed. */
+/* Tensors that the files contain transposed are stored in fewer bits, too. */
 static void transposed_tensors_too(void)
 {
     run("gpt2", gpt2_layers, 1, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
@@ -222,8 +221,7 @@ static void fp32_runs_keep_less(void)
     case_model_free(&made);
 }
 
-/* On several ranks, stored weights are either whole on each rank, or each rank has its part of the
- * stored bytes. */
+/* On two ranks the bits are the same, whether each rank has all stored bytes or only its part. */
 static void ranks_have_the_same_bits(void)
 {
     struct case_model made;
@@ -275,7 +273,7 @@ static const struct sectioned {
     {"bf16 in fp32", "wide", all_but_embedding, 3, MODEL_STORAGE_BF16, 0, 2, 1, 2},
 };
 
-/* No slot has room for a layer's expanded weights. */
+/* Checks that no buffer has room for a layer's expanded weights. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -315,8 +313,8 @@ static void run_sections(const struct sectioned *of)
     case_model_free(&made);
 }
 
-/* Adapters are trained on pairs of rows; the frozen head is also computed in tiles, and an
- * evaluation runs. */
+/* Training adapters on pairs of rows by sections has the bits of whole blocks, even if the frozen
+ * head is computed in tiles and an evaluation runs. */
 static void pairs_by_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -360,7 +358,7 @@ static void sections_have_the_same_bits(void)
 
 /* ---- plans ---- */
 
-/* The drive and the slots have the stored form, which is 0.516 bytes a weight. */
+/* The drive and the slots hold the stored form, which takes 0.516 bytes per weight. */
 static void memory_is_that_of_stored_bytes(void)
 {
     struct case_model made;
@@ -400,7 +398,8 @@ static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
     return fits;
 }
 
-/* Layers have the same program, but only some tensors of one layer are quantised in the folder. */
+/* Layers with the same program share their sections, unless some tensors are quantised in one layer
+ * of the folder and not in the other. */
 static void layers_that_are_stored_otherwise_have_other_sections(void)
 {
     struct case_model made;
@@ -427,8 +426,8 @@ static void layers_that_are_stored_otherwise_have_other_sections(void)
     case_model_free(&made);
 }
 
-/* Slots for sections have the size of the largest matrix: once for the expanded matrix, twice for
- * the stored one. The checksums of pages count as memory. */
+/* Sections take the size of the largest matrix, in its expanded and in its stored form. The
+ * checksums of pages count as memory. */
 static void sections_have_the_largest_matrix(void)
 {
     enum { SPARE_BYTES = 32 << 10 };
@@ -462,8 +461,8 @@ static void sections_have_the_largest_matrix(void)
 
 /* ---- checkpoints ---- */
 
-/* A run resumes with its bits, even without stored layers. Frozen layers that differ from those of
- * the training are refused. */
+/* A run resumes with its bits. It also resumes with frozen layers kept whole, but not on frozen
+ * layers that differ from those of the training. */
 static void resumes_on_the_same_base(void)
 {
     struct case_model made;

@@ -209,7 +209,8 @@ static void bad_tiles_name_their_blocks(void)
     bench_close(&bench);
 }
 
-/* An update of 100,000 blocks in 1,000 groups. Each block keeps only the terms of its group. */
+/* An update of 100,000 blocks in 1,000 groups can be created. The terms of the last group are
+ * checked, too. */
 static void many_blocks(void)
 {
     enum { BLOCKS = 100000, MANY_GROUPS = 1000 };

@@ -111,8 +111,8 @@ static void optimizers(void)
     case_model_free(&made);
 }
 
-/* Moments of bf16 and of 8 bits, and gradients stored in fp32, with one micro-batch and with
- * three. */
+/* Runs with moments of bf16 and of 8 bits, and with gradients stored in fp32, have the bits of a
+ * run in DEVICE, with one micro-batch and with three. */
 static void narrow_moments(void)
 {
     static const enum core_update_type moments[] = {CORE_UPDATE_BF16, CORE_UPDATE_Q8};
@@ -193,7 +193,8 @@ static void frozen(void)
 
 /* ---- rows ---- */
 
-/* Rows are shorter than the shape or packed, and one step has fewer micro-batches. */
+/* Runs with short rows, packed rows and fewer micro-batches than the shape have the plain trainer's
+ * bits. */
 static void rows(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3 tied"};
@@ -219,7 +220,8 @@ static void rows(void)
     }
 }
 
-/* Results of steps of one micro-batch on ranks that have room for `micro_batches` each. */
+/* Results of steps on ranks that have room for `micro_batches` each. All steps have one
+ * micro-batch, except the last, which has `last`. */
 struct lone {
     double losses[STEPS];
     double norms[STEPS];
@@ -310,7 +312,7 @@ static uint64_t least(const struct case_model *made, struct run_options *options
 }
 
 /* Budgets grow in steps to ample ones, from the smallest DEVICE and the smallest HOST with it.
- * Every plan keeps its budgets and gives the plain trainer's bits. */
+ * Every plan stays within its budgets, and its run has the plain trainer's bits. */
 static void budgets(void)
 {
     static const char *const families[] = {"llama", "llama tied", "gpt2"};
