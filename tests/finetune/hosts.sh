@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# hosts.sh TIDE KILLED: `mpirun tide finetune` on machines that are network namespaces with host names of their own,
-# joined by a bridge with delay, loss and a limited rate. The same bytes as with threads; and, in the long form, a
-# pulled cable ends the processes on both sides. Everything is in a namespace of processes, which ends with this script.
+# hosts.sh TIDE KILLED: runs `mpirun tide finetune` on machines that are network namespaces with host names of their own,
+# joined by a bridge with delay, loss and a limited rate. The model has the same bytes as with threads; in the long form,
+# a pulled cable ends the processes on both sides. All processes are in a PID namespace that ends with this script.
 . "$(dirname "$0")/machines.sh"
 mpirun=mpirun.openmpi
 
@@ -54,8 +54,9 @@ make_machines 2>make.err || skip "machines cannot be made: $(head -n 1 make.err)
     done
     echo 'esac'
 } >agent
-# The messages of a machine whose cable is pulled reach nobody else. Machines have drives of their own if there is a
-# folder with the name of each. A file `kill` with a number says when the process of node1 kills itself (kill_point.c).
+# Messages go to files, because those of a machine whose cable is pulled reach no other machine. A machine has a drive of
+# its own if there is a folder with its name. With a file `kill`, the process of node1 kills itself at the rename whose
+# number is in the file (kill_point.c).
 cat >rank <<END
 #!/bin/sh
 rank=\$OMPI_COMM_WORLD_RANK
@@ -84,7 +85,7 @@ train=(finetune --model "$work/case/model" --data "$work/case/rows.jsonl" --batc
 explain="err.* out.txt"
 echo "1..5"
 
-# ---- same bytes, also after a checkpoint ----
+# ---- the same bytes, even after resuming ----
 
 same() { # machines
     "$tide" "${train[@]}" --zero 3 --ranks "$1" --steps 4 --out "threads$1" >out.txt 2>&1 &&
@@ -104,7 +105,7 @@ same_model() { # steps, stage
     cmp "threads.$1.$2/model.safetensors" node0/parts/model.safetensors
 }
 
-# A part takes the space of what its ranks keep.
+# Checks that a checkpoint is a part, and takes only the space of what its ranks keep.
 is_part() { # folder
     "$tide" inspect "$1" >/dev/null && grep -q '"part"' "$1/manifest.json" &&
         [[ $(($(stat -c %b "$1/m.safetensors") * 512 * 4)) -lt $(($(stat -c %s "$1/m.safetensors") * 3)) ]]
@@ -124,7 +125,7 @@ parts() {
         ! "$tide" "${train[@]}" "${flags[@]/parts/node1\/parts}" --ranks 2 --steps 6 --resume >out.txt 2>err.0 &&
         grep -q "node1/parts/checkpoint-4 on this machine lacks the data that rank 0 wrote" err.0
 }
-# Stages 1 and 2 keep all weights on each rank, and stage 0 everything: the part of each machine has all of that.
+# Stages 1 and 2 keep all weights on each rank, and stage 0 everything, so the part of each machine has all of it.
 replicated() { # stage
     local flags=(--zero "$1" --checkpoint-local --save-every 2 --out parts --freeze "*norm*")
     rm -r node0/parts node1/parts
@@ -136,8 +137,8 @@ replicated() { # stage
 parts && replicated 2 && { [[ -z $TIDE_TEST_FULL ]] || { replicated 0 && replicated 1; }; }
 tell 2 parts_of_checkpoints $?
 
-# Ranges that a machine lacks come from one that has them: machines that have changed places, a machine without a part, and
-# another number of ranks. Nobody has them: the error names rank and host.
+# Ranges that a machine lacks come from one that has them: if machines have changed places, if a machine has no part, and
+# with another number of ranks. If no machine has them, the error names rank and host.
 spoil() { # file: bytes of its first range, which is what rank 0 wrote
     printf '\377\377\377' | dd of="$1" bs=1 seek=100000 conv=notrunc status=none
 }
@@ -163,7 +164,7 @@ moved() {
     rm -r node0/parts node1/parts && cp -r one node0/parts
     ! world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 &&
         grep -q "rank 1 on node1 needs what rank 1 wrote of parts/checkpoint-2, which no machine of this run has: " err.0 || return 1
-    # A machine that cannot read what it has says so, and the run continues from an earlier step.
+    # A machine that cannot read its part says so, and the run continues from an earlier step.
     rm -r node0/parts && cp -r one node1/parts && cp -r other node0/parts && spoil node1/parts/checkpoint-2/m.safetensors
     world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 && same_model 3 3 &&
         grep -q "checkpoint-2 is skipped: rank 1 on node1: .*m.safetensors: .* do not match their checksum" err.0 &&
@@ -174,7 +175,8 @@ moved
 tell 3 moved_parts $?
 
 # A machine is killed at any rename of the part that replaces its old one. The next run completes that part before it asks who
-# has what, and continues from it, even if no other machine has those ranges any more. Files are named by the old part.
+# has what, and continues from it, even if no other machine has those ranges any more. The old part tells how many files
+# are renamed.
 killed_in_renames() {
     local flags=(--zero 3 --checkpoint-local --save-every 1 --out parts -v) files
     files=$(find one/checkpoint-2 -type f ! -name '.*' | wc -l)

@@ -1,8 +1,8 @@
 /* kill_point.c: `tide` that kills itself in a save. With TIDE_TEST_KILL=N in its environment the
  * process ends with SIGKILL at the N-th of the calls below after it began the folder of a
- * checkpoint, at the latest just before it gives the folder its name; with N = 0, just after. With
- * TIDE_TEST_KILL_MOVE=N it ends before it moves the N-th file into a folder that exists. Any
- * thread. */
+ * checkpoint, at the latest just before it gives the folder its name; with N = 0, just after that.
+ * With TIDE_TEST_KILL_MOVE=N it ends before it moves the N-th file into a folder that exists. Any
+ * thread may enter. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #include "tests/harness/wrap.h"
 
-static atomic_int calls_left; /* 0: no checkpoint is begun, or no kill is wanted at a call */
+static atomic_int calls_left; /* 0: no checkpoint has begun, or no call kills */
 static atomic_bool begun;
 static atomic_int moves;
 
@@ -34,7 +34,7 @@ static void die(void)
     pause();
 }
 
-/* No call fails. */
+/* Kills the process if this is the requested call. Returns false: no call fails. */
 static bool due(void)
 {
     if (atomic_load(&calls_left) > 0 && atomic_fetch_sub(&calls_left, 1) == 1) {

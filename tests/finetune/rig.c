@@ -294,7 +294,6 @@ size_t rig_entries(const char *name)
     return count;
 }
 
-/* Returns a number in a line of a log. */
 double rig_number(const char *log, size_t line, const char *key)
 {
     char *text = strdup(rig_read(log));
@@ -312,7 +311,6 @@ double rig_number(const char *log, size_t line, const char *key)
     return value;
 }
 
-/* Makes chat/model: a small Llama whose tokenizer reads any text. */
 void rig_chat_model(void)
 {
     char path[512];

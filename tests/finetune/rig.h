@@ -18,20 +18,21 @@ extern const char *rig_program;
  * code, or 256 + the signal that ended it. */
 int rig_run(const char *setting, const char *arguments);
 
-/* rig_start starts the program, so that the test can act meanwhile; rig_wait waits for its end. */
+/* rig_start() returns while the program runs, so that the test can act meanwhile. rig_wait() waits
+ * for its end and returns like rig_run(). */
 int rig_start(const char *setting, const char *arguments);
 int rig_wait(int child);
 
-/* Starts the program with a pipe as standard input, and returns after the program has begun to
- * read: the pipe takes less than is written to it. *rows is the end for writing; the caller closes
- * it. */
+/* Starts the program with a pipe as standard input, and writes more bytes than the pipe holds, so
+ * it returns after the program has begun to read. *rows is the pipe's end for writing; the caller
+ * closes it. */
 int rig_start_reader(const char *arguments, int *rows);
 
 /* Frees the output. */
 void rig_end(void);
 
-/* Three functions about the folder of the test: the path of a file, its text, and whether it
- * exists. Results are valid for a few calls. */
+/* The path of a file in the test's folder, its text, and whether it exists. Results are valid for a
+ * few calls. */
 const char *rig_path(const char *name);
 const char *rig_read(const char *name);
 bool rig_has(const char *name);
@@ -41,13 +42,13 @@ void rig_wait_for_text(const char *name);
 /* Removes a folder of the test's folder and everything in it. */
 void rig_remove(const char *name);
 
-/* Returns the newest checkpoint after step `before` in a run's folder, or `before`. *inside:
+/* Returns the newest checkpoint after step `before` in a run's folder, or `before`. Sets *inside to
  * whether a checkpoint is being written. */
 int rig_newest(const char *folder, int before, bool *inside);
 
 /* Returns the number of entries in a folder of the test's folder, hidden ones not counted. */
 size_t rig_entries(const char *name);
-/* Returns a number in a line of a log, from 0. */
+/* Returns the number `key` in a line of a log; lines count from 0. */
 double rig_number(const char *log, size_t line, const char *key);
 /* Makes the model chat/model, which has the tokenizer of GPT-2. */
 void rig_chat_model(void);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # slurm.sh TIDE DOCS: runs the job script of DOCS/cluster.md on a Slurm of one machine, which this script starts in a
-# namespace of its own and which ends with it. The job is stopped as Slurm does before a time limit, is submitted again, and
-# ends with the bytes of two threads. Skipped without Slurm's programs (Debian: slurm-wlm, munge) or the right to start them.
+# namespace of its own and which ends with it. The job is stopped as Slurm does before a time limit and submitted again; its
+# model has the bytes of two ranks that are threads. Skipped without Slurm's programs (Debian: slurm-wlm, munge) or the right
+# to start them.
 . "$(dirname "$0")/machines.sh"
 
 if [[ $1 != inside ]]; then
@@ -66,7 +67,7 @@ srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
 
 # ---- the job script of the documentation ----
 
-# The model that it names is a small one, whose rows are more steps than are made before the job is stopped.
+# The model that the script names is a small one here. Its rows last for more steps than the job takes before it is stopped.
 tide_make_case case -q --hidden 64 --layers 2 --heads 4 --kv-heads 2 --inner 128 --vocab 256 --seq-len 32 --rows 3000 || exit 1
 ln -s case/model Qwen3-4B
 ln -s case/rows.jsonl rows.jsonl
@@ -85,7 +86,7 @@ job_has_ended() {
     [[ $(job_field JobState) != JobState=@(PENDING|CONFIGURING|RUNNING|COMPLETING) ]]
 }
 
-# However long that takes: Meson has the limit.
+# Waits without a limit; Meson has one.
 wait_for_job() {
     until job_has_ended; do sleep 0.1; done
 }

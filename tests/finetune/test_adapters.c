@@ -94,7 +94,8 @@ static bool is_vllm_module(const char *name, size_t length)
     return false;
 }
 
-/* A tensor is `base_model.model.<module>.lora_A.weight`, [rank][inputs], or `.lora_B.weight`,
+/* Returns what is wrong with a tensor; NULL: nothing. A tensor is
+ * `base_model.model.<module>.lora_A.weight`, [rank][inputs], or `.lora_B.weight`,
  * [outputs][rank]. */
 static const char *vllm_tensor(const struct core_json_member *tensor, int64_t rank)
 {
@@ -119,7 +120,7 @@ static const char *vllm_tensor(const struct core_json_member *tensor, int64_t ra
 }
 
 /* Returns the first rule of vLLM that a PEFT folder breaks; NULL: none. The rules are those of its
- * config/lora.py, lora/peft_helper.py and lora/lora_model.py, near version 0.26. */
+ * config/lora.py, lora/peft_helper.py and lora/lora_model.py, as of about version 0.26. */
 static const char *vllm_refuses(const char *folder, int64_t rank_max)
 {
     char path[200];
@@ -160,7 +161,7 @@ static const char *vllm_refuses(const char *folder, int64_t rank_max)
     return broken;
 }
 
-/* vLLM's rules hold for what a run writes, but for the options that docs/adapters.md names. */
+/* What a run writes keeps vLLM's rules, except with the options that docs/adapters.md names. */
 static void for_vllm(void)
 {
     static const struct {
@@ -258,7 +259,7 @@ static void contradicted(void)
         check_contains(rig_err, odd[i].says[1]);
         check_true(!rig_has("never"));
     }
-    /* A folder that another program wrote may have any rate. */
+    /* A folder that another program wrote may have an invalid rate. */
     check_int(mkdir(rig_path("mad"), 0700), ==, 0);
     const char *config = rig_read("one/adapter_config.json");
     const char *rate = strstr(config, "\"lora_dropout\": ");
@@ -336,7 +337,7 @@ static void of_another_base(void)
     rig_end();
 }
 
-/* Magnitudes are written, continued and exported like the other adapters. */
+/* Magnitudes are written, continued and exported like A and B. */
 static void with_magnitudes(void)
 {
     rig_train_begin();

@@ -241,9 +241,9 @@ static pid_t start_reader(const char *fifo, const char *copy)
     return child;
 }
 
-/* A run does not wait for a process that reads its log, and can be repeated with another log. It is
- * refused before its data are read. A FIFO that is read is written like a file, and its reader sees
- * one end, that of the run. */
+/* A FIFO that no process reads is refused as a log before the data are read, so that a run never
+ * waits for a reader and can be repeated with another log. A FIFO that is read is written like a
+ * file, and its reader sees one end: that of the run. */
 static void fifos(void)
 {
     char text[1 << 12];
@@ -487,8 +487,8 @@ static void monitors(void)
     check_contains(rig_err, "csv_monitor.output_path names a path of ");
 }
 
-/* The engine gets the rates of the schedule, the micro-batches, and the shorter last step of an
- * epoch. */
+/* The engine gets the learning rates of the schedule, the micro-batches, and the shorter last step
+ * of an epoch. */
 static void steps(void)
 {
     static char notes[600];
@@ -502,8 +502,8 @@ static void steps(void)
     check_string(rig_read("s/steps"), "4");
 }
 
-/* The rates are measured again if the planned time was wrong for steps with all planned
- * micro-batches. Other steps and the first step are not compared. */
+/* A run reports that its plan was off if steps with all planned micro-batches took another time.
+ * Other steps and the first step are not compared, and nothing is reported with --rates. */
 static void rates(void)
 {
     static const struct {

@@ -18,7 +18,7 @@
 #include "tools/tide/finetune_counts.h"
 #include "tools/tide/finetune_data.h"
 
-/* Replaces the build information of libtide by one with another commit. */
+/* The commit in the build information, which tide_build_info() below replaces. */
 static const char *commit = "0123456";
 
 int tide_build_info(struct tide_build *out)
@@ -34,7 +34,7 @@ static void count_call(void *user, double part)
     *calls += part >= 0;
 }
 
-/* Opens the data. Returns the counts, and whether rows were counted. */
+/* Opens the data and returns its counts. Sets *counted to whether rows were counted. */
 static struct finetune_data_info open_counted(struct finetune_data_options *options, bool *counted)
 {
     int calls = 0;
@@ -78,8 +78,8 @@ static void put_counts(const char *path, const char *numbers)
     fclose(file);
 }
 
-/* A second run with the same files and options uses the counts of the first. Any difference, or a
- * broken file of counts, makes it count again. */
+/* A second run with the same files and options uses the counts of the first. If anything differs,
+ * or the file of counts is broken, rows are counted again. */
 static void counted_once(void)
 {
     bool counted = false;
@@ -258,7 +258,7 @@ static void counted_each_time(void)
     }
 }
 
-/* Returns whether counts can be kept, and stores their key. */
+/* Returns whether counts can be kept; writes their key to *key. */
 static bool has_place(const struct finetune_data_options *options, uint64_t *key)
 {
     struct finetune_counts counts;
@@ -267,8 +267,8 @@ static bool has_place(const struct finetune_data_options *options, uint64_t *key
     return counts.path[0] != '\0';
 }
 
-/* A change of a file in the model's folder, or of a chat template in its folder of further
- * templates, causes new counts. Other folders in the model's folder do not. */
+/* The key of counts changes with any file in the model's folder, and with any chat template in its
+ * folder of further templates, but not with files in its other folders. */
 static void model_belongs_to_the_key(void)
 {
     enum { KEYS = 5 };

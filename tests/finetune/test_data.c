@@ -193,8 +193,8 @@ static size_t steps_that_waited(useconds_t step_us)
     return waited;
 }
 
-/* The rows of a step are ready when it asks for them: enough micro-batches are prepared ahead. A
- * busy machine needs longer steps for that. */
+/* Micro-batches are prepared ahead: if steps are long enough, at most two of nine wait for their
+ * rows. On a busy machine steps have to be longer. */
 static void waits_for_nothing(void)
 {
     size_t waited = 9;
@@ -520,7 +520,7 @@ static void looks_no_further(void)
     check_string(step_of(data), "5 6");
     finetune_data_close(data);
     part = 0;
-    options.begun = 1; /* with other micro-batches, the rest of the steps begins at the place */
+    options.begun = 1; /* with other micro-batches, the remaining steps begin at the place */
     options.place = place;
     options.batch = 1;
     data = rows_open(&options);

@@ -1,4 +1,4 @@
-/* Runs the commands of the guides on a small model; each of them works. */
+/* Every command of the guides works on a small model. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -113,7 +113,7 @@ static void made_cases(void)
     check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
 }
 
-/* Returns the output of the last command; freed by the caller. */
+/* Returns the text of said.txt, which commands of the test write; the caller frees it. */
 static char *read_said(void)
 {
     char path[4096];

@@ -9,7 +9,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* Steps of a run that is killed repeatedly: more than it ever takes. */
+/* A limit of the steps of a run that is killed repeatedly. */
 enum { KILLED_STEPS_MAX = 999 };
 
 /* Points of a save at which a run is killed: a save has about 40, and a larger number means the
@@ -31,8 +31,8 @@ static void wait_for_newer(const char *folder, int before)
     }
 }
 
-/* Kills a run some time after its first checkpoint, in a save or not. A run that was too fast has
- * ended: the next one begins again. */
+/* Kills a run at a random time after its next checkpoint. If the run has ended before, its folder
+ * is removed, so that the next run begins again. */
 static void kill_at_random(const char *line, int *newest, uint64_t *state)
 {
     bool inside = false;

@@ -1,5 +1,6 @@
 /* Reads back the files of a run: figures under all their names, events, and the records of
- * TensorBoard byte by byte. Tests also what happens if the files cannot be written. */
+ * TensorBoard byte by byte. If the files cannot be written, the error names them and the run
+ * continues. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -53,8 +54,7 @@ static double figure_of(const struct finetune_record *record, const char *group,
     test_fail(__FILE__, __LINE__, "there is no figure %s", key);
 }
 
-/* Every kind of figure is written correctly; every figure has a tag, and no two have the same
- * tag. */
+/* Figures have the record's values; every figure has a tag, and no two have the same tag. */
 static void figures(void)
 {
     struct finetune_record record = record_of(9);
@@ -260,7 +260,7 @@ static void records(void)
     event_file_begin(file, 300);
     event_file_value(file, "loss", 2.5);
     check_int(event_file_end(file), ==, 0);
-    char *text = read_all(last_file(folder), &bytes); /* it is there before the end */
+    char *text = read_all(last_file(folder), &bytes); /* before the file is closed */
     check_contains(last_file(folder), "/a/b/c/events.out.tfevents.");
     check_int(event_file_close(file), ==, 0);
     check_int(event_file_close(NULL), ==, 0);
@@ -294,7 +294,7 @@ static void order_of_files(void)
     }
 }
 
-/* A refused run leaves no event file; files of others stay. */
+/* A run that is refused leaves no event file; files of other runs stay. */
 static void refused(void)
 {
     char folder[512];
@@ -339,7 +339,7 @@ static void no_folder(void)
     }
 }
 
-/* Limits files of this process to `bytes`. */
+/* Limits the size of files that this process writes. */
 static void limit_files(rlim_t bytes)
 {
     struct rlimit limit;
@@ -348,8 +348,8 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* Writes steps to one kind of file that cannot grow beyond some byte. The run begins anyway;
- * returns the result of closing. */
+/* Writes 20 steps to files that can grow only to `bytes`. Opening the log succeeds even so. Returns
+ * the result of closing it. */
 static int full_drive(struct finetune_log_options options, rlim_t bytes)
 {
     struct finetune_log *log = NULL;
@@ -410,7 +410,7 @@ static void earlier_files(void)
     }
 }
 
-/* Only the first line has the head; a resumed run writes another head. */
+/* Only the first line of a run has the head; a resumed run writes another one. */
 static void heads(void)
 {
     struct tide_engine_options engine;

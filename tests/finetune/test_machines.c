@@ -35,7 +35,8 @@ static void begin(void)
     write_model("wide", 2, 25600);
 }
 
-/* Returns a number of the plan that was printed: "step.seconds". */
+/* Returns the number `key` in an object of the printed plan, or at its top if `object` is NULL; -1:
+ * there is none. */
 static double number_at(const char *object, const char *key)
 {
     struct core_json *doc = NULL;
@@ -64,8 +65,8 @@ static void every_machine_plans(void)
     rig_end();
 }
 
-/* With --reduce fast a node sends other nodes one sum of gradients, and not the gradients of each
- * of its ranks. */
+/* With --reduce fast, plans count one sum of gradients that a node of four ranks sends to others,
+ * instead of the gradients of each rank. */
 static void fast_sums_are_planned(void)
 {
 #define NODES                                                                                      \
@@ -150,7 +151,8 @@ static double what_if(const char *part)
     return value;
 }
 
-/* --what-if predicts the step of a plan for a machine with that part doubled. */
+/* For twice as much of one part, --what-if prints the seconds that a plan for such a machine
+ * has. */
 static void one_part_is_doubled(void)
 {
 #define SMALL PLAN "--model %T/small --machine 4090-workstation --batch 2 --accum 1 "

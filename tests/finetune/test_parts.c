@@ -1,4 +1,5 @@
-/* Parts of the commands: the live line on a terminal, logs, and failed allocations. */
+/* Tests parts of the commands: the live line on a terminal, exit codes, names, errors of logs, and
+ * failed allocations. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -150,7 +151,7 @@ static void clocks(void)
     check_string(finetune_live_clock(-5, text, sizeof text), "0:00");
 }
 
-/* Errors of libtide become exit codes. */
+/* Errors of libtide become exit code 2 if the input is wrong, and 1 otherwise. */
 static void exit_codes(void)
 {
     check_int(finetune_exit_code(-EFBIG), ==, 1);
@@ -325,7 +326,7 @@ static void numbers(void)
     }
 }
 
-/* Our warnings go to the registered function, and nowhere after it is removed. */
+/* Warnings go to a function registered with cli_log_also() until it is removed. */
 static void lines_kept(void)
 {
     char kept[64] = "";

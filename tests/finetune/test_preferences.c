@@ -9,7 +9,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* Returns a figure of a line of a log. */
+/* Returns the figure `key` of a line of a log; lines count from 0. */
 static double figure(const char *log, size_t line, const char *key)
 {
     struct core_json *doc = NULL;
@@ -125,8 +125,8 @@ static void room_of_a_pair(void)
     rig_end();
 }
 
-/* Refused before anything is written: rows that are not pairs, pairs without --loss dpo, and
- * options that cannot be combined with pairs. */
+/* Rows that are not pairs, pairs without --loss dpo, and adapters that cannot be combined with
+ * pairs are refused before anything is written. */
 static void refused(void)
 {
     static const struct {

@@ -11,8 +11,8 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A resumed run, with shuffled rows and another store, ends with the same bytes. Its log has every
- * step once. Other folders in the output, and the model beside them, do not change. */
+/* A run resumes from its newest checkpoint, without --resume it is refused. The checkpoint can be
+ * exported and inspected, and one without a manifest is reported as damaged. */
 static void resumed(void)
 {
     rig_train_begin();
@@ -223,7 +223,7 @@ static void resumed_otherwise(void)
 }
 
 /* A run given in steps reads the rows of these steps. Fewer rows per step after a resume do not
- * hide the longest row that it will train on. */
+ * hide the longest row that the run will train on. */
 static void resumed_with_smaller_steps(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4]}\n"
@@ -240,8 +240,8 @@ static void resumed_with_smaller_steps(void)
     rig_end();
 }
 
-/* A model of the same family and shapes that computes something else is detected: only some layers
- * have windows. */
+/* A model of the same family and shapes whose config.json differs is reported; here only some of
+ * its layers have windows. */
 static void another_config(void)
 {
     rig_train_begin();
@@ -285,7 +285,7 @@ static void hung_up_and_ignored(void)
     kill(run, SIGHUP);
     const size_t seen = strlen(rig_read("away.jsonl"));
     for (int i = 0; i < 2400 && strlen(rig_read("away.jsonl")) <= seen + 1000; i++) {
-        usleep(50000); /* after several more steps it still runs */
+        usleep(50000); /* waits until the run has taken more steps */
     }
     check_int(waitpid(run, NULL, WNOHANG), ==, 0);
     kill(run, SIGTERM);
@@ -324,8 +324,8 @@ static void files_of_the_user(void)
     check_true(strstr(rig_err, "measured") == NULL && strstr(rig_err, "tokens/s\n") == NULL);
     check_string(rig_read("twice.jsonl"), log);
     free(log);
-    /* It is finished, too, if its last step is after the newest checkpoint, unless a checkpoint of
-     * a later step was due. */
+    /* A run whose last step is after its newest checkpoint is finished, too, unless another
+     * checkpoint was due after the newest. */
     expect(0, TRAIN_SMALL "--out %T/part --steps 2 --save-every 2 -q");
     expect(0, TRAIN_SMALL "--out %T/part --steps 3 --resume -q");
     expect(0, TRAIN_SMALL "--out %T/part --steps 3 --save-every 2 --resume");
@@ -396,7 +396,7 @@ static void model_of_another(void)
     check_int(unlink(rig_path("s/.tide-model")), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
     check_contains(rig_err, "this run did not write it");
-    /* A copy of the model without the times counts as the same model; a copy with a changed byte
+    /* A copy of the model with other times counts as the same model; a copy with a changed byte
      * does not. */
     expect(0, TRAIN_SMALL "--out %T/t --steps 2 --save-every 1 -q");
     snprintf(line, sizeof line, "cd '%s' && cp -r t t2 && find t2 -exec touch -d 2001-01-01 {} +",

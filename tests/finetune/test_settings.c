@@ -192,7 +192,7 @@ static void flags(void)
     finetune_settings_fini(&s);
 }
 
-/* Each optimizer sets its defaults. */
+/* Each optimizer has its own defaults. */
 static void optimizers(void)
 {
     struct finetune_settings s;
@@ -210,7 +210,7 @@ static void optimizers(void)
     finetune_settings_fini(&s);
 }
 
-/* A complete configuration, as users of DeepSpeed write it. */
+/* A complete configuration, as users of DeepSpeed write it, is read with all its values. */
 static void config(void)
 {
     static const char text[] =
@@ -233,7 +233,7 @@ static void config(void)
     check_uint(s.engine.batch, ==, 4);
     check_uint(s.engine.accum, ==, 6);
     check_double(s.engine.clip, ==, 0.5);
-    check_uint(s.engine.optimizer, ==, TIDE_ADAMW); /* "Adam" decays decoupled */
+    check_uint(s.engine.optimizer, ==, TIDE_ADAMW); /* "Adam" has decoupled decay */
     check_double(s.engine.beta1, ==, 0.8);
     check_double(s.engine.eps, ==, 1e-7);
     check_double(s.engine.decay, ==, 0.3);
@@ -271,7 +271,7 @@ static void config(void)
            "\"params\": {\"adam_w_mode\": false}}}",
            "", &s);
     check_uint(s.engine.optimizer, ==, TIDE_ADAM);
-    /* Neither fp16 nor bf16, as DeepSpeed reads it. */
+    /* Without fp16 and bf16 the precision is fp32, as in DeepSpeed. */
     check_uint(s.engine.precision, ==, TIDE_FP32);
     check_uint(s.engine.states, ==, TIDE_AUTO);
     check_double(s.schedule.lr, ==, 1e-3);
@@ -379,7 +379,7 @@ static void moving_betas(void)
     finetune_settings_fini(&s);
 }
 
-/* The five schedules of DeepSpeed are read with all their numbers. */
+/* DeepSpeed's schedules are read with all their numbers; flags override them. */
 static void schedules(void)
 {
     struct finetune_settings s;
@@ -569,7 +569,7 @@ static void many_keys_are_told_whole(void)
     finetune_settings_fini(&s);
 }
 
-/* No synonym is a flag of tide, and each answer names an existing flag. */
+/* No synonym is a flag of tide, and each answer that begins with a flag names an existing one. */
 static void synonyms(void)
 {
     struct finetune_flags all;

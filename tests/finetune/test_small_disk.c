@@ -189,7 +189,7 @@ static void spare_gives_way(void)
 }
 
 /* Without space for the model at the end, the message says that a checkpoint is there to continue
- * from; with more space, the run does. */
+ * from; with more space, the run continues. */
 static void model_does_not_fit_any_more(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 2 --keep 1 "
@@ -289,7 +289,7 @@ static void missing_store(void)
     end_disk("mounted");
 }
 
-/* Foreign files in the place of a store do not change. */
+/* Files of another program in the place of a store do not change. */
 static void somebody_elses_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/y --steps 2 --place states=store --io threads "

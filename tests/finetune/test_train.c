@@ -1,5 +1,5 @@
 /* `tide finetune` with the real engine and a tiny Llama: the result does not depend on the
- * placement, nothing is left behind, and a run that is not possible is refused with a cure. */
+ * placement, nothing is left behind, and if a run is refused, the message says what would help. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static void kinds(void)
     }
 }
 
-/* Trains with the settings of a ds_config.json. */
+/* A run takes its learning rates and printed steps from a ds_config.json. */
 static void config(void)
 {
     static const char text[] =
@@ -110,7 +110,8 @@ static void packed(void)
     }
 }
 
-/* Rows of text need only the model's tokenizer; the trained parts can be chosen. */
+/* Rows of text of several forms can be trained on with the model's tokenizer, all of their tokens
+ * or only the answers. */
 static void texts(void)
 {
     static const char rows[] =
@@ -153,8 +154,8 @@ static void texts(void)
     check_uint(waited, <=, 6);
 }
 
-/* Two ranks with one row each give the results of one rank with two micro-batches, also at the
- * short end of an epoch. */
+/* Two ranks with one micro-batch each give the results of one rank with two micro-batches, even at
+ * the short end of an epoch. */
 static void ranks(void)
 {
     static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
@@ -345,7 +346,7 @@ static void under_valgrind(void)
     rig_end();
 }
 
-/* The folder "." is accepted. */
+/* An output folder whose path ends with "." is accepted. */
 static void here(void)
 {
     rig_train_begin();

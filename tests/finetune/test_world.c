@@ -177,8 +177,8 @@ static void measured(void)
     rig_end();
 }
 
-/* A launcher that leaves a process fewer processors than it has threads is a warning, because the
- * run is slow without an error. */
+/* If a launcher leaves a process fewer processors than it has threads, a warning says so, because
+ * the run is slow without an error. */
 static void bound(void)
 {
     cpu_set_t cpus;
@@ -417,7 +417,7 @@ static void pairs(void)
 
 /* If a process does not see the folder of the first process, there is an error. If it sees another
  * folder of the same name, there is an error, too, because the first process reads a cut of each
- * part. The earlier checkpoint is kept. */
+ * part back. The earlier checkpoint is kept. */
 static void apart(void)
 {
     if (TEST_SLOW) {
@@ -468,7 +468,8 @@ static void other_weights(void)
     rig_end();
 }
 
-/* Wrong input is reported once, by the first process. */
+/* Wrong input is reported once, by the first process, unless torchrun started processes that it
+ * does not connect. */
 static void refused(void)
 {
     if (TEST_SLOW) {
@@ -485,7 +486,7 @@ static void refused(void)
     setenv("WORLD_SIZE", "2", 1);
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none");
     check_contains(rig_err, "use mpirun -n 2 instead");
-    /* With cards, the process lacks a meeting place or NCCL. */
+    /* With cards, the process lacks a rendezvous or NCCL. */
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none --dev cuda");
     check_contains(rig_err, "torchrun");
     /* Another process reports the fault, too: its machine may be the only one with the fault. */
@@ -513,7 +514,7 @@ static void two_ways(int code, const char *first, const char *second)
 }
 
 /* Only the first process's arguments have an effect, so a process with other arguments ends the
- * run, and the message names the first that differs. Some processes may be quieter. */
+ * run, and the message names the first that differs. Only -q and -v may differ. */
 static void arguments(void)
 {
     begin();
@@ -557,7 +558,7 @@ static void other_library(void)
     world(2, 0, RANKS "--zero 3 --steps 2 --save-every 2 --out %T/mpich");
     world(2, 0, RANKS "--zero 3 --steps 4 --save-every 4 --out %T/mpich --resume");
     rig_same_model("threads", "mpich");
-    if (TEST_SLOW) { /* the rest is the library's own */
+    if (TEST_SLOW) { /* the rest tests only the MPI library */
         rig_end();
         return;
     }

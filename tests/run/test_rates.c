@@ -220,8 +220,7 @@ static void parts_count_for_their_keys(void)
     check_true(!run_rates_cache_read(&cached, &rates));
     struct utimbuf new = {now, now + 86400L};
     check_int(utime(path, &new), ==, 0);
-    check_true(
-        !run_rates_cache_read(&cached, &rates)); /* written in the future: a clock was wrong */
+    check_true(!run_rates_cache_read(&cached, &rates)); /* from the future: a clock was wrong */
     run_rates_cache_write(&cached, &rates);
     check_true(run_rates_cache_read(&cached, &rates));
     cached.folder = "/proc/cache"; /* no folder can be created there */
