@@ -11,8 +11,8 @@
 #include "core/coll/codes.h"
 #include "tests/harness/test.h"
 
-/* Returns the element at `i` of a rank's array: a small number that fp16 holds; sums of them depend
- * on the order. */
+/* Returns the bits of element `i` of a rank's array: a small number that fp16 can hold. Sums of
+ * such numbers depend on the order. */
 static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
 {
     uint32_t hash = (uint32_t)(i * 2654435761U + rank * 40503U) >> 7;
@@ -202,7 +202,7 @@ static void free_numbers(struct numbers *numbers)
     free(numbers->codes);
 }
 
-/* Adds the numbers of one rank's group to the sum, or sets the sum to them. */
+/* Decodes one rank's group and adds it to the sums, or with `set` makes it the sums. */
 static void add_group(const struct numbers *numbers, uint64_t group, bool set, float *sums)
 {
     float next[COLL_CODES];
@@ -383,12 +383,13 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
            fabs((double)got - exact) <= bound;
 }
 
-/* Returns the bytes that a rank of processes receives in a reduce-scatter; *far: the part of them
- * that comes from other groups. */
+/* Returns how many bytes a rank receives in a reduce-scatter of ranks that are processes; sets *far
+ * to the part from other groups. */
 static uint64_t group_bytes(const struct run *run, unsigned rank, uint64_t *far)
 {
     const uint64_t own = border(run, rank + 1) - border(run, rank);
-    uint64_t twins = 0; /* parts of the ranks with this rank's index in their groups */
+    uint64_t twins =
+        0; /* elements of the parts of all ranks that have this rank's index in their group */
     for (unsigned r = rank % run->within; r < run->world; r += run->within) {
         twins += border(run, r + 1) - border(run, r);
     }

@@ -28,8 +28,8 @@ static struct {
     int tag;
     size_t bytes;
     unsigned char data[MESSAGE_BYTES];
-} messages[MESSAGES];  /* there, in the order of `first` */
-static unsigned first; /* the next message that is written */
+} messages[MESSAGES];  /* a ring: from `first` on, older messages first */
+static unsigned first; /* where the next message is written */
 static unsigned calls[FAKE_CALLS];
 
 static int fake_fail(enum fake_call call, char *why)
@@ -93,7 +93,7 @@ static int fake_receive(unsigned slot, int from, int tag, void *to, size_t bytes
     return fake_fail(FAKE_RECEIVE, why);
 }
 
-/* Gives the oldest message with its tag to a receive. */
+/* Delivers the oldest message with a receive's tag. Returns whether there was one. */
 static bool fake_deliver(unsigned slot, size_t *bytes)
 {
     for (unsigned i = 0; i < MESSAGES; i++) {

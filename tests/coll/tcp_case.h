@@ -20,7 +20,7 @@ struct tcp_start {
     uint64_t run;
     int silence_ms; /* half of the limit for all processes to arrive */
     const char *identity;
-    bool stops;    /* a request to stop is made */
+    bool stops;    /* the process is asked to stop */
     bool receives; /* waits for a message of rank 1, which may never come */
     /* What the process does; NULL: it connects and leaves. Writes its result to the descriptor and
      * ends the process. */

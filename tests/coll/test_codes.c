@@ -29,7 +29,7 @@ static float scale_of(const unsigned char *group)
 }
 
 /* A decoded number differs from the original by at most half a step, and the largest number of a
- * group only by a rounding. Zeros are exact, also those that fill the last group. Nothing is
+ * group only by a rounding. Zeros are exact, even those that fill the last group. Nothing is
  * written after the last group. */
 static void bounds(void)
 {
@@ -72,8 +72,8 @@ static void bounds(void)
     }
 }
 
-/* A group consists of the scale and of bytes with the numbers i and i + 128; ties go to even
- * codes. */
+/* A group consists of the scale and of bytes that each have the codes of numbers i and i + 128.
+ * Ties go to even codes. */
 static void bytes(void)
 {
     float numbers[COLL_CODES] = {7, 0.5F, 1.5F, 2.5F, -0.5F, -1.5F, -6.6F};

@@ -1,4 +1,5 @@
-/* test_faults.c: ranks are threads; one of them hangs, dies, aborts or submits something else. */
+/* test_faults.c: if one of the ranks, which are threads, hangs, dies, aborts or submits something
+ * else, the others end with an error that names it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -117,8 +118,7 @@ static int leaves(struct rank *rank)
                                                                 .count = 64});
 }
 
-/* A rank that dies (closes while others continue) is reported at once; the limit is longer than the
- * others would wait. */
+/* A rank that dies (closes while others continue) is reported at once, long before the limit. */
 static void dead_rank(void)
 {
     struct run run = {.world = 3, .limit_ns = 2 * LONG_NS, .body = leaves};

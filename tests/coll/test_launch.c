@@ -1,4 +1,4 @@
-/* test_launch.c: the meaning of the variables of launchers. */
+/* test_launch.c: what the environment variables of launchers mean. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -26,7 +26,7 @@ static struct coll_launch find(const char *const *variables)
     return launch;
 }
 
-/* The rank alone, which a process asks for before it reads anything else. */
+/* Returns only the rank, which a process asks for before it reads anything else. */
 static unsigned rank_of(const char *const *variables)
 {
     environment = variables;

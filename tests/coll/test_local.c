@@ -37,7 +37,7 @@ static void results(void)
     }
 }
 
-/* Parts have any size, also zero, at borders given by the caller. */
+/* Parts may have any size, even zero, with borders that the caller gives. */
 static void uneven_borders(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 2900, 3000};
@@ -65,8 +65,8 @@ static void run_codes(struct run run)
     free(run.ranks);
 }
 
-/* Codes are summed in worlds of all sizes, with counts around a group's and last groups that are
- * not full. */
+/* Sums of codes are right in worlds of all sizes, with counts around the size of a group and last
+ * groups that are not full. */
 static void codes(void)
 {
     static const uint64_t counts[] = {0, 1, 255, 256, 257, 3000, 70001};
@@ -87,7 +87,8 @@ static void codes(void)
     }
 }
 
-/* Groups sum in worlds of several sizes; a group of one, or of all, gives the exact sum. */
+/* Sums by groups are right in worlds of several sizes. Groups of one rank, or of all, give the
+ * exact sum. */
 static void groups(void)
 {
     static const uint64_t counts[] = {0, 1, 1027, 40001};
@@ -108,8 +109,8 @@ static void groups(void)
     }
 }
 
-/* Groups gather in worlds of several sizes. A command that is not a gather is refused, and so is a
- * size that does not divide the world. */
+/* Gathers within groups are right in worlds of several sizes. A command that is not a gather is
+ * refused, and so is a size that does not divide the world. */
 static void within(void)
 {
     static const uint64_t counts[] = {0, 1, 5, 1027, 40001};
@@ -200,8 +201,8 @@ static void borders_that_fall(void)
     free(run.ranks);
 }
 
-/* The back end's end, for back ends that use it below their own: without an error of any rank it is
- * 0; a rank that ends with an error gives it to the others. */
+/* Calls end() of the back end as a back end does that is built on it. Without an error of any rank,
+ * end() returns 0; a rank's error is returned to the others, too. */
 static int ends(struct rank *rank)
 {
     int rc = rank->coll->backend->end(rank->coll, 0);
@@ -236,7 +237,7 @@ static int meet_once(struct rank *rank)
     return submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
 }
 
-/* A rank that closes right after its last collective does not fail a rank that has not seen yet
+/* A rank that closes right after its last collective does not fail a rank that has not yet seen
  * that all have arrived. */
 static void leaves_at_once(void)
 {

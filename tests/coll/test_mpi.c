@@ -203,8 +203,8 @@ static void rank_groups(void)
     groups_of(false);
 }
 
-/* The names of the hosts make each group a host. The bits are the same, and hosts exchange half of
- * the bytes of an exact sum. */
+/* The processes' host names make each group a host. The bits are the same, and hosts exchange half
+ * of the bytes of an exact sum. */
 static void rank_hosts(void)
 {
     groups_of(true);
@@ -350,7 +350,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* Gives this process a host name of its own. Returns false without the right to. */
+/* Gives this process a host name of its own. Returns false if that is not permitted. */
 static bool name_host(unsigned number)
 {
     char name[16];
@@ -358,7 +358,7 @@ static bool name_host(unsigned number)
     return unshare(CLONE_NEWUTS) == 0 && sethostname(name, (size_t)length) == 0;
 }
 
-/* Runs the process of one rank. A check that fails ends it as a child of the case. */
+/* Is the main function of a rank's process, which a failed check ends. */
 static int rank_main(const char *name)
 {
     struct coll_peers_options options = {.identity = "test"};
@@ -437,7 +437,7 @@ static void results(void)
     }
 }
 
-/* Parts have any size, also zero. */
+/* Parts may have any size, even zero. */
 static void uneven_borders(void)
 {
     check_world("borders", 4);
@@ -469,13 +469,13 @@ static void groups(void)
     check_int(status, ==, 0);
 }
 
-/* Many commands are in flight on every rank. */
+/* Ranks may have many commands in flight, each of which needs the result of the one before. */
 static void in_flight(void)
 {
     check_world("pipelined", 2);
 }
 
-/* Sums arrays that are cut into pieces. */
+/* Sums of arrays that are cut into pieces are right. */
 static void long_arrays(void)
 {
     check_world("long", 3);
@@ -520,7 +520,8 @@ static void other_library(void)
     check_launched(mpich, "goes_on", 2);
 }
 
-/* Without MPI, results, long arrays, and failures that the world survives are tested over TCP. */
+/* Results, long arrays, and failures that the world survives are right over TCP, too, without
+ * MPI. */
 static void over_tcp(void)
 {
     check_launched(torchrun, "results", 3);

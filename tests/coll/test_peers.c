@@ -125,7 +125,7 @@ static void failing_calls(void)
     }
 }
 
-/* MPI that does not end cleanly is only a warning: all is done by then. */
+/* If MPI does not end cleanly, there is only a warning, because all work is done by then. */
 static void failing_close(void)
 {
     fake_mpi = (struct fake_mpi){.rank = 1, .fails = FAKE_CLOSE, .nth = 1};
@@ -148,7 +148,7 @@ static int life_here(void)
     return rc;
 }
 
-/* Opens TCP, where no process listens. */
+/* Opens TCP at a rendezvous at which no process listens. */
 static int tcp_life(void)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -240,7 +240,7 @@ static void other_heads(void)
     }
 }
 
-/* So is the type to which codes of 4 bits are summed. */
+/* The type to which codes of 4 bits are summed is compared, too. */
 static int changed_sum(void *argument)
 {
     unsigned char groups[2][132] = {{0}};
@@ -272,8 +272,8 @@ static void other_sums(void)
 
 /* ---- ends ---- */
 
-/* The back end's end, for a back end that uses it below its own: without an error it is 0; an error
- * ends the world. */
+/* Calls end() of the back end as a back end does that is built on it. Without an error it returns
+ * 0; an error ends the world. */
 static int ends_with_error(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -336,9 +336,8 @@ static void silence(void)
     check_int(test_child(silent_rank, NULL), ==, 1);
 }
 
-/* Receives that are withdrawn as soon as they are posted: the thread that calls the library may get
- * to know of the wish before it has taken the receive. A wish that is lost ends the child by its
- * alarm. */
+/* Withdraws receives as soon as they are posted: the thread that calls the library may see the
+ * withdrawal before it has taken the receive. If a withdrawal is lost, the alarm ends the child. */
 static int withdraws(void *argument)
 {
     struct coll_peers *peers = NULL;

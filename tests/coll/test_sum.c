@@ -87,7 +87,7 @@ static void random_bits(void)
     free(to);
 }
 
-/* Adds every 257th bf16 value to every bf16 value, in place of the first array. */
+/* Sums in place of the first array are right: every bf16 value plus 16 others. */
 static void in_place(void)
 {
     enum { VALUES = 65536 };

@@ -28,7 +28,7 @@ static void meets_at(const char *host, unsigned world)
     }
 }
 
-/* The rendezvous is an IPv4 address, a name, and an IPv6 address. */
+/* The rendezvous may be an IPv4 address, a name or an IPv6 address. */
 static void addresses(void)
 {
     meets_at("127.0.0.1", 4);
@@ -103,7 +103,7 @@ static void silent_address(void)
     close(listener);
 }
 
-/* Only the given address listens. */
+/* Rank 0 listens only at the given address. */
 static void one_address_listens(void)
 {
     unsigned port;
@@ -244,8 +244,8 @@ static void wrong_hellos(void)
     }
 }
 
-/* The case is rank 0, which sends no list of addresses, or one with a port at which nobody
- * listens. */
+/* The case acts as rank 0. A process reports it if it sends no list of addresses, or one with a
+ * port at which nobody listens. */
 static void wrong_addresses(void)
 {
     unsigned port;
@@ -311,7 +311,7 @@ static void limits(void)
     tcp_ends_with(tcp_begin(start), -ECANCELED, "stopped by a signal before the arrival of rank 1");
 }
 
-/* Another program listens at the port. */
+/* If another program listens at the rendezvous, rank 0 and the other ranks report that. */
 static void another_program(void)
 {
     unsigned port;

@@ -1,7 +1,7 @@
 /* test_tcp_end.c: how a world of processes that are connected over TCP ends: with the message of
  * the process that ended it, even when its connection is closed, and with an error that names a
  * process which sends bytes that no process of tide sends. Cancelled receives, and sends to a
- * process that has left, are calls of the transport itself. */
+ * process that has left, are tested on the transport itself. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -329,7 +329,8 @@ static void too_large_for_its_receive(void)
     close(fakes.fd[1]);
 }
 
-/* Becomes rank 1 of the world of a child, and sends a frame to the child. */
+/* Acts as rank 1 of a child's world and sends a frame, or closes the connection if its kind is 0.
+ * Checks that the child ends with the message. */
 static void after_meeting(struct frame frame, const char *message)
 {
     const struct fakes fakes = meet_as_others(2);
@@ -348,8 +349,8 @@ static void after_meeting(struct frame frame, const char *message)
 
 /* ---- the transport alone ---- */
 
-/* A process that calls the transport as peers.c does; the case acts as rank 1. Both go on when a
- * byte of the other has come through a pipe. */
+/* A process calls the transport as peers.c does; the case acts as rank 1. They wait for each other
+ * by bytes in pipes. */
 static const struct coll_transport *const tcp = &coll_transport_tcp;
 static char why[COLL_TRANSPORT_WHY_BYTES];
 static unsigned char buffer[8192];
@@ -448,8 +449,7 @@ static int leaves_a_message(void)
     return rc == 0 ? tcp->close(why) : rc;
 }
 
-/* Sends a long message, whose answer is wrong. The failure is reported after its transfer is
- * tested. */
+/* Sends a long message whose answer is wrong. Returns the failure. */
 static int sends_long(void)
 {
     size_t bytes;
@@ -577,7 +577,8 @@ static void receives(void)
     end_part(&fakes, 0, "");
 }
 
-/* Sends these bytes until the process ends the connection; returns how often. */
+/* Sends these bytes until the process ends the connection, at most `max` times; returns how
+ * often. */
 static size_t send_flood(const void *flood, size_t bytes, size_t max)
 {
     const struct fakes fakes = begin_part(is_flooded);

@@ -32,7 +32,7 @@ static struct faults {
     enum call fails; /* the `nth` of these calls, counted from 1, fails with `error` */
     unsigned nth;
     int error;
-    size_t most; /* bytes that a call sends or receives; every third one is interrupted; 0: all */
+    size_t most; /* bytes that a call moves, and every third call is interrupted; 0: no limit */
 } faults;        /* faults in this process */
 
 static _Atomic unsigned calls; /* number of calls of the kind that fails */
