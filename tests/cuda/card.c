@@ -1,5 +1,5 @@
-/* card.c: see card.h. Each thread of a kernel has a stack. Threads hand the processor to each
- * other, and a scheduler resumes any thread that is not waiting. */
+/* card.c: see card.h. Each thread of a kernel has a stack. A thread that waits yields to a
+ * scheduler, which resumes any thread that is not waiting. */
 #include "tests/cuda/card.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ enum {
 
 struct fiber {
     void *stack;             /* the stack pointer while it does not run */
-    const uint64_t *meeting; /* waits until this is no longer `met`; NULL: it can run */
+    const uint64_t *meeting; /* waits while *meeting is `met`; NULL: can run */
     uint64_t met;
     bool done;
 };
@@ -36,7 +36,7 @@ struct copies {
     unsigned batch; /* the batch that is being filled */
 };
 
-/* The block's boxes in flight. */
+/* The block's copies of boxes in flight. */
 enum { BOXES_MAX = 64 };
 struct box {
     uint32_t shared;
@@ -46,7 +46,7 @@ struct box {
 };
 
 struct warp {
-    uint64_t met; /* meetings so far */
+    uint64_t met; /* number of meetings */
     unsigned arrived;
     size_t bytes;
     _Alignas(64) unsigned char brought[2][WARP * BYTES_MAX];
@@ -293,7 +293,7 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
     card.boxes[card.boxes_count++] = box;
 }
 
-/* Completes any box that is in flight; returns false if there is none. */
+/* Completes the copy of any box in flight; returns false if there is none. */
 static bool box_come(void)
 {
     if (card.boxes_count == 0) {
@@ -327,7 +327,8 @@ static unsigned turn(unsigned n, unsigned count)
     }
 }
 
-/* A warp runs as long as it can without other warps, so that a missing wait shows. */
+/* Runs a warp as long as it can go on without other warps, so that a missing wait shows. Returns
+ * whether any of its threads ran. */
 static bool warp_run(unsigned warp)
 {
     bool any = false;

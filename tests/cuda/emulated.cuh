@@ -1,5 +1,5 @@
-/* emulated.cuh: defines the words of CUDA for the host's compiler, on top of card.h; included
- * before every .cu of kernels/cuda that is compiled for the emulated card. */
+/* emulated.cuh: defines CUDA's keywords and functions for the host's compiler, on top of card.h;
+ * included before every .cu of kernels/cuda that is compiled for the emulated card. */
 #ifndef TESTS_CUDA_EMULATED_CUH
 #define TESTS_CUDA_EMULATED_CUH
 
@@ -64,7 +64,7 @@ template <typename... P> int card_call_run(void *, const void *arguments)
 template <typename... P, size_t... I>
 card_call<P...> *card_call_make(void (*kernel)(P...), void **arguments, std::index_sequence<I...>)
 {
-    /* The linker is C's: no operator new. */
+    /* Programs are linked as C, without operator new. */
     void *room = std::aligned_alloc(alignof(card_call<P...>), sizeof(card_call<P...>));
     return new (room)
         card_call<P...>{kernel, std::tuple<P...>(*static_cast<P *>(arguments[I])...), {}};
@@ -186,7 +186,7 @@ template <typename V> V atomicMin(V *at, V value)
     return before;
 }
 
-/* ---- Numbers: IEEE, as the functions with a rounding in their name are there. ---- */
+/* ---- Numbers: rounded as IEEE says, like CUDA's functions that name a rounding. ---- */
 
 static inline unsigned __float_as_uint(float value)
 {

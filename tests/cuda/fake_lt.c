@@ -175,7 +175,8 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     }
     *count = 0;
     card_lt_asked++;
-    /* Rows at odd addresses are refused, so that the product without the library is tested, too. */
+    /* Strides and alignments that are not multiples of 4 bytes are refused, so that the product
+     * without the library is tested, too. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
                              (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
                              preference.align[1];
@@ -216,11 +217,11 @@ struct product {
     struct desc desc;
     struct layout a_layout, b_layout, out_layout;
     const void *a, *b;
-    float scale, old; /* factors of the product and of what `out` holds */
+    float scale, old; /* factors of the product and of the old contents of `out` */
     void *out, *workspace;
 };
 
-/* Returns the m x k elements of an operand in fp32, by columns, also of a transposed one; the
+/* Returns the m x k elements of an operand in fp32, by columns, even if it is transposed; the
  * caller frees them. */
 static float *operand(const void *data, const struct layout *layout, bool turned, uint64_t m,
                       uint64_t k)
@@ -236,7 +237,7 @@ static float *operand(const void *data, const struct layout *layout, bool turned
     return made;
 }
 
-/* Adds every sum in the order of k, one column at a time. */
+/* Computes a product, one column at a time; each sum is added in the order of k. */
 static int run(void *context, const void *arguments)
 {
     struct product p;

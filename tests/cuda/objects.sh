@@ -27,7 +27,7 @@ compile() { # name ptx card
         sed 's/^/# /' "$folder/$1.log"
 }
 
-# Whether ptxas has reported kernels, and each without spills.
+# Succeeds if ptxas has reported kernels, each without spills.
 in_registers() { # name
     grep -q "spill stores" "$folder/$1.log" &&
         ! grep "spill stores" "$folder/$1.log" | grep -v " 0 bytes spill stores, 0 bytes spill loads" |

@@ -1,8 +1,7 @@
 /* Proves, on the emulated card, what a run does before its steps. It warns once about host memory
  * that cannot be pinned, and trains the same bits, because copies from such memory are slow but
- * never wrong. It measures a layer, the embedding and the head on separate numbers. Other programs
- * on the card do not change how its loss is computed. Also proves that a step records one event per
- * plan command. */
+ * never wrong. It measures the card with rows and with pairs. Other programs on the card do not
+ * change how its loss is computed. Also proves that a step records one event per plan command. */
 #include <stdio.h>
 
 #include "kernels/table.h"
@@ -84,8 +83,8 @@ static void measure_card(bool pairs)
     case_model_free(&made);
 }
 
-/* A card is measured with rows and with pairs, whose gaps and positions lead kernels to other
- * memory. */
+/* Measuring with rows and with pairs, whose gaps and positions are further inputs of kernels, gives
+ * positive rates and frees the card's memory. */
 static void a_card_is_measured(void)
 {
     measure_card(false);

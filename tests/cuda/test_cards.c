@@ -133,7 +133,8 @@ static void on_card(struct rank *rank, struct coll_options *options)
     rank->from = rank->results[5];
 }
 
-/* Sums are computed in pieces of at least 128 elements. */
+/* All collectives on cards have the right results, to the bit, even if scratch has room only for
+ * pieces of a sum. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, 2560, COUNT_MAX};
@@ -215,7 +216,8 @@ static void fast_sums(void)
     }
 }
 
-/* Arrays in host memory take another path, between collectives of arrays on cards. */
+/* Sums arrays in host memory, which take another path, between collectives of arrays on cards. The
+ * last command is refused. */
 static int host_and_card(struct rank *rank)
 {
     double sums[2] = {rank->index + 1.0, 0.25};
@@ -379,7 +381,8 @@ static int run_processes(unsigned world, const char *program, char *text, size_t
     return pclose(pipe);
 }
 
-/* MPI carries the communicator's id, the meetings and errors. */
+/* Ranks that are processes have the right results, and one that fails ends the others. MPI carries
+ * the communicator's id, the meetings and errors. */
 static void processes(void)
 {
     static char text[16384];
@@ -512,7 +515,8 @@ static void stage_3(void)
     trains(2, 3);
 }
 
-/* A rank of a run fails in the middle of a step. */
+/* If a rank fails in the middle of a step, the run ends with an error that names the rank and its
+ * card. */
 static void a_run_ends(void)
 {
     struct case_model made;
@@ -533,8 +537,9 @@ static void a_run_ends(void)
 
 /* ---- through the public API ---- */
 
-/* As in normal use, cards are found, measured and planned for. The second engine has the rates of
- * the first one. Under a sanitizer emulated_before measures a card, and all rates are given. */
+/* Engines find and measure cards and plan for them, as in normal use; wrong cards and numbers of
+ * ranks are refused. The second engine has the rates of the first one. Under a sanitizer
+ * emulated_before measures a card, and all rates are given. */
 static void engines(void)
 {
     static const struct {
@@ -651,7 +656,7 @@ static int train_main(const char *model, const char *stage)
     return code;
 }
 
-/* Processes print the same results as threads. */
+/* Checks that processes print the results of threads. */
 static void check_processes(const struct world *world, uint32_t ranks, uint32_t stage, bool mpi)
 {
     static char text[16384];

@@ -120,9 +120,9 @@ static void hold(const char *name, const struct run_options *base, const char *w
     case_model_free(&made);
 }
 
-/* Parts of blocks are frozen. The parts of a gradient that no kernel writes are zeroed on the card,
- * whatever its memory contained before. Under a sanitizer, one way keeps everything on the card and
- * one uses the store. */
+/* If parts of blocks are frozen, the parts of a gradient that no kernel writes are zeroed on the
+ * card, whatever its memory contained before. Under a sanitizer, one way keeps everything on the
+ * card and one uses the store. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*.mlp.*", "*norm*"};
@@ -136,8 +136,8 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Layers come by sections from HOST, and from STORE through HOST, with the same bits. Sections of
- * trained layers come after the layer's update. */
+/* Layers that come by sections, from HOST and from STORE through HOST, give the bits of whole
+ * layers. Sections of trained layers come after the layer's update. */
 static void sections(void)
 {
     static const char *const frozen_layers[] = {"model.layers.*", "lm_head.weight",
@@ -246,7 +246,7 @@ static void ops_are_timed(void)
     case_model_free(&made);
 }
 
-/* Frozen layers are stored as nf4, and the card expands them. */
+/* All ways have the same bits if frozen layers are stored as nf4, which the card expands. */
 static void stored(void)
 {
     static const char *const patterns[] = {"model.layers.*"};
@@ -261,9 +261,9 @@ static void stored(void)
     case_model_free(&made);
 }
 
-/* Adapters beside a base in bf16, int8 and nf4, and those that learn from pairs: their states are
- * on the card or in STORE with the same bits, and the losses are the CPU's up to roundings. The
- * card expands the base. */
+/* Adapters beside a base in bf16, int8 and nf4, and adapters that learn from pairs, have the same
+ * bits with states on the card and in STORE, and the CPU's losses up to roundings. The card expands
+ * the base. */
 static void adapters(void)
 {
     static const char *const head[] = {"lm_head"};
@@ -324,8 +324,8 @@ static void adapters(void)
     }
 }
 
-/* The card has room for only a part of each stored layer at a time. It expands each section, with
- * the bits of whole layers. */
+/* If the card has room for only a part of each stored layer at a time, it expands section after
+ * section, with the bits of whole layers. */
 static void stored_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -350,8 +350,8 @@ static void stored_sections(void)
     case_model_free(&made);
 }
 
-/* The place of bytes does not depend on the family, so one family runs in all ways. The others run
- * once on the card and once with the store. */
+/* Placement does not depend on the family, so only one family runs in all ways. The others run in
+ * the first two. */
 static void family(const char *name)
 {
     const struct run_options base = case_options();
@@ -429,7 +429,8 @@ static void qwen3_tied(void)
     family("qwen3 tied");
 }
 
-/* Combinations for a real card; they would take minutes on an emulated one. */
+/* Compares all families in all of `more_ways` on a real card; an emulated one would take
+ * minutes. */
 static void all_of(const struct run_options *base, const char *what)
 {
     static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};

@@ -1,7 +1,7 @@
 /* Proves, on the emulated card, that an optimizer of weights and gradients on a GPU works in the
  * order of the application's streams. Gradients and weights may be overwritten or used on a stream
- * right after the calls, although streams run late, and the bits are those of host memory. Proves
- * also that an error of the card makes the optimizer fail. */
+ * right after the calls, although streams run late, and the bits are those of host memory. Also
+ * proves that an error of the card makes the optimizer fail. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/optimizer_case.h"
 
-/* Work that a stream does at any later time: fills bytes. */
+/* Work that a stream does at any later time: it fills bytes. */
 struct fill {
     void *to;
     const void *from; /* NULL: bytes that are NaN as numbers */

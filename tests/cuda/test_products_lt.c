@@ -22,7 +22,7 @@ static void linear_over(int64_t n, int64_t k)
     rig_check(KERN_LINEAR, &y, (struct rig_bound){2.0, 64.0}, y.y, NULL);
 }
 
-/* Calls of the library's heuristic during a product. */
+/* Returns the number of calls of the library's heuristic during a product. */
 static unsigned asked_by(int64_t n, int64_t k)
 {
     const unsigned before = card_lt_asked;

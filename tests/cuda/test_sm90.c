@@ -45,7 +45,8 @@ static unsigned products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* Returns the same number for the gradient of the attention. */
+/* Returns the number of warpgroup products of the gradient of an attention that is compared in the
+ * same way. */
 static unsigned grad_products_of(int64_t dim)
 {
     const struct kern_attention_arguments a = arguments_of(dim);
@@ -182,7 +183,7 @@ static void other_values_are_refused(void)
     check_true(cuda == NULL);
 }
 
-/* The check needs separate scratch, also for shapes that need none. */
+/* The check of Hopper's kernels has scratch even for shapes that need none themselves. */
 static void the_check_has_room(void)
 {
     const struct kern_attention_arguments a = {.type = KERN_BF16,

@@ -13,9 +13,9 @@
 #include "kernels/table.h"
 #include "tests/harness/test.h"
 
-/* A fat binary holds the forms of one .cu file: machine code for each card, and PTX. Both kinds of
- * headers as nvcc 12 and 13 write them; NVIDIA does not document them, so a change is a failure
- * here. */
+/* A fat binary holds the forms of one .cu file: machine code for each card, and PTX. The two
+ * headers are as nvcc 12 and 13 write them. NVIDIA does not document them, so this test fails if
+ * they change. */
 static const uint32_t fat_magic = 0xba55ed50;
 enum { FAT_ELF = 2, FAT_PTX = 1, ARCH_MAX = 200 };
 struct fat_header {
@@ -83,7 +83,7 @@ static void count_section(const char *at, const char *end, struct code *code)
     }
 }
 
-/* Counts the file of this program. */
+/* Counts the code in the file of this program. */
 static void count_code(struct code *code)
 {
     struct stat info;
@@ -107,9 +107,9 @@ static void count_code(struct code *code)
 
 static void the_spare_is_enough(void)
 {
-    /* The largest GPU in sight has 160 multiprocessors of 2,048 threads; the runtime's default
-     * stack is 1 KiB, and no kernel's is larger (objects.sh). Of cuBLASLt a run loads some dozens
-     * of kernels of up to some 100 KiB each, when it first uses them. */
+    /* The largest known GPU has 160 multiprocessors of 2,048 threads; the runtime's default stack
+     * is 1 KiB, and no kernel's is larger (objects.sh). Of cuBLASLt a run loads some dozens of
+     * kernels of up to some 100 KiB each, when it first uses them. */
     static const uint64_t stacks = UINT64_C(160) * 2048 * 1024;
     static const uint64_t library = UINT64_C(256) << 20;
     enum { CU_FILES = 19 };

@@ -34,7 +34,7 @@ static size_t type_bytes(enum core_update_type type)
     return type == CORE_UPDATE_F32 ? 4 : type == CORE_UPDATE_Q8 ? 1 : 2;
 }
 
-/* Returns a filled array of the rig, on both sides. */
+/* Returns an array of the rig whose host and device memory have the same numbers. */
 static void *numbers(enum core_update_type type, int64_t count, bool with_bad, bool is_signed)
 {
     char *values = calloc((size_t)count + 1, 4);

@@ -62,7 +62,7 @@ struct card_wg_queue {
     int count;
     unsigned batch;
 };
-/* All files share one: the linker keeps one instance of each template below. */
+/* All files must share these, because the linker keeps one instance of each template below. */
 inline card_wg_queue card_wg_queues[1024];
 
 inline card_wg_queue &card_wg_mine()
