@@ -42,7 +42,7 @@ unsigned char *case_memory(uint64_t bytes)
     return all[count++];
 }
 
-/* Returns the word of the bytes from 8 * `index` on. */
+/* Returns the eight bytes at 8 * `index` of a block. */
 static uint64_t word_at(uint64_t seed, uint64_t index)
 {
     const uint64_t mixed = (seed + index) * UINT64_C(0x9e3779b97f4a7c15);

@@ -17,7 +17,8 @@ struct cache_case {
     uint32_t depth; /* depth of the drive; 0: the default */
 };
 
-/* Fails the case on an error. The disk of a store in memory is freed when the program ends. */
+/* Opens a cache; an error fails the case. The disk of a store in memory is freed when the program
+ * ends. */
 struct cache *case_open(const struct cache_case *given);
 
 /* Returns memory at a multiple of 4 KiB that is freed when the program ends. */
@@ -25,10 +26,10 @@ unsigned char *case_memory(uint64_t bytes);
 
 /* Writes the bytes of a version of a block to `memory`. */
 void case_fill(unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
-/* Returns whether memory has these bytes. */
+/* Returns whether `memory` has the bytes of a version of a block. */
 bool case_has(const unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 
-/* Returns "block 7" in one of a few static texts. */
+/* Returns the name of a block, such as "block 7", in one of a few static texts. */
 const char *case_name(unsigned block);
 
 /* Synchronous forms of the functions of the cache. */

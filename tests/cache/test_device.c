@@ -63,8 +63,8 @@ static bool is_on_device(struct cache *cache, unsigned block)
     return look.on_device;
 }
 
-/* Random gets on both sides, puts and drops are made: the bytes are those of the last put, and
- * pinned copies stay. */
+/* After random gets on both sides, puts and drops, the bytes are those of the last put, and pinned
+ * copies stay. */
 static void copies_follow_their_blocks(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -130,7 +130,8 @@ static void copies_follow_their_blocks(void)
     aio_mem_destroy(disk);
 }
 
-/* Pinned copies fill the device. A refused operation gives the reason. */
+/* Operations are refused with a reason if pins or sizes forbid them, or if the store has no
+ * device. */
 static void refusals(void)
 {
     unsigned char *memory = case_memory(BYTES);

@@ -17,7 +17,8 @@ struct tally {
     uint64_t operations;
 };
 
-/* An operation may fail, and then says which block and why. */
+/* Returns whether an operation succeeded. Counts a failure, and checks that its message names the
+ * block. */
 static bool did(struct tally *tally, int rc, unsigned block)
 {
     if (rc == 0) {
@@ -165,7 +166,7 @@ static void background_gets_wait(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* The drive is dead: blocks in memory are read, reads of blocks in the store fail with the block's
+/* With a dead drive, blocks in memory are read, reads of blocks in the store fail with the block's
  * name, and dirty blocks stay. */
 static void dead_drive(void)
 {

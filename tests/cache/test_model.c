@@ -195,8 +195,8 @@ static void run(uint64_t seed, const struct cache_case *given, unsigned operatio
     check_int(cache_destroy(world.cache), ==, 0);
 }
 
-/* Runs sequences of operations with little memory; most operations are begun, and waited for
- * later. */
+/* Sequences of operations with little memory, most of which are waited for later, have the model's
+ * results. */
 static void sequences(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(16, 4); i++) {
@@ -206,7 +206,8 @@ static void sequences(void)
     }
 }
 
-/* Completions come late and in another order, and transfers are short; the results are the same. */
+/* The results are the same if completions come late and in another order, and transfers are
+ * short. */
 static void sequences_on_a_slow_drive(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(10, 2); i++) {
@@ -221,7 +222,7 @@ static void sequences_on_a_slow_drive(void)
     }
 }
 
-/* The store is in a directory of a drive; the results are the same. */
+/* The results are the same if the store is in a directory of a drive. */
 static void sequences_in_a_directory(void)
 {
     run(200,
@@ -368,7 +369,7 @@ static uint64_t resident_bytes(void)
     return bytes;
 }
 
-/* 30,000 names in 32 MiB of memory take at most 16 MiB more. */
+/* A cache with a budget of 32 MiB and 30,000 names takes at most 16 MiB more than its budget. */
 static void many_names(void)
 {
     enum { NAMES = 30000, BYTES = 4096, BUDGET = 32 * MIB, AHEAD = 64 };

@@ -21,7 +21,7 @@ static struct cache *open_with_blocks(uint64_t slots, unsigned char *memory)
     return cache;
 }
 
-/* Gets a block in a slot, like a computation. */
+/* Pins a block in its slot and releases it, as a computation does. */
 static void use(struct cache *cache, unsigned block)
 {
     struct cache_result result;
@@ -89,8 +89,8 @@ static void reads_ahead(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* The passes go forward and backward. Blocks that are used last in one direction are used first in
- * the other and stay in memory. There are no unnecessary reads. */
+/* If passes go forward and backward, the blocks that one pass uses last are used first by the next
+ * and stay in memory, so there are no unnecessary reads. */
 static void evicts_the_farthest_use(void)
 {
     enum { SLOTS = 4 };
@@ -105,7 +105,8 @@ static void evicts_the_farthest_use(void)
             use(cache, block);
         }
     }
-    /* A pass over the blocks finds at least those in memory that the previous pass used last. */
+    /* Each pass finds at least SLOTS - 1 blocks in memory: those that the previous pass used
+     * last. */
     check_uint(stats_of(cache).read_bytes, <=, (8 * (BLOCKS - SLOTS + 1) + SLOTS) * BYTES);
     check_uint(stats_of(cache).order_changes, ==, 0);
     check_int(cache_destroy(cache), ==, 0);
@@ -140,8 +141,8 @@ static void a_change_is_reported(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Blocks are made, read and dropped in each iteration. The cache keeps their names, but not their
- * bytes. */
+/* If blocks are made, read and dropped in each iteration, the cache keeps their names and their
+ * order, but not their bytes. */
 static void blocks_of_one_iteration(void)
 {
     unsigned char *memory = case_memory(BYTES);

@@ -92,7 +92,8 @@ static void threads_with_blocks_of_their_own(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Many calls of other threads pass while a thread that waits for its token does not run. */
+/* Gets a small block very often, so that many calls of other threads pass while a thread that waits
+ * for its token does not run. */
 static void *get_often(void *argument)
 {
     struct worker *worker = argument;
@@ -114,7 +115,7 @@ static void calls_of_others_pass(void)
 enum { SHARED = 200 };
 static uint64_t shared[SHARED];
 
-/* Waits for operations that the main thread began; polls every third operation. */
+/* Waits for operations that another thread begins; polls every third operation. */
 static void *await_all(void *argument)
 {
     struct worker *worker = argument;

@@ -9,7 +9,7 @@ struct dev_device *device_open(size_t memory_bytes);
 /* Creates a queue; on the CPU it has two threads. */
 struct dev_queue *device_queue(struct dev_device *device, enum dev_queue_kind kind, uint32_t depth);
 void *device_alloc(struct dev_device *device, size_t bytes);
-/* Two ways to submit a copy; retried while the queue is full. */
+/* Two ways to submit a copy; both retry while the queue is full. */
 struct core_fence device_submit(struct dev_queue *queue, const struct dev_copy *copy);
 struct core_fence device_copy(struct dev_queue *queue, enum dev_copy_direction direction, void *to,
                               const void *from, size_t bytes);

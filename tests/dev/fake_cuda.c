@@ -275,7 +275,7 @@ static char *fresh_memory(size_t bytes)
     return map;
 }
 
-/* Returns the entry of an allocation; NULL: a free one. */
+/* Returns the entry of an allocation, or a free entry if `memory` is NULL; NULL: there is none. */
 static struct allocation *find_allocation(const void *memory)
 {
     for (size_t i = 0; i < ALLOCATIONS_MAX; i++) {

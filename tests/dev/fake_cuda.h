@@ -12,7 +12,7 @@ void fake_reset(size_t memory_bytes);
 /* Until the next reset the machine has `count` GPUs, each with the memory that fake_reset was
  * given. */
 void fake_cards(int count);
-/* Sets the generation of the GPU, also for later resets; initially 9 (Hopper). */
+/* Sets the generation of the GPU, which resets keep; initially 9 (Hopper). */
 void fake_generation(int major);
 /* From now on other programs use this much memory of the GPU. */
 void fake_memory_in_use(size_t bytes);
@@ -21,11 +21,11 @@ void fake_driver(int version, int count_error);
 /* Lets the n-th call from now on of this thread that can fail (1: the next call) fail with `error`;
  * 0: no call fails. */
 void fake_fail(int n, int error);
-/* The same with the calls of all threads together. */
+/* Like fake_fail(), but counts the calls of all threads. */
 void fake_fail_anywhere(int n, int error);
 /* From now on host memory cannot be pinned, as under a low limit on locked memory. */
 void fake_refuse_pins(void);
-/* Returns whether the call that was to fail has failed. */
+/* Returns whether the requested failure has happened. */
 int fake_failed(void);
 /* From now on all events and calls report `error`, as after a fault of the GPU. */
 void fake_break(int error);

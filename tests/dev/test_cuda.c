@@ -1,6 +1,6 @@
-/* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of our
- * code, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c also runs
- * on a real one. */
+/* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of
+ * tide's code, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c
+ * also runs on a real one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,7 +361,7 @@ static void pieces(void)
     unsigned char *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (host == MAP_FAILED) {
-        test_skip("130 GiB of addresses are not to be had here");
+        test_skip("no 130 GiB of address space here");
     }
     int live = fake_live();
     fake_fail(4, OUT_OF_MEMORY); /* calls: set the GPU, pin two pieces, pin a third */

@@ -1,4 +1,5 @@
-/* test_fail.c: devices, queues and measurements if an allocation fails. */
+/* test_fail.c: if an allocation fails, devices, queues, measurements and arenas report it and free
+ * everything. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

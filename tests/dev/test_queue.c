@@ -114,8 +114,8 @@ static int enter(struct dev_device *device)
     return enter_code;
 }
 
-/* A queue's place is given only after its device was made current for the thread; the error of the
- * device is passed on. */
+/* dev_queue_enter() describes the queue only after its device was made current for the thread; the
+ * device's error is passed on. */
 static void entered(void)
 {
     struct dev_device *device = open_with_ops(8192);

@@ -135,7 +135,7 @@ static void stopped_check(void)
     store_shelf_close(shelf);
 }
 
-/* A manifest reads back what was written to it. */
+/* A manifest is read back as it was written. */
 static void manifest(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -287,7 +287,7 @@ static ino_t inode_of(const struct store_shelf *shelf, const char *folder)
     return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-/* Some file systems cannot tell whether a file is open. */
+/* Returns whether the file system can tell whether a file is open. */
 static bool leases_work(const struct store_shelf *shelf)
 {
     char path[700];

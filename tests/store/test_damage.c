@@ -1,6 +1,6 @@
 /* test_damage.c: a checkpoint with a changed byte, or with a file that is missing, truncated or
  * from another checkpoint, is refused, and the message names the file. A manifest that was changed
- * and sealed again causes no worse than a refusal. */
+ * and sealed again is accepted or refused, without a crash. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,8 +80,8 @@ static void mutate(const char *path, const char *text, size_t bytes)
     free(copy);
 }
 
-/* Changes a bit of a file or the length of a file, or replaces a file by that of another step, a
- * link or a pipe. */
+/* A checkpoint is refused if a byte or the length of any file has changed, or if a file is missing
+ * or replaced by that of another step, a link or a pipe. */
 static void any_byte(void)
 {
     struct store_shelf *shelf = shelf_in_memory();

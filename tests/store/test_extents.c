@@ -173,7 +173,7 @@ static void every_back_end(void)
     plan_end();
 }
 
-/* A store is striped over two paths, and another one is in memory that the caller owns. An existing
+/* A store can be striped over two paths, or be in memory that the caller owns. An existing
  * directory and the foreign files in it are kept. */
 static void several_paths(void)
 {
@@ -292,8 +292,8 @@ static void limits_of_several(void)
 
 /* ---- refusals ---- */
 
-/* Refusals: less space than the plan needs, a directory in use, and a directory that cannot be
- * created. */
+/* A store is refused if there is less space than the plan needs, if its directory is in use or
+ * cannot be created, and if the back end does not exist. */
 static void refusals(void)
 {
     char directory[600];
@@ -429,7 +429,7 @@ static void left_by_more_ranks(void)
     plan_end();
 }
 
-/* Foreign files beside a run's folder are kept, a warning names them, and the run continues. */
+/* Foreign files beside a run's folder are kept, and the run continues. */
 static void left_by_somebody(void)
 {
     char directory[512];

@@ -31,7 +31,7 @@ static struct store_shelf *shelf_in_memory(void)
 
 /* ---- the n-th system request fails ---- */
 
-/* 1: the next request; 0: no request. Relaxed: any request may fail */
+/* number of the request that fails, from 1; 0: none. Relaxed: any request may fail */
 static _Atomic int countdown;
 static _Atomic int hits;
 static _Atomic bool inside;
@@ -90,8 +90,8 @@ WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out
 WRAP(int, fcntl, -1, (int fd, int command, long argument), (fd, command, argument))
 WRAP(int, fcntl64, -1, (int fd, int command, long argument), (fd, command, argument))
 
-/* Whatever an attempt leaves under a checkpoint's name is complete, whether or not the attempt
- * reported success. After a success the new checkpoint is there; otherwise the old one is. */
+/* Checks that whatever an attempt leaves under a checkpoint's name is complete, even if the attempt
+ * failed. The old checkpoint must be there, and after a success the new one, too. */
 static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
 {
     const char *directory = store_shelf_directory(shelf);
@@ -165,7 +165,8 @@ static void requests_fail(void)
     every_request(EIO, false);
 }
 
-/* The same requests fail while a checkpoint overwrites the files of an older one. */
+/* The outcome is right whichever request fails with ENOSPC while a checkpoint overwrites the files
+ * of an older one. */
 static void the_disk_is_full(void)
 {
     every_request(ENOSPC, true);
@@ -201,7 +202,8 @@ static struct aio_fault drive_of(uint64_t seed)
     return (struct aio_fault){.inner = &aio_threads, .seed = seed, .rules_count = 1};
 }
 
-/* Either all operations from the n-th on fail, or only the n-th, which is retried. */
+/* The outcome is right for every n if all operations of the drive from the n-th on fail, or only
+ * the n-th, which is retried. */
 static void operations_fail(void)
 {
     struct store_shelf *shelf = shelf_in_memory();
@@ -299,7 +301,7 @@ static void write_for_ever(const char *directory, uint64_t step)
     }
 }
 
-/* The next run removes the files of the killed one; only checkpoints are kept. */
+/* Checks that the next run removes the killed run's files and keeps only checkpoints. */
 static void check_nothing_left(const char *directory)
 {
     struct store_shelf *shelf = NULL;

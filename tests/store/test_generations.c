@@ -1,6 +1,6 @@
-/* test_generations.c: tells which of a chunk's two generations is read. It is the generation of the
- * last write that is done and was confirmed. After a write that failed, was discarded or is
- * undecided, the earlier data is read. */
+/* test_generations.c: which of a chunk's two generations is read: that of the last write that is
+ * done and was confirmed. After a write that failed, was discarded or is undecided, the earlier
+ * data is read. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ static void done_writes_count(void)
     check_true(store_chunk_current(&chunk) == two && store_chunk_next(&chunk) == one);
 }
 
-/* A write ahead needs both its decision and its completion, in either order. */
+/* A write ahead takes effect after both its decision and its completion, in either order. */
 static void decisions_count(void)
 {
     for (int order = 0; order < 2; order++) {

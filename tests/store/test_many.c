@@ -132,7 +132,8 @@ static void compare_all(struct store_shelf *shelf, const struct blocks *blocks, 
     free(weights);
 }
 
-/* The text lists all tensors. A list whose last tensor differs is refused. */
+/* Checks that a manifest's text lists all tensors, and that blocks whose last tensor differs are
+ * refused. */
 static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
 {
     struct store_manifest manifest = describe(blocks);
@@ -169,7 +170,7 @@ static void many_blocks(void)
     blocks_destroy(blocks);
 }
 
-/* The header of a safetensors file has no room for all these names. */
+/* Names for which the header of a safetensors file has no room are refused. */
 static void long_header(void)
 {
     if (TEST_SLOW) {
@@ -184,7 +185,7 @@ static void long_header(void)
     blocks_destroy(blocks);
 }
 
-/* The manifest has no room for all these tensors. */
+/* Tensors for which the manifest has no room are refused. */
 static void long_manifest(void)
 {
     struct blocks *blocks = NULL;
