@@ -424,7 +424,7 @@ static void backward(struct machine *machine, const struct plan_command *command
     leave_gradients(machine, command, digest);
 }
 
-/* Adds the two uses of a shared parameter. */
+/* Adds the gradients of the two uses of a shared parameter. */
 static void round_shared(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_operand *shared = machine_need(command, PLAN_AS_SHARED_SUM);
@@ -585,7 +585,7 @@ struct plan_command machine_resolve(const struct machine *machine,
     return resolved;
 }
 
-/* An update that writes the other generation first copies the current one. */
+/* Copies the current generation before an update that writes the other one. */
 static void bring(struct machine *machine, const struct plan_command *from,
                   const struct plan_command *to)
 {
@@ -598,8 +598,8 @@ static void bring(struct machine *machine, const struct plan_command *from,
     }
 }
 
-/* The norm is known: the generation that was written ahead becomes the current one, or is
- * discarded. */
+/* Decides a guess when its norm is known: the generation that was written ahead becomes the current
+ * one, or is discarded. */
 static void decide(struct machine *machine, uint32_t step)
 {
     bool stands = !truth_by_norm(machine->truth, step);

@@ -19,8 +19,8 @@ enum { MACHINE_STEPS_MAX = 4, MACHINE_RANKS_MAX = 4 };
 struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm);
 void machine_truth_destroy(struct machine_truth *truth);
 
-/* Fills in weights and states where the plan keeps them before the first step. All arguments are
- * borrowed. */
+/* Creates a machine whose weights and states are where the plan keeps them before the first step.
+ * All arguments are borrowed. */
 struct machine *machine_create(const struct plan_input *input, const struct plan *plan,
                                const struct machine_truth *truth);
 void machine_destroy(struct machine *machine);

@@ -1,5 +1,5 @@
-/* machine_home.c: the permanent places of weights and states. It fills them before training and
- * checks them afterwards. */
+/* machine_home.c: fills the permanent places of weights and states before training, and checks them
+ * afterwards. */
 #include <stdlib.h>
 
 #include "core/base/size.h"
@@ -7,7 +7,7 @@
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
 
-/* The place of a cell of weights or states that this rank keeps; `visit` is called with each
+/* The place of a cell of weights or states that this rank keeps. `visit` is called for each
  * place. */
 struct home {
     uint32_t buffer;

@@ -7,7 +7,7 @@
 
 enum { STATE_CELL_BYTES = 64 };
 
-/* A number in a place. */
+/* A number and its place in a buffer. */
 struct item {
     uint64_t offset;
     uint64_t bytes;
@@ -20,7 +20,7 @@ struct memory {
     uint32_t room;
 };
 
-/* Whether the norm of a step confirms the update that was made ahead of the norm. */
+/* Whether the norm of a step has confirmed the update that was made ahead of it. */
 enum machine_word { MACHINE_UNSAID, MACHINE_STANDS, MACHINE_FALLS };
 
 struct machine {
@@ -37,8 +37,7 @@ struct machine {
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
-/* A cell of an array of `width` bytes per element. The array's element `first` is at the operand's
- * offset. */
+/* The place of a cell in a buffer. */
 struct machine_cell {
     uint64_t offset;
     uint64_t bytes;
@@ -56,6 +55,8 @@ void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint
 uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
                       uint64_t bytes);
 
+/* Returns a cell of an array of `width` bytes per element whose element `first` is at offset
+ * `base`. */
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 

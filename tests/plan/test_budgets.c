@@ -57,7 +57,8 @@ static bool plan_point(const struct world *world, struct point *out)
     return true;
 }
 
-/* Budgets grow in steps of 10 % from 8 MiB to more than the whole model needs. */
+/* Checks budgets that grow in steps of 10 % from 8 MiB to `most`, which is more than the whole
+ * model needs. */
 static void check_curve(struct world *world, const char *name, uint64_t most)
 {
     struct point last = {.seconds = HUGE_VAL};
@@ -168,8 +169,7 @@ static void thrift_leaves_slack(void)
     }
 }
 
-/* Thrift keeps enough slots for the drive to be as busy as during its measurement. It takes no more
- * memory for that if a budget was given or if the model has few bytes to stage. */
+/* Returns the bytes of the state slots of the world's plan. */
 static uint64_t staged(const struct world *world)
 {
     struct plan *plan = NULL;
@@ -184,6 +184,8 @@ static uint64_t staged(const struct world *world)
     return bytes;
 }
 
+/* Thrift keeps enough slots for the drive to be as busy as during its measurement, but not more than
+ * the model has bytes to stage. Without thrift the measurement has no effect. */
 static void thrift_keeps_drives_busy(void)
 {
     for (int clip = 0; clip < 2; clip++) {

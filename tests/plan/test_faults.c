@@ -44,7 +44,8 @@ static void every_request_fails_once(void)
     check_int(failed, >=, 50);
 }
 
-/* Plans one rank of two, each in turn; under a sanitizer, the second rank. */
+/* Whichever allocation fails, planning one of two ranks ends cleanly, for each rank in turn; under
+ * a sanitizer, for the second rank. */
 static void ranks_plan_or_fail(void)
 {
     for (uint32_t rank = TEST_COUNT(0, 1); rank < 2; rank++) {
@@ -56,7 +57,7 @@ static void ranks_plan_or_fail(void)
     }
 }
 
-/* Makes an automatic choice under a budget that is too small for everything. */
+/* Leaves placement to the planner, under a budget that is too small for everything. */
 static void tight_world(void)
 {
     world_init(&world, true, 1);
@@ -74,7 +75,8 @@ static int choice_life(void)
     return rc;
 }
 
-/* Plans are tried one after another and compared; every 31st request fails. */
+/* A search that tries and compares many plans ends cleanly if any of its requests fails; every 31st
+ * is tried. */
 static void a_search_ends(void)
 {
     if (TEST_SLOW) {
@@ -95,8 +97,8 @@ static int refusal_life(void)
     return rc == -EFBIG ? 0 : rc;
 }
 
-/* A store too small for the states: what it cannot hold is kept in memory, and if there is no room
- * either, sufficient budgets are searched for. */
+/* So does planning with a store that is too small for the states: what the store cannot hold is
+ * kept in memory, and if memory is too small, too, sufficient budgets are searched for. */
 static void a_small_store_ends(void)
 {
     tight_world();
@@ -115,7 +117,7 @@ static void a_small_store_ends(void)
     check_int(refused, >=, 100);
 }
 
-/* With more memory than the fastest plan needs, plans that take less of it are tried. */
+/* So does a thrifty choice, which tries plans that take less memory than the fastest one. */
 static void a_thrifty_choice_ends(void)
 {
     tight_world();
@@ -155,7 +157,7 @@ static int flow_life(void)
     return rc;
 }
 
-/* Makes tapes for an application that computes by itself. */
+/* So does making tapes for an application that computes by itself. */
 static void flows_end(void)
 {
     world_lend(&world, 1);

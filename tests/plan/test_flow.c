@@ -69,7 +69,8 @@ static void shift(struct running *run)
     order->tape_count--;
 }
 
-/* Two tapes may be in progress; the flow has memory for three. */
+/* Runs commands until another tape can be pushed: two tapes may be in progress, and the flow has
+ * memory for three. */
 static void make_room(struct running *run)
 {
     while (run->order.tape_count == TAPES) {

@@ -10,8 +10,8 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* An application computes. Its gradients and weights are in no tier, and its updates run inside its
- * backward pass or after the norm is known. */
+/* Tapes for an application that computes train. Its gradients and weights are in no tier, and its
+ * updates run inside its backward pass or after the norm is known. */
 static void applications_train(void)
 {
     static const struct train_row rows[] = {
@@ -60,7 +60,8 @@ static void what_an_application_cannot_have_is_refused(void)
     check_contains(core_err_message(), "needs a block");
 }
 
-/* Goes through all wishes: each number of a long sequence of variants is one run of a machine. */
+/* Tapes train with all wishes: each number of a long sequence of variants is one run of a
+ * machine. */
 static void tapes_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -70,8 +71,8 @@ static void tapes_train(void)
     }
 }
 
-/* Trains with two generations of everything that updates overwrite, on one rank and on
- * several. */
+/* Tapes with right and wrong guesses train, with two generations of everything that updates
+ * overwrite, on one rank and on two. */
 static void guesses_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -152,9 +153,9 @@ static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t nu
     }
 }
 
-/* Most weights of these blocks are in a data block that they borrow. The data is in every place, on
- * one rank and on several. The tiny arrays are trained like all others, and the data never
- * changes. */
+/* Blocks that borrow most of their weights from data blocks train: their own tiny arrays are
+ * trained like all others, and the data never changes. The data is in every place, on one rank and
+ * on two. */
 static void borrowers_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
@@ -181,7 +182,7 @@ static void borrowers_train(void)
     }
 }
 
-/* Frozen blocks, at the bottom and in the middle, do not affect other blocks. */
+/* Other blocks train correctly beside frozen ones, at the bottom and in the middle. */
 static void frozen_blocks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(64, 16); i++) {
@@ -200,8 +201,8 @@ static void frozen_blocks_train(void)
     }
 }
 
-/* Frozen blocks are stored in fewer bits, wherever they are kept, on one rank and on several; some
- * come by sections. */
+/* Frozen blocks that are stored in fewer bits give the right results, wherever they are kept, on
+ * one rank and on two; some come by sections. */
 static void stored_blocks_train(void)
 {
     uint32_t expanded[2] = {0, 0};
@@ -263,7 +264,7 @@ static void stored_blocks_are_small(void)
     check_contains(core_err_message(), "must be frozen");
 }
 
-/* Tests all kinds of placement that result from memory between the smallest and ample. */
+/* Plans for budgets from the smallest to ample ones train. */
 static void budgets_train(void)
 {
     for (uint64_t mib = 8; mib <= 64; mib += TEST_COUNT(2, 8)) {
@@ -284,7 +285,7 @@ static void budgets_train(void)
     }
 }
 
-/* A GPU updates the blocks that it has in memory. */
+/* Gives the world a GPU that updates the blocks whose states it has. */
 static void give_card(struct world *world)
 {
     world->input.budgets.device_is_host = false;
@@ -301,7 +302,7 @@ static uint32_t blocks_on_card(const struct plan *plan)
     return count;
 }
 
-/* All states are on a GPU and updated there. */
+/* Tapes train with all states on a GPU, which updates them. */
 static void cards_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(100, 30); i++) {
@@ -317,8 +318,8 @@ static void cards_train(void)
     }
 }
 
-/* The GPU updates the blocks that fit in its memory, the CPU the remaining ones. If HOST is too
- * small for these, the GPU takes more. */
+/* Tapes train if the GPU updates the blocks that fit in its memory, and the CPU the remaining
+ * ones. */
 static void cards_share(void)
 {
     uint32_t shared = 0;
@@ -346,7 +347,7 @@ static void cards_share(void)
 }
 
 /* A GPU computes the sum of squares of every gradient before the next backward pass may reuse the
- * gradient's buffer, also for gradients that the processor uses. With two ranks, or if the GPU's
+ * gradient's buffer, even for gradients that the processor uses. With two ranks, or if the GPU's
  * rate is unknown, the processor computes the sums. */
 static void cards_sum_what_they_made(void)
 {

@@ -8,8 +8,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Tests two and four ranks at every stage, with data in all tiers: the combined result of all
- * ranks. */
+/* Two and four ranks train at every stage, with data in all tiers. */
 static void ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(240, 40); i++) {
@@ -26,8 +25,8 @@ static void ranks_train(void)
     }
 }
 
-/* Trains on several ranks, which gather weights packed, except those of 32 bits. All ranks compute
- * with the rounded weights, and updates change the exact ones, wherever these are. */
+/* Ranks that gather weights packed, except those of 32 bits, train. All ranks compute with the
+ * rounded weights, and updates change the exact ones, wherever these are. */
 static void packed_ranks_train(void)
 {
     uint32_t packed = 0;
@@ -49,8 +48,8 @@ static void packed_ranks_train(void)
     check_uint(packed, >, 0);
 }
 
-/* Trains on several ranks, which exchange gradients as codes. The gradient of each rank is rounded
- * once, after its last micro-batch. */
+/* Ranks that exchange gradients as codes train. The gradient of each rank is rounded once, after
+ * its last micro-batch. */
 static void coded_ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(120, 24); i++) {
@@ -65,8 +64,8 @@ static void coded_ranks_train(void)
     }
 }
 
-/* Returns the number of gathers of a tape within groups. *others: the number of gathers of blocks
- * from all ranks after the block's first gather. */
+/* Returns the number of gathers of a tape within groups. Adds to *others the number of gathers from
+ * all ranks after the first gather of their block. */
 static uint32_t count_within(const struct plan *plan, uint32_t *others)
 {
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
@@ -83,9 +82,9 @@ static uint32_t count_within(const struct plan *plan, uint32_t *others)
     return count;
 }
 
-/* Groups of ranks keep a copy of the weights that the first gather of a step brought: whole, stored
- * and packed ones, in layer-major and in micro-major order. No block is gathered from all ranks
- * twice in a step. */
+/* Groups of ranks train if they keep a copy of the weights that the first gather of a step brought:
+ * whole, stored and packed ones, in layer-major and in micro-major order. No block is gathered from
+ * all ranks twice in a step. */
 static void groups_train(void)
 {
     uint32_t within = 0;
@@ -279,9 +278,9 @@ static uint64_t bytes_together(const struct plan_tape *tape)
     return bytes;
 }
 
-/* Tests the bytes that each stage sends: about those of an all-reduce of the gradients in stages 0
- * to 2, and at most one and a half times as many in stage 3. Each stage keeps less memory than the
- * one before. The plans of all ranks have the same hash. */
+/* Stages 0 to 2 send about the bytes of an all-reduce of the gradients, and stage 3 at most one and
+ * a half times as many. Each stage keeps less memory than the one before. The plans of all ranks
+ * have the same hash. */
 static void stages_keep_their_promises(void)
 {
     uint64_t bytes[4][PLAN_TIER_COUNT];

@@ -204,7 +204,8 @@ static void refused(const struct world *world, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Data blocks, blocks in fewer bits, groups of ranks and slots that contradict each other. */
+/* Data blocks, blocks in fewer bits, groups of ranks, slots and thrift that are invalid or
+ * contradict each other are refused. */
 static void contradictions_are_refused(void)
 {
     struct world world;
@@ -483,7 +484,8 @@ static void inside_updates_in_the_slot(void)
     plan_destroy(plan);
 }
 
-/* Prints one command in full; each of the other commands fits on a line. */
+/* A command is printed with its operands and edges, and the text of each command is shorter than
+ * 512 bytes. */
 static void tapes_print(void)
 {
     struct world world;
@@ -513,7 +515,7 @@ static void tapes_print(void)
     plan_destroy(plan);
 }
 
-/* Every op, queue and tier has its own name; streams add up. */
+/* Every op and queue has a name of its own; the names of several streams are joined. */
 static void names_are_told_apart(void)
 {
     for (int a = 0; a < PLAN_OP_COUNT; a++) {
@@ -534,8 +536,8 @@ static void names_are_told_apart(void)
     check_string(plan_streams_print(0, text, sizeof text), "");
 }
 
-/* Every element of every trained block is written to the checkpoint once, with its weight and
- * states. Other tapes write nothing to the checkpoint. */
+/* Checks that a tape that saves writes every element of every trained block once, with its weight
+ * and states, and that other tapes write nothing to the checkpoint. */
 static void check_saving(const struct world *world, const struct plan *plan, enum plan_kind before,
                          enum plan_kind kind, bool saves, const char *name)
 {
@@ -605,8 +607,7 @@ static void saves_write_every_state(void)
     }
 }
 
-/* The step itself saves updates inside the backward pass: without a pending update it writes all
- * states. */
+/* A step whose updates run inside the backward pass saves them itself: it writes all states. */
 static void inside_updates_save_their_own(void)
 {
     struct world world;

@@ -180,7 +180,7 @@ static void predicted_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* Bytes by consumer add up to the tier's. */
+/* The bytes of all consumers add up to the bytes of the tier and those that the runtime takes. */
 static void consumers_add_up(void)
 {
     struct world world;

@@ -46,7 +46,8 @@ static void do_one(struct ranks *ranks, uint32_t rank, int queue)
     order_done(order, queue);
 }
 
-/* A collective starts when every rank has reached it; a join belongs to one rank. */
+/* Runs the next collective if every rank has reached it, or a join, which belongs to one rank.
+ * Returns whether a command ran. */
 static bool do_together(struct ranks *ranks)
 {
     const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
@@ -241,8 +242,6 @@ void train_vary(struct world *world, uint64_t number)
         world_mix_formats(world);
     }
 }
-/* Frozen layers are stored in fewer bits; `some` layers are trained and borrow a stored data
- * block. */
 void train_store_blocks(struct world *world, bool some)
 {
     for (uint32_t b = 1; b + 1 < BLOCKS; b++) {

@@ -18,15 +18,15 @@ const struct train_row *train_row_for(enum plan_timing timing, uint64_t i);
 
 /* Makes the world of this number; each number of a long sequence has other wishes. */
 void train_vary(struct world *world, uint64_t number);
-/* Makes the layers frozen and stored in fewer bits; `some` layers are trained and borrow a stored
- * data block. */
+/* Freezes the layers and stores them in fewer bits. With `some`, every third layer is trained and
+ * borrows a stored data block. */
 void train_store_blocks(struct world *world, bool some);
 
 /* Trains all ranks of the world in as many orders as there are seeds, and checks weights and
  * states. */
 void train_machines(const struct world *world, const struct train_row *row, int seeds);
-/* Calls train_inside if the world wishes for updates inside the backward pass, otherwise
- * train_drained or train_evaluated. */
+/* Trains with the row train_inside if the world wishes for updates inside the backward pass,
+ * otherwise with train_drained or train_evaluated. */
 void train_as_timed(const struct world *world, bool drained, int seeds);
 
 #endif
