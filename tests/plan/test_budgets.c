@@ -184,8 +184,8 @@ static uint64_t staged(const struct world *world)
     return bytes;
 }
 
-/* Thrift keeps enough slots for the drive to be as busy as during its measurement, but not more than
- * the model has bytes to stage. Without thrift the measurement has no effect. */
+/* Thrift keeps enough slots for the drive to be as busy as during its measurement, but not more
+ * than the model has bytes to stage. Without thrift the measurement does not matter. */
 static void thrift_keeps_drives_busy(void)
 {
     for (int clip = 0; clip < 2; clip++) {

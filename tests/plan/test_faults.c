@@ -97,8 +97,9 @@ static int refusal_life(void)
     return rc == -EFBIG ? 0 : rc;
 }
 
-/* So does planning with a store that is too small for the states: what the store cannot hold is
- * kept in memory, and if memory is too small, too, sufficient budgets are searched for. */
+/* Planning ends cleanly whichever request fails if the store is too small for the states: what it
+ * cannot hold is kept in memory, and if memory is too small, too, sufficient budgets are searched
+ * for. */
 static void a_small_store_ends(void)
 {
     tight_world();
@@ -117,7 +118,8 @@ static void a_small_store_ends(void)
     check_int(refused, >=, 100);
 }
 
-/* So does a thrifty choice, which tries plans that take less memory than the fastest one. */
+/* A thrifty choice, which tries plans that take less memory than the fastest one, ends cleanly if
+ * any of its requests fails. */
 static void a_thrifty_choice_ends(void)
 {
     tight_world();
@@ -157,7 +159,8 @@ static int flow_life(void)
     return rc;
 }
 
-/* So does making tapes for an application that computes by itself. */
+/* Making tapes for an application that computes by itself ends cleanly whichever allocation
+ * fails. */
 static void flows_end(void)
 {
     world_lend(&world, 1);

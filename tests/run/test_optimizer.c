@@ -144,8 +144,8 @@ static void without_a_norm(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0}, 1);
 }
 
-/* So do updates that wait for a norm. In the first call the norm clips every step, in the second
- * none. */
+/* Updates that wait for a norm have the bits of separate updates. In the first call the norm clips
+ * every step, in the second none. */
 static void with_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0}, 1);
