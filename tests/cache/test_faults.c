@@ -67,8 +67,8 @@ static struct tally life(struct aio_fault *fault)
     return tally;
 }
 
-/* The n-th transfer fails, for n = 1, 2, 3 ... until no operation fails. At most one operation
- * fails in each run. */
+/* Each transfer of a life fails in turn, one in each run. At most one operation fails in each
+ * run. */
 static void each_transfer_fails_once(void)
 {
     struct aio_fault clean = {.rules_count = 0};

@@ -88,7 +88,7 @@ static void rank_pipelined(void)
     check_double((double)core_f32_from_bits(rank->results[0][0]), ==, 0x1p40);
 }
 
-/* Returns a number that bf16 holds. */
+/* Returns a number as bf16. */
 static uint16_t long_word(unsigned rank, size_t i)
 {
     return core_f32_to_bf16((float)((i * 7919 + rank * 104729) % 20011) * 0.37F);
@@ -443,7 +443,7 @@ static void uneven_borders(void)
     check_world("borders", 4);
 }
 
-/* A sum of codes equals the sum, in rank order, of the numbers that the codes stand for. */
+/* A sum of codes equals the sum, in rank order, of the numbers that the codes represent. */
 static void codes(void)
 {
     check_world("codes", 3);
@@ -510,7 +510,7 @@ static void stopped_rank(void)
     check_contains(text, "has not responded for ");
 }
 
-/* The same tests run with MPICH. */
+/* Results, long arrays, groups, and failures that the world survives are right with MPICH, too. */
 static void other_library(void)
 {
     test_mpich_begin();

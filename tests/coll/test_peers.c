@@ -199,8 +199,8 @@ static void lost_messages(void)
 
 /* ---- heads that differ ---- */
 
-/* Fields of a head that tell collectives apart: where they begin, and what the error says if rank
- * 0 calls a reduce-scatter of 8 fp32 of rank 0 with another value. */
+/* Fields of a head that tell collectives apart: where they begin, and the error if rank 0's head of
+ * a reduce-scatter of 8 fp32 has another value there. */
 static const struct {
     size_t at;
     const char *message;

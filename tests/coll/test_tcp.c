@@ -244,8 +244,8 @@ static void wrong_hellos(void)
     }
 }
 
-/* The case acts as rank 0. A process reports it if it sends no list of addresses, or one with a
- * port at which nobody listens. */
+/* A process reports a rank 0, here the case, that sends no list of addresses, or one with a port at
+ * which nobody listens. */
 static void wrong_addresses(void)
 {
     unsigned port;

@@ -236,8 +236,8 @@ static void abort_with(int32_t code, size_t bytes, int rc, const char *message)
     close(fakes.fd[1]);
 }
 
-/* A rank aborts without a zero at the end of its message, with a code that is no error, and with a
- * head that is cut off. */
+/* A rank that aborts without a zero at the end of its message ends the world with its code and
+ * message. If its code is no error or its head is cut off, the world ends with an error. */
 static void odd_heads(void)
 {
     const size_t whole = sizeof(struct head) + 15;

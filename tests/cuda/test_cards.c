@@ -587,8 +587,8 @@ static void engines(void)
 
 /* ---- training in processes ---- */
 
-/* Trains and writes all results: losses, norms and a hash of the trained weights. `processes` NULL:
- * ranks are threads. */
+/* Trains and writes all results: losses, norms and a hash of the trained weights. `processes`: NULL
+ * if ranks are threads. */
 static int train(struct tide_world *processes, const char *model, uint32_t ranks, uint32_t stage,
                  char *line, size_t bytes)
 {

@@ -10,8 +10,8 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-/* The kinds are listed, there is one CPU device, and an unknown name is refused with the list of
- * valid ones. */
+/* The kinds are listed, there is one CPU device, and an unknown name is refused with a message that
+ * quotes it. */
 static void registry(void)
 {
     check_string(dev_kind_name(0), "cpu");
@@ -187,8 +187,7 @@ static void copies(void)
     dev_close(device);
 }
 
-/* A copy that leaves the arena or overlaps itself is refused; the queue remains usable. Traffic
- * counts what was submitted, by direction. */
+/* A copy that leaves the arena or overlaps itself is refused; the queue remains usable. */
 static void copies_refused(void)
 {
     struct dev_device *device = device_open(4096);

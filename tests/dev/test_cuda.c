@@ -117,8 +117,7 @@ static void overrun(void *memory, size_t bytes)
 }
 
 /* With TIDE_DEVICE_MEMORY=separate each allocation is a separate one of the runtime, so that an
- * overrun is detected, under the same budget. Copies and zeros may not reach over its end,
- * either. */
+ * overrun is detected, under the same budget. A copy may not reach over its end, either. */
 static void separate_memory(void)
 {
     enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };

@@ -1,5 +1,5 @@
-/* `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a PEFT
- * folder, and unsuitable folders and flags. */
+/* Tests `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a
+ * PEFT folder, and unsuitable folders and flags. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* `tide finetune` and `tide plan` as users run them, with an engine that trains nothing: exit
+/* Tests `tide finetune` and `tide plan` as users run them, with an engine that trains nothing: exit
  * codes, output, files, and failures in the middle. */
 #include <fcntl.h>
 #include <poll.h>

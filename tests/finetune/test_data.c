@@ -1,4 +1,5 @@
-/* Rows of a file as micro-batches of steps: order, ends of epochs, cutting, and refusals. */
+/* Tests how rows of a file become the micro-batches of steps: order, ends of epochs, cutting, and
+ * refusals. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "core/base/file.h"
 #include "tests/harness/test.h"
 
-/* Runs a shell command in the folder of the test, with our programs first in PATH. */
+/* Runs a shell command in the folder of the test, with the programs of this build first in PATH. */
 static int run_shell(const char *line)
 {
     static char script[4096];

@@ -9,7 +9,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A limit of the steps of a run that is killed repeatedly. */
+/* The most steps of a run that is killed repeatedly. */
 enum { KILLED_STEPS_MAX = 999 };
 
 /* Points of a save at which a run is killed: a save has about 40, and a larger number means the

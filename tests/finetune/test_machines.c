@@ -93,8 +93,8 @@ static void fast_sums_are_planned(void)
 #undef NODES
 }
 
-/* Budgets and drives are those of the file, not of the machine of the test, and each rank gets its
- * part. */
+/* Plans use the budgets and drives of the file, not those of the test's machine: with more ranks or
+ * nodes more tokens are trained on per second, and with a straggler fewer. */
 static void nodes_are_planned(void)
 {
     begin();
@@ -114,8 +114,8 @@ static void nodes_are_planned(void)
     rig_end();
 }
 
-/* The model has 200 blocks of 8 billion parameters each. Chunks grow with the model, so that the
- * tape does not. */
+/* Chunks grow with the model, so the tape of a model of 200 blocks of 8 billion parameters has
+ * fewer than 20,000 commands. */
 static void deep_models_have_short_tapes(void)
 {
     if (TEST_SLOW) {

@@ -1,5 +1,5 @@
-/* `tide finetune --loss dpo` with the real engine and a tiny Llama: pairs of answers from a file to
- * adapters. */
+/* Tests `tide finetune --loss dpo` with the real engine and a tiny Llama: pairs of answers from a
+ * file to adapters. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

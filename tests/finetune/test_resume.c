@@ -1,5 +1,5 @@
-/* `tide finetune --resume` with the real engine and a tiny Llama: a run that was stopped continues
- * with the bits of one that was not, and replaces only its files. */
+/* Tests `tide finetune --resume` with the real engine and a tiny Llama: a run that was stopped
+ * continues with the bits of one that was not, and replaces only its files. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A run resumes from its newest checkpoint, without --resume it is refused. The checkpoint can be
+/* A run resumes from its newest checkpoint; without --resume it is refused. The checkpoint can be
  * exported and inspected, and one without a manifest is reported as damaged. */
 static void resumed(void)
 {

@@ -1,5 +1,5 @@
-/* `tide finetune --store` with the real engine and a tiny Llama: stores that are shared, limited,
- * or left by a killed run, and files that may not grow. */
+/* Tests `tide finetune --store` with the real engine and a tiny Llama: stores that are shared,
+ * limited, or left by a killed run, and files that may not grow. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

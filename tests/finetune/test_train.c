@@ -1,4 +1,4 @@
-/* `tide finetune` with the real engine and a tiny Llama: the result does not depend on the
+/* Tests `tide finetune` with the real engine and a tiny Llama: the result does not depend on the
  * placement, nothing is left behind, and if a run is refused, the message says what would help. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static void config(void)
     check_true(strstr(rig_err, "step 3/4") == NULL);
 }
 
-/* Rows of different lengths give the same training whether they are padded or packed. */
+/* Rows of different lengths have the same losses, but for rounding, whether they are padded or
+ * packed. */
 static void packed(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2, 3, 4, 5]}\n{\"input_ids\": [9, 8, 7]}\n"

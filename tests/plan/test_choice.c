@@ -1,6 +1,6 @@
 /* Tests the benefits of the planner's choices: splitting updates between backward and forward,
- * keeping activations if there is memory, slots where they help, two generations. Also proves that
- * checksums take time of the cores that compute them. */
+ * keeping activations if there is memory, two generations. Also proves that checksums take time of
+ * the cores that compute them. */
 #include <errno.h>
 
 #include "offload/plan/layout.h"

@@ -9,7 +9,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* No two buffers of a tier overlap, and the last ends where the tier's bytes end. */
+/* No two buffers of a tier overlap, and the last ends within the tier's bytes. */
 static void buffers_do_not_overlap(void)
 {
     struct world world;
@@ -61,7 +61,8 @@ static void traffic_is_what_the_design_counts(void)
     plan_destroy(plan);
 }
 
-/* More HOST memory never makes the predicted step slower, and I/O falls to zero. */
+/* More HOST memory never makes the predicted step more than 2 % slower, and reads of the store fall
+ * to zero. */
 static void time_falls_with_memory(void)
 {
     struct world world;
@@ -338,7 +339,7 @@ static void states_lie_packed(void)
     }
 }
 
-/* Shards cover a block in order; their sizes differ by at most one unit. */
+/* Shards cover a block in order, and none is more than one unit larger than its share. */
 static void shards_cover_a_block(void)
 {
     const uint64_t elements = 10 * UNIT + 5;

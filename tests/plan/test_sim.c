@@ -35,8 +35,8 @@ static void prediction_keeps_its_bounds(void)
     }
 }
 
-/* Tests the simulator on manual cases: a chain, two readers that share a drive, a reader beside a
- * writer, and a deadlock. */
+/* Tests the simulator on cases calculated by hand: a chain, two readers that share a drive, a
+ * reader beside a writer, and a deadlock. */
 static void simulator_shares_resources(void)
 {
     struct plan_rates rates = {.read_bytes = 100,

@@ -26,10 +26,10 @@ struct case_model {
 };
 
 /* Makes the model of this name: "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep",
- * "wide", "words", "words tied" or "gpt2 words". "llama, whole" and "llama tied, whole" have the
- * same size in every build. The last three of the list above have many words, whose rows begin
- * anywhere in a page. Blocks have more elements than a chunk of 64 Ki, and layers of "wide" more
- * than 512 Ki. */
+ * "wide", "words", "words tied", "gpt2 words", or "llama, whole" or "llama tied, whole", whose
+ * sizes are the same in every build. Models with "words" in their names have many words, whose rows
+ * begin anywhere in a page. Blocks have more elements than a chunk of 64 Ki, and layers of "wide"
+ * more than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match these shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
@@ -53,7 +53,7 @@ struct case_outcome {
     unsigned steps;
     uint64_t state_hash;  /* hash of weights, masters and moments of all blocks */
     uint64_t weight_hash; /* hash of the weights alone */
-    /* groups of 256 elements that never had a gradient; the engine counts them for fp32 moments;
+    /* groups of 256 elements that never had a gradient, counted by the engine if moments are fp32;
      * not compared */
     uint64_t still_groups;
     bool under_way; /* whether the last save continued after its call; not compared */

@@ -19,8 +19,8 @@ enum {
     GROUPS = 2,
     STEPS = 4,
     WAYS = 9,
-    /* ways[ON_DEVICE] and the way before it are on a device; the first has its states on the drive,
-     * the second in memory */
+    /* ways[ON_DEVICE] is on a device with states on the drive; the way before it is on a device
+     * with states in memory */
     ON_DEVICE = 7,
     WORLD_MAX = 3,
     SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block that parameters share */

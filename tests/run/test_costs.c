@@ -20,7 +20,8 @@ static const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3}
 enum { PASSES = 3, CALLS_MAX = 64, GAPS_MAX = 8 };
 
 /* With a script, each pass of the thread that measures takes the next seconds of the script. Each
- * reading of the clock takes a microsecond, so that waits which spin for a time end. */
+ * reading of the clock takes a microsecond, so that threads which spin for a limited time stop
+ * spinning. */
 static _Thread_local const double *script;
 static unsigned calls;
 static int64_t scripted_ns;

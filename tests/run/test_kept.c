@@ -226,7 +226,7 @@ static void runs_resume_on_a_kept_base(void)
     case_model_free(&made);
 }
 
-/* Returns the bytes that the store writes until an engine is ready. */
+/* Returns how many bytes the store writes until an engine is ready. */
 static uint64_t bytes_written(const struct case_model *made, const struct run_options *options)
 {
     struct run_prepared *prepared = NULL;

@@ -70,7 +70,8 @@ static void engines(void)
     end();
 }
 
-/* The same requests fail on two ranks, each with its drive and plan. */
+/* Whatever request fails on two ranks, each with its drive and plan, the run ends with a message
+ * and frees everything. */
 static void ranks(void)
 {
     begin("mem");

@@ -159,7 +159,7 @@ static void hold(const struct run_options *base, const char *what, size_t stride
     hold_ways(base, what, stride, 0, 1);
 }
 
-/* Deferred updates: bf16 with the split master and clipping. */
+/* Deferred updates have the plain trainer's bits, in bf16 with the split master and clipping. */
 static void bf16_deferred(void)
 {
     const struct run_options options = case_options();
@@ -180,7 +180,8 @@ static void bf16_inside(void)
     }
 }
 
-/* The gradients of several micro-batches are added in fp32 and rounded once. */
+/* Several micro-batches have the plain trainer's bits: their gradients are added in fp32 and
+ * rounded once. */
 static void micro_batches(void)
 {
     struct run_options options = case_options();
@@ -215,7 +216,7 @@ static void fp32(void)
     hold(&options, "fp32", 1);
 }
 
-/* fp16, with a fixed loss scale that causes no overflow. */
+/* Runs in fp16, with a fixed loss scale that causes no overflow, have the plain trainer's bits. */
 static void fp16(void)
 {
     struct run_options options = case_options();
@@ -225,7 +226,7 @@ static void fp16(void)
     hold(&options, "fp16", 1);
 }
 
-/* Large products are computed in tiles. */
+/* Runs that compute large products in tiles have the plain trainer's bits. */
 static void tiled(void)
 {
     struct run_options options = case_options();

@@ -260,7 +260,7 @@ static void timelines(void)
     case_model_make(&made, "gpt2");
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct plan_block_shape thirsty = {.forward_bytes = 8192, .backward_bytes = 4096};
-    check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* the passes share it */
+    check_uint(plan_layout_temporary_bytes(&thirsty), ==, 8192); /* both passes use it */
     check_uint(plan_layout_of(prepared->plan)->places[0].weights, ==,
                plan_block_place(prepared->plan, 0)->weights);
     const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);

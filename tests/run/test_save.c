@@ -92,7 +92,8 @@ static void hold(const struct case_model *made, const struct run_options *from,
     store_shelf_close(shelf);
 }
 
-/* Saves with every timing of updates, and resumes from every placement in another placement. */
+/* Saving changes no bit with any timing of updates, and a run that resumes from any placement in
+ * another has the same bits. */
 static void every_timing(void)
 {
     static const char *const families[] = {"llama tied", "gpt2"};
@@ -134,7 +135,7 @@ static void looked_at_or_unannounced(void)
     case_model_free(&made);
 }
 
-/* Frozen blocks are copied to the checkpoint. */
+/* A checkpoint has the frozen blocks, too, although no update writes them. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*embed*", "*layers.1.*"};
@@ -187,7 +188,8 @@ static void set_ranks(struct run_options *options, uint32_t world, uint32_t stag
     options->micro_batches = 4 / world;
 }
 
-/* All ranks write their parts to one set of files. */
+/* All ranks write their parts to one set of files, from which as many ranks resume with the same
+ * bits. */
 static void several_ranks(void)
 {
     struct case_model made;

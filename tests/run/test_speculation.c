@@ -150,7 +150,7 @@ static void hold(const struct case_model *made, const struct run_options *option
     }
 }
 
-/* Tries all 27 patterns of three steps with every placement. */
+/* All 27 patterns of three steps have the bits of deferred updates, with every placement. */
 static void every_pattern(void)
 {
     struct case_model made;

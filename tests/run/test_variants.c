@@ -48,8 +48,8 @@ static struct run_options placed(const struct run_options *base, int placement)
 }
 enum { PLACEMENTS = 5 };
 
-/* Compares every placement; under a sanitizer every second or third, and each call begins with
- * another one. */
+/* Compares every placement; under a sanitizer every second or third, and each call begins with the
+ * next placement. */
 static void hold(const struct case_model *made, const struct run_options *base, bool with_plain,
                  const char *what)
 {
