@@ -11,7 +11,7 @@
 
 enum { BLOCKS = 12, BYTES = 96 << 10 };
 
-/* Results of one run of the n-th-failure test. */
+/* The results of one life(). */
 struct tally {
     unsigned failures;
     uint64_t operations;

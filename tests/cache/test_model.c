@@ -206,8 +206,8 @@ static void sequences(void)
     }
 }
 
-/* The results are the same if completions come late and in another order, and transfers are
- * short. */
+/* Sequences have the model's results even if completions come late and in another order, and
+ * transfers are short. */
 static void sequences_on_a_slow_drive(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(10, 2); i++) {
@@ -222,7 +222,7 @@ static void sequences_on_a_slow_drive(void)
     }
 }
 
-/* The results are the same if the store is in a directory of a drive. */
+/* Sequences have the model's results if the store is in a directory of a drive. */
 static void sequences_in_a_directory(void)
 {
     run(200,

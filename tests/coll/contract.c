@@ -388,7 +388,7 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
 static uint64_t group_bytes(const struct run *run, unsigned rank, uint64_t *far)
 {
     const uint64_t own = border(run, rank + 1) - border(run, rank);
-    uint64_t twins = 0; /* elements of all ranks that have this index in their group */
+    uint64_t twins = 0; /* elements of the ranks with the same index in their groups */
     for (unsigned r = rank % run->within; r < run->world; r += run->within) {
         twins += border(run, r + 1) - border(run, r);
     }

@@ -25,13 +25,13 @@ extern struct fake_mpi {
     unsigned nth;
     bool missing;       /* no module is found */
     bool unloadable;    /* the module is found and cannot be loaded */
-    int version;        /* the version that it reports; 0: the expected one */
-    unsigned rank;      /* the rank that it reports; messages come back for rank 1 */
+    int version;        /* the version that the module reports; 0: the expected one */
+    unsigned rank;      /* the rank that the module reports; messages come back for rank 1 */
     int lost_tag_min;   /* messages with this tag or a higher one are lost; 0: none */
-    size_t change_at;   /* this byte of messages with more bytes is changed; 0: none */
-    int change_tag_min; /* only of messages with this tag or a higher one */
+    size_t change_at;   /* number of the byte that is changed in longer messages; 0: none */
+    int change_tag_min; /* messages with a lower tag are not changed */
     bool dozes;         /* progress sleeps a moment, so that other threads act during a turn */
-    unsigned world;     /* the number of ranks that it reports; 0: the right one, 2 */
+    unsigned world;     /* the number of ranks that the module reports; 0: the right one, 2 */
 } fake_mpi;
 
 #endif

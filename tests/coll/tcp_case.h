@@ -25,7 +25,7 @@ struct tcp_start {
     /* What the process does; NULL: it connects and leaves. Writes its result to the descriptor and
      * ends the process. */
     void (*act)(struct tcp_start *start, int to);
-    int held; /* for `act` */
+    int held; /* a pipe from which `act` reads when it waits for the case; 0: none */
 };
 
 /* The message with which a process introduces itself, and the sizes of the answer and of the entry

@@ -201,8 +201,8 @@ static void borders_that_fall(void)
     free(run.ranks);
 }
 
-/* Calls end() of the back end as a back end does that is built on it. Without an error of any rank,
- * end() returns 0; a rank's error is returned to the others, too. */
+/* Calls the back end's end(), as another back end does that is built on it. Without an error of any
+ * rank, end() returns 0; a rank's error is returned to the others, too. */
 static int ends(struct rank *rank)
 {
     int rc = rank->coll->backend->end(rank->coll, 0);

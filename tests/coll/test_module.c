@@ -16,7 +16,7 @@ enum { DUPLICATE = 5, RANK = 1, WORLD = 3, RECEIVED = 11, BROKEN = 99 };
 
 /* The state of the library that this program emulates. */
 static struct mpi {
-    const char *fails; /* this function fails */
+    const char *fails; /* name of the function that fails */
     int initialised, finalised, level;
     int tests_left; /* number of tests until a transfer is done */
     int cancelled;

@@ -172,8 +172,8 @@ static void rank_within(void)
     }
 }
 
-/* Computes sums of groups that come with the heads, and longer ones in one piece or several, of
- * parts that differ in length. */
+/* Sums by groups arrays that come with the heads, and longer arrays that come in one piece or
+ * several, with parts that differ in length. */
 static void groups_of(bool hosts)
 {
     enum { LAST = TEST_COUNT(700000, 250000) };
@@ -358,7 +358,7 @@ static bool name_host(unsigned number)
     return unshare(CLONE_NEWUTS) == 0 && sethostname(name, (size_t)length) == 0;
 }
 
-/* Is the main function of a rank's process, which a failed check ends. */
+/* The main function of a rank's process. A failed check ends the process. */
 static int rank_main(const char *name)
 {
     struct coll_peers_options options = {.identity = "test"};

@@ -272,8 +272,8 @@ static void other_sums(void)
 
 /* ---- ends ---- */
 
-/* Calls end() of the back end as a back end does that is built on it. Without an error it returns
- * 0; an error ends the world. */
+/* Calls the back end's end(), as another back end does that is built on it. Without an error it
+ * returns 0; an error ends the world. */
 static int ends_with_error(void *argument)
 {
     struct coll_peers *peers = NULL;

@@ -248,8 +248,8 @@ static void odd_heads(void)
 
 enum { HELD_CODE = 5, TOLD_CODE = 6 };
 
-/* Runs a process of a world that rank 0 ends. The process ends with the code of the world: rank 0
- * when `held` can be read. */
+/* Runs a process of a world that rank 0 ends. Rank 0 ends with HELD_CODE as soon as `held` can be
+ * read, and the other process with TOLD_CODE. */
 static void end_world(struct tcp_start *start, int to)
 {
     struct tcp_outcome out = {.rc = 0};
@@ -266,7 +266,7 @@ static void end_world(struct tcp_start *start, int to)
     if (start->held > 0) {
         check_int(read(start->held, &byte, 1), ==, 1);
     } else {
-        /* The process must not wait as long as it waits for a first process that never ends. */
+        /* coll_peers_close() must end earlier than its limit for a rank 0 that never ends. */
         alarm(TCP_LONG_MS / 1000 - 5);
     }
     coll_peers_close(peers, start->held > 0 ? HELD_CODE : TOLD_CODE);

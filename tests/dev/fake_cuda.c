@@ -61,7 +61,7 @@ static struct {
     int driver;
     int count_error;
     bool no_pins;
-    _Atomic int fail_in; /* calls of all threads */
+    _Atomic int fail_in; /* number of calls of all threads until one fails; 0: none */
     _Atomic int fail_with;
     _Atomic int failed;
     _Atomic int broken;
@@ -70,7 +70,7 @@ static struct {
 
 static _Thread_local cudaError_t sticky;
 static _Thread_local int current; /* card */
-static _Thread_local int fail_in; /* calls of this thread */
+static _Thread_local int fail_in; /* number of calls of this thread until one fails; 0: none */
 
 void fake_reset(size_t memory_bytes)
 {

@@ -52,7 +52,7 @@ static int rates_life(void)
 
 enum { SLOTS = 8, SLOT_BYTES = 8 * DEV_ALIGN_BYTES };
 
-/* Gives slots of a table, out of order. */
+/* The source of an arena's memory: slots of a table, given out of order. */
 static struct {
     unsigned char slots[SLOTS][SLOT_BYTES] __attribute__((aligned(DEV_ALIGN_BYTES)));
     void *taken[SLOTS]; /* owned; NULL: the slot is free */

@@ -61,8 +61,8 @@ static void order(void)
     finetune_data_close(data);
 }
 
-/* A micro-batch has no room for rows that the data never has. If rows are packed,
- * another order may make more of them, so the room stays. */
+/* A micro-batch has room for no more rows than the data has. If rows are packed, it keeps all its
+ * room, because another order may need more packed rows. */
 static void few_rows(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));

@@ -348,8 +348,8 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* Writes 20 steps to files that can grow only to `bytes`. Opening the log succeeds even so. Returns
- * the result of closing it. */
+/* Writes 20 steps to files that can grow only to `bytes`. Opening the log must succeed. Returns the
+ * result of closing it. */
 static int full_drive(struct finetune_log_options options, rlim_t bytes)
 {
     struct finetune_log *log = NULL;

@@ -222,8 +222,8 @@ static void resumed_otherwise(void)
     rig_end();
 }
 
-/* A run given in steps reads the rows of these steps. Fewer rows per step after a resume do not
- * hide the longest row that the run will train on. */
+/* A run whose length is given in steps reads the rows of these steps. Fewer rows per step after a
+ * resume do not hide the longest row that the run will train on. */
 static void resumed_with_smaller_steps(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4]}\n"

@@ -1,5 +1,5 @@
-/* Flags override a ds_config.json, which overrides defaults: the options of the engine, and
- * warnings about contradictions. */
+/* Tests the settings of a run: flags override a ds_config.json, which overrides defaults, and
+ * contradictions cause warnings. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

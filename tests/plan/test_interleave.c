@@ -71,9 +71,9 @@ static void check_interleavings(const struct plan *plan, const enum plan_kind *k
     model_fini(&model);
 }
 
-/* Tests every policy of activations, both orders, both timings, tied and untied models, with and
- * without the CPU device's shortcuts: in no order that the edges allow is a byte read before or
- * long after its version. */
+/* With every policy of activations, both orders and timings, tied and untied models, with and
+ * without the CPU device's shortcuts, commands read the versions that program order reads, in many
+ * orders that the edges allow. */
 static void edges_are_sufficient(void)
 {
     for (int variant = 0; variant < 32; variant++) {

@@ -153,7 +153,8 @@ static void ops_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The simulated timeline has the same names and ends at the end of the simulation. */
+/* A timeline of simulated steps has the same names as a measured one, and ends about when the steps
+ * do. */
 static void predicted_times_are_drawn(void)
 {
     struct world world;
@@ -218,8 +219,8 @@ static void bottlenecks_have_words(void)
     check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
 }
 
-/* Lists every fitting policy except the chosen one, the fastest first; the text agrees with the
- * numbers. */
+/* The alternatives are all fitting policies except the chosen one, the fastest first. The text
+ * agrees with the numbers. */
 static void alternatives_have_reasons(void)
 {
     struct world world;

@@ -131,7 +131,7 @@ void alone_step(struct alone *alone, unsigned p, const void *gradient, double sc
 
 /* ---- the optimizer ---- */
 
-/* the run's type of weights: that of most parameters */
+/* the type of most parameters' weights, which is that of the run */
 extern enum core_update_type measured_type;
 
 /* Processes that share states. Here they are optimizers of one process, which use the same arrays

@@ -73,7 +73,7 @@ static void check_near(double seconds, double expected)
     check_double(seconds, <, expected + 0.005); /* reading the clock takes less */
 }
 
-/* The fastest of three rounds counts; a block that takes more than a second has two. */
+/* The fastest of three rounds counts; a block whose round takes more than a second has two. */
 static void fastest_rounds(void)
 {
     static const double long_rounds[CALLS_MAX] = {5, 6, 9, 4, 7, 8};

@@ -401,7 +401,7 @@ static void set_states(struct run_optimizer *optimizer, unsigned p, const struct
     check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
 }
 
-/* An optimizer to which another one's states were written as fp32 continues with the same bits,
+/* An optimizer to which the states of another were written as fp32 continues with the other's bits,
  * even with another placement; its weights follow the masters. Writing the states of one parameter
  * does not change those of others. */
 static void states_are_carried(void)

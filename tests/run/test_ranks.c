@@ -97,8 +97,8 @@ static void bf16(void)
     }
 }
 
-/* With adapters, losses are as near to those of one rank: which elements are dropped depends on the
- * micro-batch, not on the rank that computes it. */
+/* With adapters, losses are as near to those of one rank as without adapters: which elements are
+ * dropped depends on the micro-batch, not on the rank that computes it. */
 static void lora(void)
 {
     if (TEST_RACES) {

@@ -548,7 +548,7 @@ static void unfinished(void)
     store_shelf_close(shelf);
 }
 
-/* The manifest contains values that are known only at the end. */
+/* The manifest contains values that are known only at the end of a save. */
 static void told_at_the_end(void)
 {
     struct store_shelf *shelf = case_shelf();
