@@ -32,7 +32,7 @@ static struct faults {
     enum call fails; /* the `nth` of these calls, counted from 1, fails with `error` */
     unsigned nth;
     int error;
-    size_t most; /* bytes that a call moves, and every third call is interrupted; 0: no limit */
+    size_t most; /* most bytes of a call, and every third call is interrupted; 0: no limit */
 } faults;        /* faults in this process */
 
 static _Atomic unsigned calls; /* number of calls of the kind that fails */

@@ -259,7 +259,7 @@ static void contradicted(void)
         check_contains(rig_err, odd[i].says[1]);
         check_true(!rig_has("never"));
     }
-    /* A folder that another program wrote may have an invalid rate. */
+    /* A folder that another program wrote may have an invalid dropout. */
     check_int(mkdir(rig_path("mad"), 0700), ==, 0);
     const char *config = rig_read("one/adapter_config.json");
     const char *rate = strstr(config, "\"lora_dropout\": ");
