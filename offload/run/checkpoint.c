@@ -40,7 +40,7 @@ static enum block_weights weights_of(const struct run_options *options, const st
                                                   : run_options_weights(options->type);
 }
 
-/* Adds the precision: "bf16", or all types that blocks have: "bf16+fp32". */
+/* Adds the precision: all types of weights that blocks have, as in "bf16" or "bf16+fp32". */
 static void add_precision(struct store_manifest *manifest, const struct run_options *options,
                           const struct blocks *blocks)
 {
@@ -74,7 +74,8 @@ static const char *moments_name(enum core_update_type moments)
     return moments == CORE_UPDATE_F32 ? "fp32" : moments == CORE_UPDATE_BF16 ? "bf16" : "8bit";
 }
 
-/* The first three describe the states; a run for which they differ cannot resume. */
+/* The first three parameters of a manifest describe the states; a run cannot resume if its values
+ * differ. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static const char CONFIG[] = "config";
@@ -153,7 +154,7 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
 
 /* ---- comparing a checkpoint with a run ---- */
 
-/* why the blocks of a checkpoint are not those of a run */
+/* reasons, for messages, why a checkpoint's blocks differ from a run's */
 struct block_causes {
     const char *count;
     const char *shape;
@@ -229,7 +230,8 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
                                      : core_err_set(-EINVAL, "the checkpoint has %s", causes.hash);
 }
 
-/* Compares the formats of the states themselves, because their names in a file may be wrong. */
+/* Compares the sizes of the states' elements, because the formats that a manifest names may be
+ * wrong. */
 static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
 {
     const struct plan_format *a = &found->format;
@@ -308,7 +310,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
              products != NULL ? products : "the CPU");
 }
 
-/* Returns a number of a manifest; 0: it has none of this name. */
+/* Returns the value of a manifest's parameter as a number, or 0 if there is no such parameter. */
 static uint64_t number_of(const struct store_manifest *manifest, const char *name)
 {
     const char *value = store_manifest_parameter(manifest, name);

@@ -1,5 +1,5 @@
-/* checkpoint.h: a run described in a checkpoint's manifest, and compared with the manifest of
- * another run. No state; any thread. */
+/* checkpoint.h: describes a run in a checkpoint's manifest, and compares a run with the manifest of
+ * another. Keeps no state; any thread may call. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_H
 #define OFFLOAD_RUN_CHECKPOINT_H
 
@@ -7,7 +7,7 @@
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
-/* The values that a manifest records of a run besides its options, weights and states. */
+/* What a manifest records about a run besides its options, weights and states. */
 struct run_position {
     uint64_t run; /* random number of the run; a resumed run keeps it */
     uint64_t steps;
@@ -15,17 +15,17 @@ struct run_position {
     struct run_scale scale;
     uint64_t base;        /* identity of the base model, if checkpoints do not contain it
                            * (blocks.h) */
-    const char *products; /* the library that computes a GPU's matrix products; NULL: the device is
-                           * the CPU. Borrowed from the engine */
+    const char *products; /* the library that computes a GPU's matrix products, with driver and GPU;
+                           * NULL: the device is the CPU. Borrowed from the rank */
 };
 
-/* Fills in the manifest of a run, which borrows `blocks`. */
+/* Fills in the manifest of a run. The manifest borrows `blocks`. */
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out);
 
 /* Returns 0 if a run with these options and blocks can resume from a checkpoint, or -EINVAL if
- * formats or blocks differ; the message names the difference. A difference that only changes bits
- * is a warning. */
+ * formats or blocks differ; the message names the difference. If a difference only changes the bits
+ * of results, logs a warning and returns 0. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 
@@ -34,9 +34,9 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct blo
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
 /* The values that a resumed run takes from the newest readable checkpoint in a directory, because
- * they change bits; zeros: there is no checkpoint. */
+ * they change the bits of results; zeros: there is no checkpoint. */
 struct run_checkpoint_shape {
-    unsigned threads; /* number of threads of a rank */
+    unsigned threads; /* threads of each rank */
     uint64_t ranks;
     uint64_t pair_length; /* tokens that a pair has room for; 0: no pairs */
 };

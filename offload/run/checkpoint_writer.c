@@ -212,7 +212,7 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
     return writer->open && !writer->accepted && writer->step == step;
 }
 
-/* The lane ends after the last WRITE that it expects, or now if it has already submitted that. */
+/* Ends the lane's part after the last WRITE that it expects, or now if that WRITE was submitted. */
 static int seal_lane(struct run_checkpoint_lane *lane)
 {
     const struct lane_job end = {.last = true};

@@ -22,12 +22,12 @@ void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
 /* Takes over the checkpoint of a step. No other checkpoint may be open. */
 void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
                                 struct store_checkpoint_write *checkpoint, uint64_t step);
-/* Returns whether a checkpoint is open, until run_checkpoint_writer_wait. */
+/* Returns whether a checkpoint was opened and no run_checkpoint_writer_wait has closed it. */
 bool run_checkpoint_writer_is_open(const struct run_checkpoint_writer *writer);
 /* Returns whether a checkpoint of this step is open and not accepted yet. */
 bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, uint64_t step);
-/* Accepts the open checkpoint and takes over the memory of its manifest: the checkpoint is finished
- * when all lanes have written what they expect. A checkpoint that is not accepted is removed. */
+/* Accepts the open checkpoint, which is finished when all lanes have written the commands that they
+ * expect. Takes over the memory of `manifest`. A checkpoint that is not accepted is removed. */
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
 /* Waits for the work that the lanes have begun, and closes the checkpoint. Returns 0 if the
@@ -41,7 +41,8 @@ int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 struct run_checkpoint_lane_options {
     uint32_t rank;
     bool writes_states; /* false: an earlier rank has the same states, and writes them */
-    const struct run_update *update; /* borrowed, like the next; knows where a command's chunk is */
+    const struct run_update *update; /* borrowed, like the next member; finds the chunk of a
+                                      * command */
     struct core_bell *bell;
     int64_t stall_limit_ns; /* -ETIMEDOUT if the lane makes no progress for this long */
 };
@@ -50,14 +51,14 @@ struct run_checkpoint_lane_options {
 int run_checkpoint_lane_create(struct run_checkpoint_writer *writer,
                                const struct run_checkpoint_lane_options *options,
                                struct run_checkpoint_lane **out);
-/* Waits for what was submitted. Accepts NULL. */
+/* Waits for the commands that were submitted. Accepts NULL. */
 void run_checkpoint_lane_destroy(struct run_checkpoint_lane *lane);
 struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
 /* Announces that the next `count` WRITE commands also go to the open checkpoint; commands that are
  * not expected are ignored. */
 void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
-/* Returns whether a wait ended because the lane made no progress, so that its thread may still
- * work. Accepts NULL. */
+/* Returns whether a wait ended because the lane made no progress, so that its thread may still be
+ * working. Accepts NULL. */
 bool run_checkpoint_lane_stuck(const struct run_checkpoint_lane *lane);
 
 #endif

@@ -120,7 +120,7 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
     return chunk_copy(rank, DEV_COPY_DOWN, place, memory, out);
 }
 
-/* ---- blocks that are brought by pages ---- */
+/* ---- blocks that compute reads by pages ---- */
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block)
 {

@@ -1,7 +1,6 @@
-/* chunks.h: chunks of a rank's weights and states while no tape runs: where each chunk is kept, the
- * slots of the host that chunks pass through in rotation, and the moves between the two. For
- * load.c, read_out.c, logits.c and, between steps, the optimizer. Called by the thread of the
- * rank. */
+/* chunks.h: finds and moves chunks of a rank's weights and states while no tape runs, between the
+ * places where they are kept and the slots of the host that they pass through in turn. For load.c,
+ * read_out.c, logits.c and, between steps, the optimizer. Called by the thread of the rank. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 
@@ -11,11 +10,11 @@
 struct run_chunk {
     uint32_t block;
     uint32_t index;
-    uint64_t first; /* offset in the block's array */
+    uint64_t first; /* the chunk's first element, counted in the block */
     uint64_t count;
 };
 
-/* Returns chunk `index` of a block's states, and the number of these chunks. */
+/* Returns chunk number `index` of a block's states, and how many such chunks the block has. */
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 
@@ -32,20 +31,20 @@ int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 
-/* ---- blocks that are brought by pages ---- */
+/* ---- blocks that compute reads by pages ---- */
 
 /* A part of a block in STORE that compute reads by pages. Parts pass through the block's slot for
- * pages: each takes half of the slot, or all of it if it has no room for two. The device is the
- * host. */
+ * pages: each takes half of the slot, or all of it if it has no room for two. Used only if the
+ * device is the host. */
 struct run_pages {
     uint32_t block;
     char *slot;
     struct plan_span shard; /* the part of the block that this rank keeps */
-    uint64_t most;          /* most elements of a part */
+    uint64_t most;          /* maximum of a part, in elements */
     uint64_t type_bytes;
-    uint32_t turns;        /* number of parts that the slot has room for: 1 or 2 */
-    uint32_t turn;         /* turn of this part */
-    struct plan_span span; /* range of this part; none at first */
+    uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
+    uint32_t turn;         /* this part's place in the slot, from 0 */
+    struct plan_span span; /* range of this part; empty at first */
     char *memory;          /* memory of this part */
 };
 
@@ -56,8 +55,8 @@ bool run_pages_next(struct run_pages *pages);
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 
-/* Reads `bytes` bytes, which are whole pages, from byte `first` of this rank's shard of the block
- * in STORE, and waits for them. */
+/* Reads `bytes` bytes of this rank's shard of a block in STORE, from byte `first`, and waits for
+ * the read. The bytes are whole pages. */
 int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
                    char *memory);
 
@@ -67,8 +66,8 @@ int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64
 struct run_slot {
     char *memory;
     struct core_fence moved; /* reached when the last move into or out of the slot is done */
-    /* 0 at first. Set by the user of the slots: a further point that must be reached before the
-     * slot is free. */
+    /* 0 at first. For the caller, which may wait for more than `moved` before it reuses the slot;
+     * the functions below do not use it. */
     uint64_t mark;
 };
 
@@ -83,12 +82,12 @@ struct run_slots {
  * move. If the device is not the host, each slot also has room for the chunk's weights. There may
  * be no slots. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
-/* Returns the slot whose turn it is. The user waits until it is free. */
+/* Returns the slot whose turn it is. The caller waits until it is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* Returns the slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, and returns the first error. The wait ends earlier only if
- * a queue makes no progress. */
+/* Waits for the last move of every slot, even after an error, and returns the first error. Only
+ * -ETIMEDOUT, when a queue makes no progress, ends the wait at once. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif

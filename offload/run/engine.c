@@ -14,7 +14,8 @@
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/runtime.h"
 
-/* Engines with a rank that did not return. They are kept, because the rank's thread uses them. */
+/* Engines with a rank that did not return. They are not freed, because the rank's thread may still
+ * use them. */
 static _Atomic(struct run_engine *) lost_engines;
 
 static run_engine_work step_rank, evaluate_rank, logits_rank, drain_rank, quiesce_rank,
@@ -74,8 +75,8 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
-/* Ends the engines of the other processes at the same time as this process's rank, because they
- * wait for each other. */
+/* Begins to destroy the engines of the other processes before this process's rank is destroyed,
+ * because the ranks wait for each other. */
 static void begin_destroy_remote(struct run_engine *engine)
 {
     for (uint32_t r = 1; engine->called && r < engine->world; r++) {
@@ -320,7 +321,7 @@ static int call_between_steps(struct run_engine *engine, enum run_call call, con
     return engine->error;
 }
 
-/* Evaluates a batch on the first rank; the other ranks help without a batch. */
+/* Evaluates a batch on the first rank; the other ranks take part without a batch. */
 static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *worker,
                          const void *arguments)
 {
@@ -335,7 +336,7 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
 {
     int rc = engine->error == 0 ? run_rank_check(engine->workers[0].rank, batch) : 0;
     if (rc != 0) {
-        return rc; /* only the batch is wrong */
+        return rc; /* only the batch is wrong; the run continues */
     }
     rc = call_between_steps(engine, RUN_CALL_EVALUATE, batch, sizeof *batch);
     if (rc == 0) {
@@ -405,7 +406,7 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-/* Passes the working weights of a block that a rank of any process keeps to `take`, in order. */
+/* Passes the working weights that a rank, of any process, keeps of a block to `take`, in order. */
 static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                         run_take_weights *take, void *context)
 {
@@ -419,7 +420,7 @@ static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block
                : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
 }
 
-/* Reads the weights of a block that is kept in fewer bits, in the form of the model's files. */
+/* Reads the weights of a block that is kept in fewer bits from the model's files. */
 static int base_weights(const struct run_engine *engine, uint32_t block, run_take_weights *take,
                         void *context)
 {
@@ -460,7 +461,7 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
 struct master_taker {
     run_take_weights *take; /* borrowed, with its context */
     void *context;
-    float *floats; /* borrowed: MASTER_FLOATS */
+    float *floats; /* borrowed, [MASTER_FLOATS] */
 };
 
 enum { MASTER_FLOATS = 1 << 16 };

@@ -1,6 +1,6 @@
-/* engine.h: a training run: its ranks, the steps that they take together, the loss scale. Called by
- * the application's thread. Ranks are threads of this process, or each rank is a process; in the
- * latter case the engine of the first process calls the others (remote.h, follow.c). */
+/* engine.h: a training run: its ranks, the steps that they take together, and the loss scale.
+ * Called by the application's thread. Ranks are threads of this process, or each rank is a process;
+ * in the latter case the engine of the first process calls the others (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -24,16 +24,15 @@ struct run_engine_options {
     struct model_files *files;
     const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: begins from the
                              * model's files */
-    bool *damaged;          /* set to true if the error is that the checkpoint could not be read;
-                             * may be NULL */
+    bool *damaged;          /* set to whether reading the checkpoint failed; may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
         /* borrowed: each rank is a separate process; NULL: ranks are threads of this process */
         *peers;
     bool local; /* each machine keeps its ranks' part of checkpoints */
-    /* of `checkpoint`; NULL: machines that lack a part of it do not complete it */
+    /* the shelf of `checkpoint`; NULL: machines do not get missing parts of it from each other */
     struct store_shelf *shelf;
-    /* folder of the model and its files, for other processes; the next member, too */
+    /* folder of the model; like the next member, for the other processes */
     const char *folder;
     const struct model_options *model_options; /* without `frozen_as` */
     const struct model_peft *peft;             /* adapters that the run begins with; NULL: none */
@@ -41,18 +40,19 @@ struct run_engine_options {
     void *user;
 };
 
-/* Takes memory and storage, and loads the weights. */
+/* Creates the ranks with their memory and stores, and loads weights and states. */
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
-/* Accepts NULL. Returns false if a thread still works with the arguments of the engine; all of them
- * must then stay. */
+/* Accepts NULL. Returns false if a thread still uses the options of the engine; the caller must
+ * then keep all of them. */
 bool run_engine_destroy(struct run_engine *engine);
 
 /* ---- steps ---- */
 
 struct run_step {
-    uint64_t step; /* from 1; skipped ones count */
+    uint64_t step; /* from 1; skipped steps count */
     double loss;
-    /* With pairs: mean rewards, and the share of pairs whose chosen row has the larger one. */
+    /* With pairs: mean rewards of chosen and of rejected rows, and the share of pairs whose chosen
+     * row has the larger reward. */
     double chosen, rejected, right;
     double norm;
     double loss_scale; /* loss scale of this step */
@@ -63,7 +63,7 @@ struct run_step {
     uint64_t guess_bytes; /* bytes that all ranks moved for guesses that were wrong */
     /* time lost to wrong guesses of this step and of the previous one */
     double guess_seconds;
-    struct plan_traffic traffic; /* traffic of all ranks; the next member, too, is of all ranks */
+    struct plan_traffic traffic; /* of all ranks, like the next member */
     struct run_moved moved;      /* bytes that the drives moved since the last step */
     struct run_stats stats;      /* stats of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
@@ -76,41 +76,42 @@ struct run_step {
  * computes one of padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
-/* Sets the betas from the next step on; until then the betas of the options apply. */
+/* Sets the betas of all later steps. Before the first call, the betas of the options apply. */
 void run_engine_betas(struct run_engine *engine, double beta1, double beta2);
 
 /* ---- between steps ---- */
 
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
                         struct kern_loss *out);
-/* Computes the logits of the token after one row of `length` ids: [vocab]. */
+/* Computes the logits, [vocab], of the token that follows a row of `length` ids. */
 int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out);
-/* Does the pending updates of all ranks, and waits for everything. */
+/* Does the pending updates of all ranks, and waits until no work is left. */
 int run_engine_drain(struct run_engine *engine);
 /* Waits for the work that the ranks have begun. Does not begin pending updates. */
 int run_engine_quiesce(struct run_engine *engine);
-/* Reads the working weights of a block, in order; if the block is kept in fewer bits, the weights
- * in the model's files. Drains. */
+/* Drains, then passes the working weights of a block to `take`, in order; if the block is kept in
+ * fewer bits, the weights in the model's files. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
-/* Reads the fp32 masters of a trained block, in order, as floats. Drains. */
+/* Drains, then passes the fp32 masters of a trained block to `take`, in order, as floats. */
 int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
-/* Writes the timeline of the options, if they name one. Drains. */
+/* If the options name a timeline, drains and writes it. */
 int run_engine_trace(struct run_engine *engine);
-/* Closes the files of the checkpoint from which the run resumed, when no state is left in them. */
+/* Closes the files of the checkpoint from which the run resumed, if no state is left in them. */
 int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
 
-/* Gets the memory of all processes of the run, now and at its peak so far. */
+/* Sets *used_bytes to the memory that all processes of the run use now, and *peak_bytes to the sum
+ * of their peaks. */
 void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
 
 /* ---- in the other processes ---- */
 
 struct run_remote_made;
-/* Makes an engine with the rank of this process, for the first process, which calls it. A later
- * call loads its weights. */
+/* Makes the engine of a process other than the first, with this process's rank. The first process
+ * calls this engine; one of its calls loads the weights. */
 int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
 /* Returns the rank of this process. */
@@ -118,12 +119,12 @@ struct run_rank *run_engine_own(struct run_engine *engine);
 /* Returns the checksums of the data that this rank has read of the base model; NULL: checkpoints
  * contain the base. */
 const struct model_sums *run_engine_sums(const struct run_engine *engine);
-/* Reads the fp32 masters of a trained block that a rank keeps, in order, as floats. */
+/* Passes the fp32 masters that a rank keeps of a trained block to `take`, in order, as floats. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
                             void *context);
 struct run_reply;
-/* Makes a collective call on behalf of this process's rank. An error also ends the waits of the
- * other ranks. */
+/* Executes a call of all ranks for this process's rank, and fills in *reply. An error also ends the
+ * waits of the other ranks. */
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
@@ -148,10 +149,11 @@ int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_writ
 struct run_save_options {
     struct store_shelf *shelf; /* borrowed, like the other pointers */
     const char *source;        /* the model's folder; NULL: none */
-    uint32_t keep;             /* checkpoints on the shelf; older ones are removed */
+    uint32_t keep;             /* number of checkpoints that stay on the shelf; older ones are
+                                * removed */
     const void *application;   /* bytes that a resumed run gets back */
     size_t application_bytes;
-    const struct aio_backend *recipe; /* back end of its files; NULL: the run's */
+    const struct aio_backend *recipe; /* back end of the checkpoint's files; NULL: the run's */
 };
 
 enum run_save_when {
@@ -172,8 +174,8 @@ int run_engine_save(struct run_engine *engine, const struct run_save_options *op
                     enum run_save_when when);
 /* Returns whether a save has begun and run_engine_save_wait() has not been called for it. */
 bool run_engine_save_is_open(const struct run_engine *engine);
-/* Waits until the save that was begun has ended. Returns 0 if its checkpoint is published, or the
- * error that prevented it. */
+/* Waits until the open save has ended. Returns the error that prevented its checkpoint from being
+ * published; 0 if there was no error or no save. */
 int run_engine_save_wait(struct run_engine *engine);
 
 #endif

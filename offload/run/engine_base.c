@@ -1,6 +1,6 @@
-/* engine_base.c: the frozen base of a run that is not in its checkpoints: the file in which it is
- * kept, and its identity, which is computed from the checksums of the data that all processes have
- * read. */
+/* engine_base.c: the frozen base of a run whose checkpoints do not contain it: the file that keeps
+ * the base, and the base's identity, computed from the checksums of the data that all processes
+ * have read. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -38,9 +38,8 @@ static int gather_sums(struct run_engine *engine)
     return rc;
 }
 
-/* Opens the file that keeps the base beside the first store. Only the first process writes it,
- * because only that process finds the identity of the base. On another machine there is a file only
- * if the first process of an earlier run was there. */
+/* Only the first process writes the file, because only that process computes the base's identity.
+ * So another machine has a file only if the first process of an earlier run was there. */
 int run_engine_base_open(struct run_engine *engine)
 {
     const struct run_base base = {.options = engine->given.options,
@@ -73,8 +72,6 @@ void run_engine_base_check(const struct run_engine *engine, int rc)
     }
 }
 
-/* Computes the identity of the base model from the data that was read, and compares it with that of
- * the checkpoint, or of the initial adapters. */
 int run_engine_base_identify(struct run_engine *engine)
 {
     const int rc = engine->sums != NULL ? gather_sums(engine) : 0;

@@ -1,5 +1,6 @@
 /* engine_call.c: calls all ranks at once. A rank that is alone in its process works on the caller's
- * thread. Of several ranks, each has a queue whose thread does the work, or its own process. */
+ * thread. If there are several ranks, each has a queue whose thread does the work, or its own
+ * process. */
 #include "offload/run/engine_internal.h"
 
 #include <assert.h>
@@ -15,12 +16,13 @@ static int run_job(void *context, const void *arguments)
     const struct run_engine_job *job = arguments;
     int rc = job->engine->works[job->call](job->engine, worker, job->arguments);
     if (rc != 0) {
-        run_rank_abort(worker->rank, rc); /* otherwise the others would wait for this one */
+        run_rank_abort(worker->rank, rc); /* otherwise the other ranks would wait for this one */
     }
     return rc;
 }
 
-/* Waits for a rank as long as it makes progress. Each wait of the rank itself ends earlier. */
+/* Waits for a rank as long as the rank makes progress. The limit is longer than those of the rank's
+ * own waits, so that these report an error first. */
 static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
     const struct run_engine_worker *worker = &engine->workers[index];
@@ -44,7 +46,6 @@ static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fe
     return rc;
 }
 
-/* Waits for a rank of another process, and keeps its results. */
 int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply)
 {
     struct run_engine_worker *worker = &engine->workers[index];
@@ -72,7 +73,7 @@ static int call_processes(struct run_engine *engine, enum run_call call, const v
         rc = run_remote_call(engine->given.peers, r, call, arguments, arguments_bytes);
     }
     if (rc != 0) {
-        return rc; /* the world has ended */
+        return rc; /* all connections have ended, so no reply will come */
     }
     rc = engine->works[call](engine, own, arguments);
     if (rc != 0) {

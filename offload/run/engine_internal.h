@@ -27,12 +27,12 @@ struct run_engine_worker {
     struct run_stats stats;
     /* hash of the checksums in the checkpoint from which the engine was loaded */
     uint64_t sums_hash;
-    uint64_t used_bytes, peak_bytes; /* memory of another process */
+    uint64_t used_bytes, peak_bytes; /* memory of the rank's process, if it is another one */
 };
 
 enum { RUN_ENGINE_ARGUMENT_BYTES = 128 };
 
-/* The call that every rank makes; `arguments` are the same for all. */
+/* What one rank does in a call. All ranks get the same `arguments`. */
 typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker *worker,
                             const void *arguments);
 
@@ -45,7 +45,7 @@ struct run_engine_job {
 
 struct run_engine {
     struct run_engine_options given;
-    /* borrowed, static, [RUN_CALL_RANKS]: the work of a rank in a call */
+    /* borrowed, static, [RUN_CALL_RANKS]: what a rank does in each call */
     run_engine_work *const *works;
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
@@ -54,12 +54,13 @@ struct run_engine {
     struct run_scale scale;
     double betas[2]; /* betas of the next step */
     uint64_t run;    /* number of the run; all its checkpoints contain it */
-    /* owned; in the first process while the ranks load. NULL: checkpoints contain the base. */
+    /* owned: checksums of what the ranks have read of the base model; NULL: not needed, or no
+     * longer */
     struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */
     uint64_t base;                       /* identity of the base model, if checkpoints do not
                                           * contain it */
-    double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
+    double drive_bytes[STORE_PATHS_MAX]; /* bytes per second of each store; 0: unknown */
     struct run_speculation speculation;
     uint64_t steps;
     struct run_engine_job job; /* job of the last call */
@@ -68,7 +69,7 @@ struct run_engine {
     bool called; /* the other processes have an engine to destroy */
     bool lost;   /* a rank did not return, so its thread may still use all of this */
     struct run_engine *next_lost;
-    struct run_checkpoint_writer *writer; /* owned; NULL: no tape saves */
+    struct run_checkpoint_writer *writer; /* owned; NULL: updates write no checkpoints */
     bool defers;                          /* the next step does not speculate */
     int error;                            /* the error that ended the run; 0: none */
 };
@@ -83,23 +84,23 @@ int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const v
 /* Waits for a rank of another process, and keeps its results. */
 int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply);
 
-/* for models whose base is not in their checkpoints */
+/* ---- engine_base.c: for models whose checkpoints do not contain the base ---- */
 
-/* Opens the file in which the base is kept beside the first store, if there is one or it is to be
- * written. */
+/* Opens the file that keeps the base beside the first store, if there is one. The first process
+ * begins a file if there is none. */
 int run_engine_base_open(struct run_engine *engine);
 void run_engine_base_close(struct run_engine *engine);
-/* Called after a call: removes the file of the kept base if `rc` says that its data does not match
- * its checksums. */
+/* Call this with the result `rc` of each call that reads the kept base: removes the base's file if
+ * its data does not match its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
-/* Finds the identity of the base model from what the ranks have read of it, and compares it with
- * that of the checkpoint, or of the adapters that the run begins with. */
+/* Computes the identity of the base model from the data that the ranks have read. Returns -EINVAL
+ * if the checkpoint, or the adapters that the run begins with, name another identity. */
 int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */
 
-/* Returns the first rank of a rank's machine, which begins its part of checkpoints; 0 if all
- * machines share their folder. */
+/* Returns the first rank on a rank's machine, which begins the machine's part of checkpoints; 0 if
+ * all machines share the folder of checkpoints. */
 uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank);
 
 /* ---- engine_parts.c ---- */

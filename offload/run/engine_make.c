@@ -15,8 +15,9 @@
 #include "offload/plan/shard.h"
 #include "offload/run/checkpoint_writer.h"
 
-/* Finds the rate of each store's drive, the same for all ranks: extents are spread over the stores
- * in proportion to it. A file of rates does not contain it, so it is then measured. */
+/* Finds the rate of each store's drive. Extents are spread over the stores in proportion to these
+ * rates, so all ranks use the same ones. A file of rates does not contain them; they are then
+ * measured. */
 static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
 {
     const struct run_prepared *prepared = engine->given.prepared;
@@ -72,7 +73,7 @@ int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run
         .user = given->user,
     };
     rc = run_rank_create(&rank, &worker->rank);
-    /* An -EFBIG from here is a file system's limit; callers would take it for a plan that does not
+    /* Here -EFBIG is the limit of a file system; callers would take it for a plan that does not
      * fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
@@ -89,8 +90,8 @@ static void resume_scale(struct run_engine *engine, double value)
     engine->scale.value = fixed > 0 ? fixed : value;
 }
 
-/* Each rank makes its own plan. Their common work must be the same (docs/decisions/067), or
- * collectives would wait for each other for ever. */
+/* Each rank makes its own plan. All plans must have the same collective work (docs/decisions/067),
+ * or ranks would wait for each other forever. */
 static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t hash)
 {
     const uint64_t first = plan_hash(engine->given.prepared->plan);
@@ -206,7 +207,7 @@ static int make_threads(struct run_engine *engine)
     return rc;
 }
 
-/* Each process reads the model's configuration and weights itself. */
+/* Each process reads the model's files itself, which may differ between machines. */
 static int compare_model(const struct run_engine *engine, uint32_t rank,
                          const struct run_reply *reply, uint64_t weights_hash)
 {
@@ -323,7 +324,7 @@ int run_engine_make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_base_identify(engine);
-    if (!known) { /* the file has been written, or is removed */
+    if (!known) { /* the file is complete, or is removed now */
         run_engine_base_close(engine);
     }
     return rc;

@@ -15,20 +15,20 @@
 #include "offload/run/engine_internal.h"
 #include "offload/run/parts.h"
 
-/* What the first process of a machine has, and what the ranks of the machine need. Bit r stands for
- * the data that rank r wrote. */
+/* What the first process of a machine has, and what the ranks of the machine need. Bit r of `has`
+ * and `needs` means the data that rank r wrote. */
 struct machine {
-    bool leads;   /* false: another process of the machine has its files */
-    bool present; /* it has a part of this checkpoint */
+    bool leads;   /* this process is the first one of its machine */
+    bool present; /* the machine has a part of this checkpoint */
     uint64_t has, needs;
-    char message[CORE_ERR_MESSAGE_BYTES]; /* why it has none */
+    char message[CORE_ERR_MESSAGE_BYTES]; /* why there is no part */
 };
 
 struct completing {
     struct run_engine *engine;           /* borrowed */
     struct store_checkpoint *have;       /* owned: the part of this machine */
     struct store_checkpoint_write *save; /* owned: the part that is written; NULL: none */
-    struct store_part part;              /* how ranges are divided; its ranks: all */
+    struct store_part part;              /* how ranges are divided; its `ranks` are all */
     struct machine *machines;            /* owned, [world] */
     uint64_t streamed_bytes;
 };
@@ -80,7 +80,8 @@ static void note_part(const struct completing *work, struct machine *machine,
     machine->has = part->ranks != 0 ? part->ranks : all_ranks(of);
 }
 
-/* Asks the first process of each machine what it has. One that cannot open its part has none. */
+/* Asks the first process of each machine what it has. A machine whose part cannot be opened counts
+ * as having none. */
 static int look(struct completing *work)
 {
     struct run_engine *engine = work->engine;
@@ -149,7 +150,7 @@ static int check_holders(const struct completing *work, uint32_t machine, uint64
 
 /* ---- moving ---- */
 
-/* Both processes work at the same time, and all pieces are exchanged even after an error. */
+/* The two processes work at the same time, and exchange all pieces even after an error. */
 static int move_range(struct completing *work, const struct run_part_move *move)
 {
     struct run_engine *engine = work->engine;
@@ -192,8 +193,8 @@ static void count_streamed(struct completing *work, const struct run_part_move *
     }
 }
 
-/* Moves what a machine shall have of a stream of a block. If all parts have the stream whole, so
- * has the first machine. */
+/* Moves the ranges of one stream of a block that a machine will have. If the stream is not divided
+ * among ranks, every part has all of it, so the first machine has it, too. */
 static int move_stream(struct completing *work, uint32_t machine, uint64_t ranks,
                        struct run_part_move *move)
 {
@@ -259,7 +260,8 @@ static int call_one(struct completing *work, uint32_t machine, enum run_call cal
     return rc == 0 ? run_remote_reply(peers, machine, &reply) : rc;
 }
 
-/* Begins the part of a machine: struct store_part, the directory, the manifest. */
+/* Begins the part of a machine. The call's arguments are a struct store_part, the directory and the
+ * manifest. */
 static int begin(struct completing *work, uint32_t machine, struct store_part part)
 {
     const struct run_engine_options *given = &work->engine->given;
@@ -291,7 +293,7 @@ static int begin(struct completing *work, uint32_t machine, struct store_part pa
     return rc;
 }
 
-/* Verifies what was written, and gives it the name of the old part; or drops it. */
+/* Verifies the written part and publishes it in place of the old one; after an error, drops it. */
 static int end(struct completing *work, uint32_t machine, int rc)
 {
     const struct core_err kept = core_err_keep(rc);
@@ -347,7 +349,7 @@ static int complete_all(struct completing *work)
     int rc = store_checkpoint_open(engine->given.checkpoint,
                                    run_options_file_io(engine->given.options), NULL, &work->have);
     if (rc != 0) {
-        return 0; /* this is reported when the ranks load */
+        return 0; /* the ranks report the error when they load */
     }
     const uint32_t stage = engine->given.options->stage;
     work->part = store_checkpoint_manifest(work->have)->part;

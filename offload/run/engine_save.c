@@ -1,5 +1,5 @@
-/* engine_save.c: saves a run as a checkpoint. Updates write it while steps continue, or it is read
- * out block after block. */
+/* engine_save.c: saves a run as a checkpoint: updates write it while steps continue, or the engine
+ * reads all states out, block by block. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@
 
 /* ---- reading out ---- */
 
-/* Callbacks of run_rank_states and run_rank_weights. */
+/* Context of the callbacks of run_rank_states and run_rank_weights. */
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
-    bool here; /* another process has written into the same files */
+    bool here; /* the other process has written into this process's files */
 };
 
 static int write_states(void *context, const struct adam_arrays *arrays)
@@ -47,8 +47,8 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
-/* Returns how many ranks write a block: all of them, each its part, or only the first one, if all
- * ranks hold the same; 0: the block is not written. */
+/* Returns how many ranks write a block: all, if each holds a part; 1, if all hold the same; 0, if
+ * the block is not written. */
 static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
     const struct blocks *blocks = engine->given.model->flat;
@@ -84,7 +84,6 @@ static int merge_sums(void *context, uint64_t first, uint64_t count,
 
 /* ---- several processes ---- */
 
-/* Returns the first rank of a rank's machine; 0 if all machines share the folder of checkpoints. */
 uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank)
 {
     struct coll_host host = {.first = 0};
@@ -94,8 +93,8 @@ uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank)
     return host.first;
 }
 
-/* Sets of the other processes. LEADERS: the first one of each machine that has a part of its own;
- * MEMBERS: the others. */
+/* Sets of the other processes. LEADERS: the first process of each machine that has a part of its
+ * own; MEMBERS: all except the leaders. */
 enum which { LEADERS = 1, MEMBERS = 2, OTHERS = 3 };
 
 static bool is_among(const struct run_engine *engine, uint32_t rank, enum which which)
@@ -103,8 +102,8 @@ static bool is_among(const struct run_engine *engine, uint32_t rank, enum which 
     return (run_engine_leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
-/* Waits for the replies of those of the first `called` ranks that `which` names. Returns the first
- * error, which may be that of the call (`rc`). */
+/* Waits for the replies of the ranks below `called` that are in the set `which`. Returns the first
+ * error: `rc`, the result of the calls, comes before those of the replies. */
 static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
 {
     struct core_err first = core_err_keep(rc);
@@ -129,7 +128,7 @@ static int call_others(struct run_engine *engine, enum which which, enum run_cal
     return wait_others(engine, which, called, rc);
 }
 
-/* Finds the ranks of a leader's machine; none if checkpoints have no parts. */
+/* Returns the part of a leader's machine; its `ranks` are 0 if checkpoints have no parts. */
 static struct store_part part_of(const struct run_engine *engine, uint32_t leader)
 {
     struct store_part part = {.ranks = 0};
@@ -144,7 +143,8 @@ static struct store_part part_of(const struct run_engine *engine, uint32_t leade
     return part;
 }
 
-/* Sends the checksums of all parts to the leaders, because every part contains them. */
+/* Sends the checksums of the whole block to the leaders, because every part of a checkpoint
+ * contains them. */
 static int send_sums(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                      uint32_t block)
 {
@@ -232,7 +232,7 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
                                    .position = run_engine_position(engine),
                                    .application_bytes = options->application_bytes};
     int rc = 0;
-    save.position.products = NULL; /* this value belongs to this process */
+    save.position.products = NULL; /* a pointer to this process's memory */
     for (int turn = 0; rc == 0 && turn < 2; turn++) {
         const enum which which = turn == 0 ? LEADERS : MEMBERS;
         uint32_t called = 1;
@@ -250,9 +250,10 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Writes all blocks. Each process opens the files and writes its own parts; when all of them have
- * sealed these, the first one publishes the checkpoint, then the leaders their parts. Older ones
- * are removed after that. */
+/* Writes all blocks and publishes the checkpoint. Each process opens the files and writes its part
+ * of each block. When all processes have sealed their files, the first process publishes the
+ * checkpoint, and then the leaders publish their parts. Older checkpoints are removed after
+ * that. */
 static int write_all(struct run_engine *engine, const struct run_save_options *options,
                      struct store_checkpoint_write *checkpoint)
 {
@@ -439,7 +440,7 @@ int run_engine_save_wait(struct run_engine *engine)
     return core_err_first(&kept, run_checkpoint_writer_wait(engine->writer));
 }
 
-/* If an earlier checkpoint was not written, logs a warning; the run continues. */
+/* Ends an earlier save. If its checkpoint was not written, logs a warning; the run continues. */
 static void end_earlier(struct run_engine *engine)
 {
     if (run_engine_save_wait(engine) != 0) {
@@ -454,8 +455,8 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
         return 0;
     }
     engine->defers = true;
-    /* The rest of the earlier checkpoint is written during the next step. This checkpoint is opened
-     * when it is requested after that step. */
+    /* The rest of the earlier checkpoint is written during the next step. The announced one is
+     * opened when it is requested after that step. */
     if (run_engine_save_is_open(engine) && !run_rank_updates_inside(engine->workers[0].rank)) {
         return 0;
     }
@@ -468,7 +469,7 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
 }
 
 /* Uses the checkpoint that was announced before the last step, or opens one for the pending update.
- * *writes is true if updates write it. */
+ * Sets *writes to whether updates write the checkpoint. */
 static int find_or_open(struct run_engine *engine, const struct run_save_options *options,
                         bool *writes)
 {

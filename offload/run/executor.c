@@ -27,7 +27,7 @@ struct tape_state {
     int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];
     uint32_t reached[PLAN_Q_COUNT];
-    bool withdrawn; /* nothing more of it is submitted */
+    bool withdrawn; /* no further commands of the tape are submitted */
 };
 
 struct run_executor {
@@ -43,7 +43,7 @@ struct run_executor {
     void *watch_user;              /* borrowed */
     int64_t done_ns[PLAN_Q_COUNT]; /* time at which the lane's last command was found done */
     struct tape_state tapes[WINDOW];
-    uint64_t pushed;  /* number of tapes pushed; tapes[n % WINDOW] is the n-th */
+    uint64_t pushed;  /* number of tapes pushed; tape n, from 0, is tapes[n % WINDOW] */
     uint64_t retired; /* number of tapes that have retired, in order */
     int error;
     struct run_stats stats;
@@ -134,8 +134,8 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 
 /* ---- edges between tapes ---- */
 
-/* Finds the tape, and the place in it, that an edge of tape `*n` names. Returns false if there is
- * no edge, or it points before the first tape. */
+/* Finds the command that an edge of tape *n names: sets *n to the command's tape and *place to its
+ * place there. Returns false if there is no edge, or if it points before the first tape. */
 static bool find_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
                       uint32_t *place)
 {
@@ -149,8 +149,8 @@ static bool find_edge(const struct run_executor *executor, struct plan_edge edge
     return true;
 }
 
-/* Returns 1 if the command of tape `n` may start; 0 if not yet, and *blocker is the queue that it
- * waits for, or PLAN_Q_COUNT for its gate; or the error of a line. */
+/* Returns 1 if the command of tape `n` may start, 0 if it must wait, or the error of a line. Sets
+ * *blocker to the queue that the command waits for; PLAN_Q_COUNT means the gate. */
 static int poll_edges(const struct run_executor *executor, uint64_t n,
                       const struct plan_command *command, uint8_t *blocker)
 {
@@ -197,8 +197,8 @@ static enum run_wait wait_for(enum plan_queue blocker)
     return RUN_WAIT_OTHER;
 }
 
-/* Returns what a lane waits for now: a queue, PLAN_Q_COUNT for data, or AT_WORK. If it waits for a
- * copy which itself waits, the result is what the copy waits for. */
+/* Returns the queue that a lane waits for now, PLAN_Q_COUNT if it waits for data, or AT_WORK. If
+ * the lane waits for a copy that itself waits, returns what the copy waits for. */
 static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
 {
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {
@@ -260,9 +260,9 @@ static int report_stall(const struct run_executor *executor)
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* Returns the time at which the command that an edge names was done; the edge belongs to the n-th
- * tape. Call it for an edge of a command that is done, because then the named command is done, too.
- * Reaps its lane first. */
+/* Returns the time at which the command that an edge of tape `n` names was found done; reaps that
+ * command's lane first. Returns 0 if there is no such command. The command with the edge must be
+ * done, because then the named one is done, too. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;
@@ -392,7 +392,7 @@ static int turn(struct run_executor *executor)
 /* The condition on which the loop ends. */
 struct goal {
     bool (*done)(const struct run_executor *executor, const struct goal *goal);
-    uint64_t tape; /* number of a tape, or how many tapes may be left */
+    uint64_t tape; /* the number of a tape, or how many tapes may be left */
     enum plan_queue queue;
     uint32_t place;
     struct core_fence fence;

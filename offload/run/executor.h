@@ -24,14 +24,14 @@ struct run_lane {
 };
 
 struct run_executor_options {
-    struct run_lane lanes[PLAN_Q_COUNT]; /* submit NULL: no tape has commands there */
+    struct run_lane lanes[PLAN_Q_COUNT]; /* `submit` is NULL for queues without commands */
     struct core_bell *bell;              /* borrowed: the bell of every lane's line */
     uint32_t commands_max;               /* number of commands of the longest tape */
     /* Returns -ETIMEDOUT, with a message that names a queue, if no command starts or ends for this
      * long; 0: no limit. */
     int64_t stall_limit_ns;
-    /* Waits sleep at once instead of spinning: an application's threads, or those of the update,
-     * need the processor, and the update has further commands in its queue. */
+    /* Waits sleep at once instead of spinning, so that they leave the processors to the
+     * application's threads and to the update, which has further commands in its queue. */
     bool sleeps;
 
     /* borrowed: incremented whenever a command starts or ends; NULL: no thread reads it */
@@ -53,7 +53,7 @@ enum run_wait {
     RUN_WAIT_UPDATE,
     RUN_WAIT_COPY,
     RUN_WAIT_IMBALANCE, /* compute and update wait for each other, or for another rank */
-    RUN_WAIT_OTHER,     /* they waited for data, or for the end of the tape */
+    RUN_WAIT_OTHER,     /* compute or the update waited for data, or for the end of the tape */
     RUN_WAIT_COUNT,
 };
 
@@ -69,12 +69,12 @@ int run_executor_create(const struct run_executor_options *options, struct run_e
 void run_executor_destroy(struct run_executor *executor);
 
 /* Appends a tape to those under way. Its commands that read STORE start when their edges allow; all
- * others also wait for `gate`: for the step's data, and for the verdict on the tape before. Returns
- * -EAGAIN while two are under way. `tape` is borrowed until it has retired. */
+ * others also wait for `gate`: for the step's data, and for the verdict on the previous tape.
+ * Returns -EAGAIN while two are under way. `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
-/* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were
- * started; *read_bytes is what they moved. */
+/* Removes the tape pushed last, whose gate was never reached. Waits for the reads that its commands
+ * have started, and sets *read_bytes to the bytes that they moved. */
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
 /* Returns the number of tapes pushed and not withdrawn, which is the number of the next tape. */
 uint64_t run_executor_pushed(const struct run_executor *executor);
@@ -92,8 +92,8 @@ int run_executor_drive_until(struct run_executor *executor, struct core_fence fe
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);
 
-/* Returns whether the run ended because no command started or ended, so that a lane may still work
- * at a command. */
+/* Returns whether the run ended because no command started or ended, so that a lane may still be
+ * executing a command. */
 bool run_executor_stalled(const struct run_executor *executor);
 
 /* Returns the counts since create or the last call. */

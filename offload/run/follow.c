@@ -1,6 +1,6 @@
 /* follow.c: a process other than the first: makes a rank, and executes the calls of the first
- * process. It reads the model's folder and opens the files of checkpoints and stores itself; all
- * other data is sent to it. The caller's thread, which is also the rank's. */
+ * process. It reads the model's folder and opens the files of checkpoints and stores itself; the
+ * first process sends all other data. Runs on the caller's thread, which is also the rank's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +21,15 @@
 
 struct follower {
     struct coll_peers *peers; /* borrowed */
-    void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and data that is sent */
-    void *job;                /* owned: arguments of CREATE, which `made` points to */
+    void *memory;             /* owned, RUN_PIECE_BYTES: arguments of a call, then data to be
+                               * sent */
+    void *job;                /* owned: arguments of CREATE, into which `made` points */
     struct run_remote_made made;
     struct model_peft *peft;       /* owned; NULL: the run begins without adapters */
     struct model *model;           /* owned */
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */
-    struct run_engine *engine;     /* owned; NULL: the first process has none */
+    struct run_engine *engine;     /* owned; NULL: none was created */
     /* true: `save` is this machine's own part; false: `save` has files that another process has
      * begun */
     bool leads;
@@ -133,7 +134,7 @@ static int create_engine(struct follower *follower, size_t bytes, struct run_rep
     return run_engine_create_remote(&engine, made, &follower->engine);
 }
 
-/* All micro-batches are received, even after one that is invalid. */
+/* Receives all micro-batches, even after an invalid one. */
 static int feed(struct follower *follower, struct run_reply *reply)
 {
     struct run_rank *rank = run_engine_own(follower->engine);
@@ -162,7 +163,7 @@ static int feed(struct follower *follower, struct run_reply *reply)
 
 /* ---- weights ---- */
 
-/* Sends what a rank reads out; a rank's part of a block may be empty. */
+/* Context of send_weights: the block whose weights are sent. */
 struct sender {
     const struct follower *follower;
     uint32_t block;
@@ -195,7 +196,7 @@ static int send_block(struct follower *follower, struct run_reply *reply)
     return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
 }
 
-/* Sends bytes of floats, and of sums, as pieces of weights. */
+/* Sends master weights as a stream of weights of 4 bytes each. */
 static int send_floats(void *context, uint64_t first, uint64_t count, const void *floats)
 {
     const struct follower *follower = context;
@@ -245,7 +246,8 @@ static int send_sums(struct follower *follower, struct run_reply *reply)
 
 /* ---- checkpoints ---- */
 
-/* Checkpoints of another run on this machine are not replaced. */
+/* Returns -EEXIST if the directory has checkpoints of another run, because they must not be
+ * replaced. */
 static int check_shelf(const char *directory, uint64_t run)
 {
     uint64_t *steps = NULL;
@@ -283,7 +285,7 @@ static int open_shelf(struct follower *follower, const char *directory, uint64_t
     return rc == 0 ? check_shelf(directory, run) : rc;
 }
 
-/* Begins the part of this machine. */
+/* Begins this machine's part of a checkpoint. */
 static int lead_save(struct follower *follower, const struct run_remote_save *save,
                      const char *directory)
 {
@@ -350,8 +352,8 @@ static int drop_save(struct follower *follower)
     return rc;
 }
 
-/* Seals what was written, or drops it. A leader keeps its part open until it is called to publish
- * it. */
+/* Seals what was written, or drops it. A leader keeps its part open until the first process calls
+ * it to publish the part. */
 static int end_save(struct follower *follower, struct run_reply *reply)
 {
     uint32_t seals;
@@ -399,7 +401,7 @@ static int hold_shelf_of(struct follower *follower, const char *folder)
     return access(directory, F_OK) == 0 ? hold_shelf(follower, directory) : 0;
 }
 
-/* Opens this machine's part of a checkpoint, and says what it has. */
+/* Opens this machine's part of a checkpoint, and replies with what the part has. */
 static int open_part(struct follower *follower, struct run_reply *reply)
 {
     const char *folder = follower->memory;
@@ -520,7 +522,7 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
     if (call == RUN_CALL_PART_BEGIN) {
         return begin_part(follower, bytes);
     }
-    if (call == RUN_CALL_LOAD) { /* loading opens the part in its present state */
+    if (call == RUN_CALL_LOAD) { /* loading opens the part again, which may be complete now */
         (void)store_checkpoint_close(follower->have);
         follower->have = NULL;
     }

@@ -242,7 +242,8 @@ static void place_ids(struct run_inputs *inputs, uint32_t micro)
     }
 }
 
-/* Copies a batch into the shape, and shifts its labels. Returns the targets. */
+/* Copies a batch into the shape, and shifts its labels. Returns the number of targets, or
+ * -errno. */
 static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     int32_t *labels = host_array(inputs, micro, LABELS);
@@ -273,7 +274,7 @@ static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct 
 }
 
 /* Puts the rows of each pair together, and repeats them for the reference, which computes the same
- * rows. Returns the number of pairs that count. */
+ * rows. Returns the number of pairs with targets in both rows, or -errno. */
 static int64_t put_pairs(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     const int64_t count = inputs->pairs * inputs->length;

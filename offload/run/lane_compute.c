@@ -197,7 +197,7 @@ static bool begins(const struct plan_command *command, enum model_pass pass)
 }
 
 /* Zeroes the elements that no step of backward writes: padding between parameters. The buffer may
- * have the gradients of another block. Skips gaps that were submitted already. */
+ * still contain gradients of another block. Skips gaps that were submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct block *block = &compute->shapes->model->flat->list[command->block];
@@ -229,7 +229,7 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     return 0;
 }
 
-/* Submits the parts of a command for one micro-batch in order. */
+/* Submits the passes of a command for one micro-batch, in order. */
 static int run_micro(struct run_compute *compute, const struct plan_command *command,
                      struct core_fence *out)
 {
@@ -291,7 +291,7 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
 }
 
 /* A block's packed weights consist of up to two tensors per rank's shard: its whole groups, and the
- * elements left over. Sets *out to the tensor of this index; returns their number. */
+ * elements left over. Sets *out to the tensor of this index; returns the number of tensors. */
 static unsigned packed_part(const struct plan_input *input, uint32_t block, unsigned index,
                             struct model_stored_part *out)
 {
@@ -320,8 +320,8 @@ static unsigned packed_part(const struct plan_input *input, uint32_t block, unsi
     return count;
 }
 
-/* Sets *out to one of the tensors from which EXPAND makes weights, those of a packed gather or
- * those of a stored form; returns their number. */
+/* Sets *out to one of the tensors from which EXPAND makes weights, either of a packed gather or of
+ * a stored form; returns the number of tensors. */
 static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
                         unsigned index, struct model_stored_part *out)
 {
@@ -335,8 +335,8 @@ static unsigned part_at(const struct run_compute *compute, const struct plan_com
     return stored->count;
 }
 
-/* Returns the number of parts of which EXPAND makes weights, and sets the arguments for one of
- * them. */
+/* Returns the number of parts from which EXPAND makes weights, and sets *out to the arguments for
+ * part `index`. */
 static unsigned expansion_at(const struct run_compute *compute, const struct plan_command *command,
                              unsigned index, struct kern_expand_arguments *out)
 {

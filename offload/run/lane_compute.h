@@ -11,7 +11,7 @@
 #include "offload/run/shapes.h"
 
 struct run_compute {
-    const struct run_shapes *shapes; /* borrowed, as is every pointer here */
+    const struct run_shapes *shapes; /* borrowed, like all pointers here */
     const struct plan_input *input;
     const struct run_memory *memory;
     const struct run_inputs *inputs;

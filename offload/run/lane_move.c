@@ -436,7 +436,7 @@ static int collect_submit(void *context, const struct plan_command *command, str
         request.op = gather ? COLL_GATHER : reduce;
         request.type = gather ? collect->weight_type : collect->grad_type;
         request.count = plan_kept_elements(collect->input, command->block);
-        request.within = command->within; /* groups of a sum */
+        request.within = command->within; /* ranks of a group, which sum first */
         request.borders = collect->borders + (size_t)command->block * (world + 1);
     }
     return coll_submit(collect->coll, &request, out);

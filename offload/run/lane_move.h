@@ -44,7 +44,7 @@ struct run_io {
 };
 struct run_lane run_io_lane(struct run_io *io);
 
-/* Collectives in flight. */
+/* the maximum number of collectives in flight */
 enum { RUN_COLLECT_DEPTH = 64 };
 
 /* A shard of weights, or a whole gradient, that the coll's thread turns into codes before ranks
@@ -62,7 +62,7 @@ struct run_collect {
     const struct run_memory *memory; /* borrowed, like the next two */
     const struct plan_input *input;
     struct coll *coll;
-    enum kern_type type; /* type of weights; the next member, too, is about weights */
+    enum kern_type type; /* type of weights, like the next member */
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: borders of shards, in elements */

@@ -1,5 +1,5 @@
 /* lane_update.c: keeps one `adam` per block, whose number is the block's index, so that random
- * numbers do not depend on the placement. It has only the groups of the block's runs. */
+ * numbers do not depend on the placement. Each `adam` has only the groups of its block's runs. */
 #include "offload/run/lane_update.h"
 
 #include <assert.h>
@@ -19,7 +19,7 @@ static const double clip_epsilon = 1e-6;
 
 enum { QUEUE_DEPTH = 64 };
 
-/* A trained block. */
+/* The optimizer of a block. */
 struct update_block {
     struct adam *adam; /* owned; NULL: the block is frozen */
     /* owned, [node_count]: the `adam` for the queue of each node; NULL: there are none. */
@@ -52,7 +52,7 @@ struct update_order {
 };
 
 struct run_update {
-    const struct blocks *list; /* borrowed, like the next five */
+    const struct blocks *list; /* borrowed, like the next six */
     const struct run_options *options;
     const struct plan_input *input;
     const struct plan *plan;
@@ -71,9 +71,9 @@ struct run_update {
     struct adam_norm norm;
     uint32_t group_count;
     struct update_block *blocks; /* owned, [list->count] */
-    uint32_t *groups;            /* owned: all blocks' */
+    uint32_t *groups;            /* owned: the groups of all blocks, one block after another */
     uint64_t *first_tiles;       /* owned, [list->count + 1]: tiles before each block, and all */
-    /* Set by the rank's thread between tapes, read by the queue's. */
+    /* Set by the rank's thread between tapes, read by the queue's thread. */
     struct update_terms speculative;
     struct update_terms deferred;
     double loss_scale;
@@ -490,7 +490,7 @@ static int do_norm(struct run_update *update, const struct plan_command *command
                         update->list->list[verdict.bad_block].name,
                         update->total != NULL /* the tiles of other processes are not here */
                             ? ""
-                            : " (of such blocks the last one, so the first of a backward pass)");
+                            : " (the last such block, which backward reaches first)");
 }
 
 struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,
@@ -543,7 +543,8 @@ static void copy_part(void *argument, unsigned index, unsigned count)
     memcpy(copying->to + begin, copying->from + begin, end - begin);
 }
 
-/* A speculative update of two generations in memory begins with a copy of the current one. */
+/* Before a speculative update of data with two generations in memory, copies the current generation
+ * to the one that the update writes. */
 static void copy_generation(const struct run_update *update, struct core_team *team,
                             const struct plan_command *command, enum plan_role role)
 {

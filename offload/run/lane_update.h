@@ -18,9 +18,9 @@
 struct run_update;
 
 struct run_update_options {
-    const struct blocks *blocks; /* borrowed, as is every pointer here except `groups` */
+    const struct blocks *blocks; /* borrowed, like all pointers here except `groups` */
     const struct run_options *options;
-    /* The groups of the blocks' runs, with the settings that the first step may have; copied. */
+    /* The groups of the blocks' runs, with valid settings, which each step replaces; copied. */
     const struct adam_group *groups;
     uint32_t group_count;
     const struct plan_input *input;
@@ -43,8 +43,7 @@ int run_update_create(const struct run_update_options *options, struct run_updat
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
-/* Waits until all commands submitted so far are done. Returns 0, the lane's error, or
- * -ETIMEDOUT. */
+/* Waits until all submitted commands are done. Returns 0, the lane's error, or -ETIMEDOUT. */
 int run_update_wait(struct run_update *update, int64_t limit_ns);
 
 struct run_lane run_update_lane(struct run_update *update);
@@ -52,7 +51,7 @@ struct core_team *run_update_team(struct run_update *update);
 
 /* Settings of an update. */
 struct run_update_terms {
-    const struct adam_group *groups; /* the same number as in the options; copied */
+    const struct adam_group *groups; /* as many as in the options; copied */
     double scale;                    /* factor by which gradients are multiplied */
 };
 /* Sets the terms of speculative updates (before the step's tape is pushed), and of deferred ones

@@ -133,7 +133,7 @@ static int check_gradient(const struct run_lent *lent, const struct block *block
 /* ---- the update ---- */
 
 struct run_lent_update {
-    const struct run_lent *lent; /* borrowed, as the next two */
+    const struct run_lent *lent; /* borrowed, like the next two members */
     const struct blocks *blocks;
     const struct adam_norm *norm;
     struct adam **adams; /* owned, [parameters] */
@@ -222,7 +222,8 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
     return adam_norm_sums_apart(update->norm, &of);
 }
 
-/* Returns the gradient of a part's elements in a span: its own, or in the sums of the chunk. */
+/* Returns the gradient of a part's elements in a span: in the part's own array, or in the chunk's
+ * sums. */
 static const char *gradient_of(const struct run_lent_part *part, const struct plan_format *format,
                                const struct adam_arrays *chunk, bool sums, struct plan_span span)
 {

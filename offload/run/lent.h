@@ -1,7 +1,7 @@
 /* lent.h: weights and gradients in an application's memory, where each parameter has arrays of its
- * own (a model has one flat array per block). Computes their sums of squares and their updates, on
- * the update's thread. The application's thread sets a part's gradient before the BWD of its block
- * is reached; the update's thread reads it after that. */
+ * own (a model has one flat array per block). Computes the sums of squares of the gradients, and
+ * updates the weights, on the update's thread. The application's thread sets a part's gradient
+ * before the BWD of its block is reached; the update's thread reads it after that. */
 #ifndef OFFLOAD_RUN_LENT_H
 #define OFFLOAD_RUN_LENT_H
 
@@ -11,10 +11,9 @@
 
 /* A parameter, or this process's share of it. */
 struct run_lent_part {
-    uint64_t first; /* element of the block */
+    uint64_t first; /* the part's first element, counted in the block */
     uint64_t count;
-    uint64_t inside; /* elements of the parameter that precede this part; another process has
-                      * them */
+    uint64_t inside; /* elements of the parameter before this part, which other processes have */
     uint64_t whole;  /* elements of the parameter */
     uint32_t index;  /* index of the parameter, and of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */
@@ -31,7 +30,7 @@ struct run_lent_block {
 };
 
 struct run_lent {
-    struct run_lent_block *blocks; /* owned by whoever made it */
+    struct run_lent_block *blocks; /* owned by the code that filled in this struct */
     size_t part_count;             /* number of parts of all blocks */
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
@@ -44,8 +43,8 @@ struct run_lent {
 /* Returns the hash of a part's gradient. */
 uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent_part *part);
 
-/* Returns the elements of a part that are in a chunk of its block, counted in the block; there may
- * be none. */
+/* Returns the elements of a part that are in a chunk [first, first + count) of its block, counted
+ * in the block; there may be none. */
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count);
 
 /* Sets the masters of a part's elements in a chunk to the weights. `chunk` has the states. */
@@ -56,8 +55,8 @@ void run_lent_begin_masters(const struct run_lent_block *block, const struct run
 int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
                          const struct run_lent_part *part, const struct run_options *options,
                          struct core_team *team, struct adam **out);
-/* Returns a part's elements in a span of its block: its own weights, and the states of the chunk
- * that has the span. */
+/* Returns the arrays of a part's elements in `span` of its block: the part's weights, and the
+ * states in the chunk that contains the span. */
 struct adam_arrays run_lent_states(const struct run_lent_part *part,
                                    const struct plan_format *format,
                                    const struct adam_arrays *chunk, struct plan_span span);
@@ -76,8 +75,8 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
 
 struct run_lent_step {
     const struct adam_arrays *chunk; /* the states, and the sums of gradients if `sums` */
-    const struct adam_group *groups; /* groups of all parameters */
-    double scale;                    /* scale of gradients */
+    const struct adam_group *groups; /* the groups of all parameters */
+    double scale;                    /* factor by which gradients are multiplied */
     /* Receives the sums of squares of the chunk, whose block must have one part; NULL: they are not
      * wanted. */
     double *tiles;

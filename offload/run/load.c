@@ -1,8 +1,8 @@
 /* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
  * through the slots that a step uses, so that loading takes no more memory: while some slots are
  * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint
- * on the store's own drive stay in its files until they are updated (store/store.h). No tape runs
- * meanwhile. */
+ * on the store's own drive stay in the checkpoint's files until they are updated (store/store.h).
+ * No tape runs meanwhile. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "offload/run/chunks.h"
 #include "offload/store/store.h"
 
-/* A chunk that is being read into a slot, and the place that it is moved to from there. */
+/* A chunk that is being read into a slot, and the place to which it is moved from the slot. */
 struct arrival {
     /* A point in the checkpoint's reads; when it is reached, the chunk has been read. */
     uint64_t point;
@@ -49,9 +49,9 @@ struct loading {
 /* ---- data that arrives ---- */
 
 /* Returns 1 if the store takes the chunk over in the checkpoint's files, because an update will
- * write it, or 0 if it has to be written. Frozen chunks would stay in those files permanently, so
- * they are always written. Pages are read separately, and those files have no checksums for
- * them. */
+ * write it, 0 if the chunk must be written, or an error. Frozen chunks would stay in those files
+ * permanently, so they are always written. So are weights that compute reads by pages, because
+ * those files have no checksums of single pages. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -64,7 +64,7 @@ static int adopt_chunk(struct loading *load, const struct arrival *chunk)
     return store_adopt(rank->store, &chunk->place, load->checkpoint, chunk->span, chunk->memory);
 }
 
-/* Waits until the oldest arrival has been read, and moves it on. */
+/* Waits until the oldest arrival has been read, and begins to move it to its place. */
 static int move_oldest(struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived++ % ARRIVALS_MAX];
@@ -83,7 +83,7 @@ static int move_oldest(struct loading *load)
     return run_chunk_put(load->rank, &oldest->place, oldest->memory, &oldest->slot->moved);
 }
 
-/* Returns whether the oldest arrival has been read, so that moving it on does not wait. */
+/* Returns whether the oldest arrival has been read, so that moving it does not wait. */
 static bool oldest_is_read(const struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived % ARRIVALS_MAX];
@@ -165,8 +165,8 @@ static int read_kept(struct loading *load, uint32_t block, struct plan_span span
                            run_update_team(rank->update));
 }
 
-/* Reads working weights. Weights from files are in memory on return, weights from a checkpoint when
- * its tail is reached. */
+/* Reads working weights. Weights from files are in memory on return; weights from a checkpoint,
+ * when the checkpoint's current read tail is reached. */
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
@@ -210,9 +210,9 @@ static int init_low_halves(const struct loading *load, const struct run_chunk *c
     return rc;
 }
 
-/* Makes the states that a run begins with: zero, except a master of more bits than the weights. It
- * is read from the files, because the weights were rounded from it and may already be on their way
- * to STORE. */
+/* Makes the states that a run begins with: zero, except a master of more bits than the weights. The
+ * master is read from the files, because the weights were rounded from it and may already be on
+ * their way to STORE. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
@@ -234,7 +234,8 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                                   chunk->first, chunk->count, MODEL_F32, arrays->w32, NULL);
 }
 
-/* Reads states; they are in memory at the same time as working weights would be. */
+/* Reads or makes states. States from a checkpoint are in memory when its current read tail is
+ * reached. */
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
@@ -286,7 +287,7 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
 }
 
 /* Reads all of a block's weights into its slot. Files are read in one piece, a checkpoint by chunk;
- * both go to STORE by chunk. */
+ * the weights go to STORE by chunk. */
 static int load_weights(struct loading *load, uint32_t block, struct run_slot *slot)
 {
     const struct run_rank *rank = load->rank;
@@ -324,8 +325,8 @@ static int read_part(struct loading *load, uint32_t block, struct model_stored_r
                                                  : read_weights(load, block, part, to);
 }
 
-/* Loads a block that comes to compute by pages through its slot for pages, half of which is read
- * into while the other half is written to STORE. */
+/* Loads a block that compute reads by pages. Its parts pass through the block's slot for pages:
+ * half of the slot is read into while the other half is written to STORE. */
 static int load_pages(struct loading *load, uint32_t block, struct model_stored_reader *reader)
 {
     struct run_rank *rank = load->rank;
@@ -411,7 +412,7 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
     return rc;
 }
 
-/* State of writing a block to the file in which it is kept. */
+/* Context of keep_bytes: a block that is written to the kept file. */
 struct keeping {
     struct model_kept *kept;
     uint32_t block;
@@ -423,14 +424,14 @@ static void keep_bytes(void *user, const void *bytes, uint64_t count)
     model_kept_write(keeping->kept, keeping->block, bytes, count);
 }
 
-/* Returns whether this rank writes the kept file: only the first rank does. */
+/* Returns whether this rank writes a block to the kept file; only the first rank does. */
 static bool keeps(const struct loading *load, uint32_t block)
 {
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
 }
 
-/* Writes a frozen block in the form that compute reads. It is read again, because each rank may
- * have read only a part. */
+/* Writes a frozen block to the kept file in the form that compute reads. Reads the block again,
+ * because each rank may have read only a part. */
 static int keep_plain(struct loading *load, uint32_t block)
 {
     enum { ELEMENTS = 1 << 20 };
@@ -501,9 +502,9 @@ static int load_stored(struct loading *load, uint32_t block)
     return rc;
 }
 
-/* Leaves a block's chunks in the kept file, from where the store reads them. Returns 1 if done, or
- * 0 if they have to be read now, because they are not kept in STORE, or do not begin and end where
- * checksums do. */
+/* Lets the store read a block's chunks from the kept file. Returns 1 if it will, an error, or 0 if
+ * the block must be loaded now because it is not kept in STORE, or its chunks do not begin and end
+ * where checksums do. */
 static int adopt_kept(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -586,7 +587,7 @@ static int load_block(struct loading *load, uint32_t block)
 
 /* ---- all blocks ---- */
 
-/* If the device is not the host, copies the weights that stay on it. */
+/* If the device is not the host, copies a block's weights that stay on the device there. */
 static int send_weights(struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
@@ -620,8 +621,8 @@ static void clear_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Zeroes DEVICE, so that sums of blocks that are not trained stay zero, and so do gaps between
- * parameters. HOST is zero already. */
+/* If the device is the host, zeroes DEVICE, so that sums of blocks that are not trained and gaps
+ * between parameters stay zero. HOST is zero already. */
 static void clear_device(struct run_rank *rank)
 {
     if (rank->input->budgets.device_is_host) {
@@ -648,7 +649,7 @@ static void init_slots(struct loading *load)
     }
 }
 
-/* Waits until all moves are done. */
+/* Waits until all moves are done, then copies the weights that stay on the device. */
 static int finish(struct loading *load)
 {
     struct run_rank *rank = load->rank;
@@ -697,7 +698,7 @@ static int load_blocks(struct loading *load)
     return 0;
 }
 
-/* Finds the file of the base, which the store may read. */
+/* Finds the file of the kept base, and lets the store read from it if possible. */
 static int open_kept(struct loading *load)
 {
     struct run_rank *rank = load->rank;

@@ -53,8 +53,8 @@ static int gather(struct run_rank *rank, uint32_t source, struct plan_span range
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-/* Copies the pages of a range of a block's weights that this rank has to their places in the slot;
- * the range begins at `at`. */
+/* Copies the pages that this rank has of a range of a block's weights to the slot, where the range
+ * begins at `at`. */
 static int bring_own(struct run_rank *rank, uint32_t source, struct plan_span range, char *slot,
                      uint64_t at)
 {
@@ -195,7 +195,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     return rc;
 }
 
-/* Gives another rank this one's part of the sections. */
+/* Takes part in gathering the sections for the rank that computes the logits. */
 static int help(struct run_rank *rank)
 {
     const struct plan_command *head = head_command(rank);

@@ -9,8 +9,8 @@ static const double copy_touches = 2;
 /* A rounding adds two fp32 sums into a gradient. */
 enum { ROUND_READS_BYTES = 8 };
 
-/* Returns by what the machine's memory rate is divided to get that of the slowest rank. A rank uses
- * whole NUMA nodes, or shares one with other ranks. */
+/* Returns the number by which the machine's memory rate is divided to get the slowest rank's rate.
+ * A rank uses whole NUMA nodes, or shares one with other ranks. */
 static double memory_users(const struct run_machine *machine, double ranks)
 {
     const double nodes = fmax(machine->numa_nodes, 1);

@@ -106,7 +106,7 @@ void run_bench_close(struct run_bench *bench)
     }
 }
 
-/* The number of launches in a row that makes the time to start them negligible. */
+/* So many launches in a row make the time to start them negligible. */
 enum { LAUNCHES = 8, TURNS = 3 };
 
 int run_bench_time(struct run_bench *bench, const struct dev_command *command, uint64_t elements,

@@ -30,7 +30,7 @@ struct run_bench {
     void *memory;              /* owned; device memory */
 };
 
-/* `bench` is zeroed before; the caller closes it even after a failure. */
+/* The caller zeroes `bench` before, and closes it even after a failure. */
 int run_bench_open(struct run_bench *bench, const char *name, const struct kern_options *kernels,
                    const struct dev_queue_options *queue, uint64_t bytes);
 void run_bench_close(struct run_bench *bench);

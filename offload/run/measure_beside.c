@@ -1,5 +1,5 @@
 /* measure_beside.c: times work of the processor while a card copies from and to host memory, as it
- * does during an update. Has separate memory and queues. The caller's thread waits. */
+ * does during an update. The copies have their own memory and queues. The caller's thread waits. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void beside_close(struct beside *beside)
     core_region_free(&beside->host);
 }
 
-/* Returns a size with which several copies end during the work. */
+/* Returns the size of a copy: so small that several copies end during the work. */
 static uint64_t bytes_of_copy(const struct run_beside *with)
 {
     enum { COPIES = 8 };
@@ -48,7 +48,7 @@ static uint64_t bytes_of_copy(const struct run_beside *with)
     return (bytes > copy_bytes_min ? bytes : copy_bytes_min) / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES;
 }
 
-/* `beside` is zeroed before; the caller closes it even after a failure. */
+/* The caller zeroes `beside` before, and closes it even after a failure. */
 static int beside_open(struct beside *beside, const char *device, uint64_t bytes)
 {
     static const enum dev_queue_kind kinds[WAYS] = {DEV_QUEUE_UP, DEV_QUEUE_DOWN};

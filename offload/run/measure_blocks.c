@@ -16,9 +16,9 @@
 
 /* ---- the blocks of the model ---- */
 
-/* A head or embedding larger than this is not run; its time follows from its flops at a layer's
- * speed. A layer that is larger than the budgets is run over so few rows that it takes at most
- * less_bytes_max. */
+/* A head or embedding larger than block_bytes_max is not run; its time follows from its flops at a
+ * layer's speed. A layer that is larger than the budgets is run over so few rows that it takes at
+ * most less_bytes_max. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
@@ -37,8 +37,8 @@ static uint64_t place_array(uint64_t *total, uint64_t bytes)
     return at;
 }
 
-/* Lays out all arrays that the block's steps use, and binds them. With `memory` NULL it only adds
- * up bytes. */
+/* Lays out all arrays that the block's steps use, and binds them. Returns their bytes. With
+ * `memory` NULL, only adds up the bytes. */
 static uint64_t lay_out(const struct run_shapes *shapes, const struct run_options *options,
                         unsigned index, char *memory, struct model_binding *binding)
 {
@@ -155,8 +155,8 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
     return rc;
 }
 
-/* Gives each pair the gaps of two rows of the full length that make a pair of the full length: what
- * they share, and an answer of each. */
+/* Gives each pair the gaps of two full rows in a combined row that they fill: first the tokens that
+ * both share, then the rest, divided equally between them. */
 static int stage_put_gaps(struct stage *stage, const struct run_options *options)
 {
     enum { GAPS = 2 };
@@ -252,8 +252,8 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
-/* Halves the number of rows or pairs; if one is left and `tokens`, halves its length. Returns false
- * if nothing can be halved. */
+/* Halves the number of rows or pairs; if only one is left and `tokens` is set, halves the length.
+ * Returns false if nothing can be halved. */
 static bool halve(struct run_options *options, bool tokens)
 {
     if (options->pairs > 1) {
@@ -270,8 +270,8 @@ static bool halve(struct run_options *options, bool tokens)
     return true;
 }
 
-/* Halves the rows until a layer fits, and then the tokens of the one row. *out is NULL if not even
- * a layer over one token fits. */
+/* Halves the rows until a layer fits; if one row is still too much, halves its tokens. Sets *out to
+ * NULL if not even a layer over one token fits. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {
@@ -347,8 +347,8 @@ int run_measure_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- stored weights ---- */
 
-/* Returns the largest tensor of the first block that is stored in fewer bits; NULL: there is
- * none. */
+/* Returns the largest tensor of the first block that is stored in fewer bits; NULL: there is no
+ * such block. */
 static const struct model_stored_part *largest_part(const struct run_shapes *shapes)
 {
     const struct model_stored_part *most = NULL;

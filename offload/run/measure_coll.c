@@ -51,8 +51,8 @@ static int bench_init(struct coll_bench *bench)
     if (rc != 0) {
         return rc;
     }
-    /* Called after the ranks are open. If this fails, closing them tells the other processes, which
-     * wait for them. */
+    /* Allocated after the ranks are open: if this fails, closing the ranks tells the other
+     * processes, which wait for them. */
     bench->arrays = calloc(with->count, bench->elements * sizeof *bench->arrays);
     bench->fences = calloc(with->count, sizeof *bench->fences);
     return bench->arrays != NULL && bench->fences != NULL
@@ -88,7 +88,7 @@ static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within
     return rc;
 }
 
-/* Measures a reduction and a gather of all ranks, or a gather of groups. Sets *seconds to the time
+/* Times a reduction and a gather of all ranks, or a gather within groups. Sets *seconds to the time
  * that they take once all ranks have arrived. */
 static int bench_time(struct coll_bench *bench, uint32_t within, double *seconds)
 {

@@ -72,7 +72,7 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
         out->down_bytes = rates.down;
         out->both_bytes = host ? 0 : rates.both;
         out->round_elements = rates.within / 4;
-        /* for GPUs, at least the rate of their links */
+        /* GPUs exchange at least at the rate of their links */
         out->coll_bytes = host ? rates.within : rates.both;
         out->shared_cores = host;
     }

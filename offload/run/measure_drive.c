@@ -1,4 +1,5 @@
-/* measure_drive.c: measures one drive, and repeats that if the result may not be typical. */
+/* measure_drive.c: measures one drive, and repeats the measurement if the result may not be
+ * typical. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
 /* A drive slower than `slow_bytes_per_s` may be busy, for example with removing files, and is
- * measured again. If it is as slow in both measurements, the measured rate is used. A rate below
- * `stalled_bytes_per_s` is never used as the drive's rate. */
+ * measured again until two measurements in a row are alike. Below `stalled_bytes_per_s` even two
+ * that are alike do not count. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;

@@ -22,8 +22,7 @@
 enum { UPDATE_ELEMENTS_MIN = 64 << 10, UPDATE_TURNS = 3 };
 static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than every cache */
 
-/* Returns the bytes of a chunk with its gradients, the weights and gradients of at most four bytes
- * each. */
+/* Returns the bytes of a chunk with its gradients; weights and gradients count four bytes each. */
 static uint64_t chunk_bytes(const struct plan_format *format, uint64_t elements)
 {
     return elements * 8 + plan_state_bytes(format, elements);
@@ -38,7 +37,7 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
                              states + plan_state_bytes(format, elements));
 }
 
-/* Counts the processors that may be used. */
+/* Returns the size of the caches of the processors that may be used; 0: unknown. */
 static uint64_t cache_bytes(void)
 {
     struct core_cpus cpus;
@@ -86,8 +85,8 @@ static int time_update(struct updating *updating, double *seconds)
 }
 
 /* Computes the bytes per second of copies that would stop the update, out->memory_bytes, from the
- * speed that it loses beside copies. On the CPU device copies are work of the processor, which is
- * counted elsewhere. */
+ * speed that the update loses beside copies. On the CPU device copies are work of the processor,
+ * which is counted elsewhere. */
 static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
                        struct updating *updating, double alone, struct plan_rates *out)
 {
@@ -217,8 +216,8 @@ done:
 
 /* ---- the update on a card ---- */
 
-/* Times updates and sums over a chunk with `bytes` in the card's memory; the sums are stored after
- * the chunk. */
+/* Times updates and sums of squares over a chunk of `elements` in the card's memory; the sums are
+ * stored after the chunk. */
 static int time_card(struct run_bench *card, const struct run_options *options, uint64_t elements,
                      struct plan_rates *out)
 {

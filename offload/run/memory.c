@@ -50,7 +50,7 @@ static int alloc_device(struct run_memory *memory, uint64_t bytes)
 
 /* ---- the nodes of pages ---- */
 
-/* A list of parts of the HOST tier that grows. */
+/* A growing list of parts of the HOST tier. */
 struct parts {
     const struct run_memory_options *of;
     struct core_region_part *list; /* owned */
@@ -158,7 +158,7 @@ static int list_parts(struct parts *parts)
 /* ---- the HOST tier ---- */
 
 /* Touches the tier on a rank's nodes. The calling thread, a member of the team, moves to the first
- * node. */
+ * node meanwhile. */
 static int alloc_placed(struct run_memory *memory, const struct run_memory_options *given,
                         struct core_region_options *options)
 {

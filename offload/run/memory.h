@@ -35,22 +35,24 @@ struct run_memory_options {
     const struct plan *plan;
     const struct plan_input *input;
     struct dev_device *device;
-    const struct run_place *place; /* where chunks are to be placed; NULL: anywhere */
-    /* Touches pages; its members are on the nodes of `place`; NULL: the caller. */
+    const struct run_place *place; /* where chunks are placed; NULL: anywhere */
+    /* The team that touches the pages, with its members on the nodes of `place`; NULL: the caller
+     * touches them. */
     struct core_team *team;
 };
 int run_memory_init(struct run_memory *memory, const struct run_memory_options *options);
 /* Accepts a zeroed struct. */
 void run_memory_fini(struct run_memory *memory);
 
-/* Returns the first operand with this role; NULL: the command has none. For a speculative command
- * this is in the other generation, if there are two. */
+/* Returns the address of the first operand with this role; NULL: the command has none. For a
+ * speculative command the address is in the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
-/* Returns operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */
+/* Returns the address of operand number `index` of those with the role PLAN_AS_BORROWED, which are
+ * only read. */
 const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
                                 uint32_t index);
-/* Does what run_memory_of does, but always in the current generation. */
+/* Like run_memory_of, but returns the address in the current generation for every command. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 

@@ -60,8 +60,8 @@ static void *zeroed(size_t count, size_t bytes)
     return calloc(count > 0 ? count : 1, bytes);
 }
 
-/* Copies the groups' settings for the updates of a step. The worker has already read the copy for
- * the step before, because the calling thread has waited for an update of that step. */
+/* Copies the groups' settings for the updates of a step. The worker no longer reads the settings of
+ * the previous step, because the calling thread has waited for an update of that step. */
 static void take_groups(struct run_optimizer *optimizer)
 {
     memcpy(optimizer->step_groups, optimizer->groups,
@@ -346,8 +346,8 @@ static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, u
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
 }
 
-/* Returns whether a token is reached if the line `done` has the value of the fence. If not, *next
- * is the first value of the line at which the token may be reached. */
+/* Returns whether a token is reached. Sets *next to the smallest value of the line `done` at which
+ * a token that is not reached may become so. */
 static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -412,7 +412,7 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
     return rc < 0 ? rc : 0;
 }
 
-/* Begins a step with its first gradient. */
+/* Begins a step with its first gradient; does nothing if a step is open. */
 static int open_step(struct run_optimizer *optimizer)
 {
     const uint64_t step = optimizer->steps + 1;
@@ -448,7 +448,7 @@ static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
     }
 }
 
-/* Notes that a block is ready. Returns the value that `arrived` reaches then. */
+/* Lists a block as ready. Returns the value that `arrived` must then reach. */
 static uint64_t add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     optimizer->ready[optimizer->handed++ % (2 * (uint64_t)optimizer->blocks->count)] = block;

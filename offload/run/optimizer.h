@@ -1,9 +1,9 @@
 /* optimizer.h: the optimizer of an application that computes gradients itself. Its plan has no
  * compute. The update of a block begins when the gradients of all its parameters have been
- * submitted, or, if the norm affects the step, when the step is closed and its norm is known.
- * Data flow. submit sets a parameter's gradient; when a block has all its gradients, it is ready.
- * The optimizer's thread puts ready blocks on tapes and drives them, from the first gradient of a
- * step on (optimizer_step.c). The update's thread reads gradients and writes weights in the
+ * submitted, or, if the norm affects the step, when the step is closed and its norm is known. Data
+ * flow: run_optimizer_submit sets a parameter's gradient; when a block has all its gradients, it is
+ * ready. The optimizer's thread puts ready blocks on tapes and drives them, from the first gradient
+ * of a step on (optimizer_step.c). The update's thread reads gradients and writes weights in the
  * application's memory, records the block's step, which tokens name, and counts updated blocks on a
  * line.
  * One thread at a time calls; any thread may wait for tokens. */
@@ -31,8 +31,8 @@ struct run_optimizer_parameter {
 };
 
 struct run_optimizer_options {
-    const struct run_optimizer_parameter *parameters; /* this pointer and all others here are only
-                                                       * read during create */
+    const struct run_optimizer_parameter *parameters; /* read only during create, like `groups`,
+                                                       * `rates` and `device` */
     size_t parameter_count;
     /* smaller parameters share a block until it has this number of elements; 0: 512 Ki */
     uint64_t block_elements;
@@ -44,7 +44,8 @@ struct run_optimizer_options {
     struct run_options options;
     /* whether several gradients of a parameter are summed in a step */
     bool sums;
-    bool checks;                   /* a gradient that changes while it is borrowed is -EFAULT */
+    bool checks;                   /* an update fails with -EFAULT if a gradient changed while it
+                                    * was borrowed */
     const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
@@ -65,8 +66,8 @@ struct run_optimizer_options {
 /* Returns -EINVAL for impossible options, -EFBIG if no plan fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
 /* Waits for the updates of closed steps; drops gradients of a step that was not closed. Accepts
- * NULL. Returns false if a drive did not answer. In this case the optimizer and all memory that it
- * was given must not be freed. */
+ * NULL. Returns false if a command did not end; the memory that the optimizer was given must then
+ * not be freed. */
 bool run_optimizer_destroy(struct run_optimizer *optimizer);
 
 /* Replaces a group's settings for the steps after the last closed one; if updates do not wait for
@@ -74,13 +75,13 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer);
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
 /* Sets the factor by which the application multiplies the loss; gradients of the next steps are
- * divided by it. Call it between steps. */
+ * divided by it. Call it between steps; waits for the last step. */
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
 /* Submits a gradient of a parameter; `last`: no other follows in this step. The gradient is
- * borrowed until *token is reached. For this the step must be closed, unless updates do not wait
- * for the norm and all parameters of the block have their last gradients. Waits for the parameter's
- * last update. */
+ * borrowed until *token is reached. The token is reached only after the step is closed, unless
+ * updates do not wait for the norm and all parameters of the block have their last gradients. Waits
+ * for the parameter's last update. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
 /* Closes the step. Parameters without a gradient do not change. Returns at once. */
@@ -91,9 +92,10 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
  * after a wait finds the new weights. Initially this is the device's default stream. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 
-/* Waits until a token is reached. Any thread. */
+/* Waits until a token is reached. Any thread may call. */
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
-/* Returns 1 if the token is reached, otherwise 0. Any thread. */
+/* Returns 1 if the token is reached, 0 if not yet, or the error of the updates. Any thread may
+ * call. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 
@@ -111,12 +113,11 @@ struct run_optimizer_result {
     bool skipped;
 };
 
-/* Waits for the norm of the last closed step. Sets *out to it and to what it means for the
- * update. */
+/* Waits until the norm of the last closed step is known, and fills in *out. */
 int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out);
 
-/* Call it between steps after the application wrote a parameter's weights: the master follows them,
- * the moments do not change. */
+/* Call it between steps after the application wrote a parameter's weights: sets the master from the
+ * weights; the moments do not change. */
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
 
 /* Returns the elements of a parameter that this process updates; there may be none. */
@@ -126,30 +127,31 @@ struct run_optimizer_states {
     float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
     uint64_t updates;                /* number of steps that updated the parameter */
 };
-/* Copies states of a parameter to the caller's arrays. Between steps; waits for the last step.
- * Returns -ENOTSUP if the rule lacks a requested moment. */
+/* Copies states of a parameter to the caller's arrays. Call it between steps; waits for the last
+ * step. Returns -ENOTSUP if the rule lacks a requested moment. */
 int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
                              struct run_optimizer_states *states);
 /* Replaces states of a parameter, rounded to nearest where they are kept in fewer bits. The weights
- * follow the master. */
+ * follow the master. Call it between steps; waits for the last step. */
 int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
                              const struct run_optimizer_states *states);
 
 /* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. Keeps the
- * `keep` newest ones; 0: all. Between steps; waits for the last step. Returns -EEXIST if the
- * directory has checkpoints of another run. */
+ * `keep` newest checkpoints; 0: all. Call it between steps; waits for the last step. Returns
+ * -EEXIST if the directory has checkpoints of another run. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
-/* Reads the checkpoints of the processes that saved, at `paths`, or the newest valid ones of one
- * step in these directories. Their number may differ from that of the processes that load; only
- * those with elements of this process's share are needed. Parameters and formats must be the same;
- * placement may differ. The weights of this process's share are overwritten. Returns -ENOENT if
- * there is none. After -EBADMSG the weights and states may be those of two checkpoints only if a
- * file changed while it was read. */
+/* Loads checkpoints that one or more processes have saved. Each of `paths` is a checkpoint or a
+ * directory of checkpoints; from directories, the newest step is loaded for which each has a valid
+ * checkpoint. The number of processes that saved may differ from the number that load; only
+ * checkpoints with elements of this process's share are needed. Parameters and formats must be the
+ * same; placement may differ. Overwrites the weights of this process's share, and sets *step.
+ * Returns -ENOENT if there is no checkpoint. After -EBADMSG, weights and states may be a mixture of
+ * old and new ones only if a file changed while it was read. */
 int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
                        uint64_t *step);
 
 struct run_optimizer_info {
-    uint64_t parameters; /* elements */
+    uint64_t parameters; /* elements of this process's shares */
     uint64_t host_bytes; /* HOST bytes of the plan, including those of the runtime */
     uint64_t store_bytes;
     uint64_t resident_bytes; /* bytes of states in HOST */

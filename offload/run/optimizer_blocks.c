@@ -1,6 +1,6 @@
 /* optimizer_blocks.c: groups an application's parameters into blocks, which are the same for any
- * number of processes, and finds this process's share of each. Called while an optimizer is created
- * and by loads, on their thread. */
+ * number of processes, and finds this process's share of each. Called by create and load, on the
+ * caller's thread. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -187,7 +187,7 @@ static enum block_weights weights_of(enum core_update_type type)
 }
 
 /* Adds a block with all elements of its parameters. It has the name of the first parameter. Sets
- * *moved if packing moves a parameter: the first one that it moves is not aligned. */
+ * *moved to true if packing moves a parameter, so that the parameter is not aligned. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                      const size_t *members, size_t count, bool *moved)
 {
@@ -328,8 +328,9 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* Returns a hash of names, sizes and types of weights, and of the layout, which must be equal for a
- * checkpoint to fit. If packing moves nothing, it is that of versions that did not pack. */
+/* Returns a hash of the parameters' names, sizes and types of weights, and of the layout. A
+ * checkpoint fits only if its hash is equal. If packing moves nothing, the hash equals that of
+ * versions that did not pack. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options, bool moved)
 {
     uint64_t hash = 0;
@@ -400,7 +401,7 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
         goto done;
     }
     sort_members(optimizer, count, first, members);
-    /* the parts of block 0 are the beginning of the array */
+    /* run_optimizer_destroy frees the array through block 0 */
     optimizer->lent.blocks[0].parts = parts;
     rc = list_blocks(optimizer, options, first, members, count);
     if (rc == 0) {

@@ -21,7 +21,7 @@ struct moved {
     char *on_device; /* weights; borrowed from the application */
     char *weights;   /* in `region` */
     char *gradient;  /* in `region` */
-    bool behind;     /* whether the device's weights are older */
+    bool behind;     /* whether the device's weights are older than the host's */
 };
 
 struct run_optimizer_device {
@@ -190,7 +190,7 @@ static int open_device(struct run_optimizer *optimizer, const char *name)
     return rc == 0 ? dev_queue_create(device->device, &down, &device->down) : rc;
 }
 
-/* Gives each part host memory with the weights of the device. */
+/* Gives each part host memory, with a copy of the device's weights. */
 static int move_parts(struct run_optimizer *optimizer)
 {
     struct run_optimizer_device *device = optimizer->device;

@@ -27,7 +27,7 @@ struct run_optimizer {
     struct plan *plan;                   /* owned */
     struct plan_flow *flow;              /* owned */
     struct run_optimizer_device *device; /* owned; NULL: weights and gradients are in host memory */
-    void *stream; /* borrowed: the application's stream for later calls; for the device */
+    void *stream; /* borrowed: the application's stream, on which later calls queue copies */
     struct run_application application;
     uint32_t world;
     uint32_t rank_index; /* rank of this process */
@@ -38,7 +38,8 @@ struct run_optimizer {
     double *tiles;             /* owned, [tile_count]: sums of the tiles */
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* identity of the run, the same in all its checkpoints */
-    uint64_t before;           /* number of steps before the loaded checkpoint */
+    uint64_t before;           /* added to `steps`, gives the run's step: differs from 0 after a
+                                * load */
     struct core_queue *worker; /* owned: the thread that drives tapes */
 
     /* The application's side of a step. */
@@ -48,15 +49,17 @@ struct run_optimizer {
     uint32_t *group_of; /* owned, [parameters] */
     uint32_t group_count;
     double loss_scale;
-    uint64_t steps;      /* closed */
+    uint64_t steps;      /* number of closed steps */
     bool open;           /* whether a gradient was submitted after the last close */
-    uint64_t *submitted; /* owned, [parameters]: the last step with all its gradients, from 1 */
+    uint64_t *submitted; /* owned, [parameters]: the last step, from 1, in which all its gradients
+                          * were submitted */
     uint32_t *missing;   /* owned, [blocks]: parameters without their last gradient */
 
-    /* These members go from the application to the worker. A block is ready when it has all its
-     * gradients, or the step is closed. Each block is ready once in each step. */
-    uint64_t handed;          /* number of blocks in all steps */
-    uint32_t *ready;          /* owned, ring [2 * blocks]: of two steps, written before `arrived` */
+    /* Written by the application's thread, read by the worker. A block becomes ready when it has
+     * all its gradients, or when the step is closed; once in each step. */
+    uint64_t handed;          /* number of blocks handed to the worker, in all steps */
+    uint32_t *ready;          /* owned, ring [2 * blocks]: the ready blocks of two steps, written
+                               * before `arrived` */
     struct core_line arrived; /* counts ready blocks, in all steps */
     /* Whether a ready block wakes the worker. It does not if the worker waits for room for a tape
      * or for the norm. Sequentially consistent, as are the accesses to `arrived` beside it. */
@@ -68,19 +71,20 @@ struct run_optimizer {
     /* owned, [blocks]: the order in which blocks became ready in the previous step */
     uint32_t *order;
     uint64_t *taken;   /* owned, [blocks]: the last step in which the block was put on a tape */
-    uint32_t expected; /* place in the order of the next block to fetch */
+    uint32_t expected; /* place in `order` of the next block to fetch */
     uint32_t lost;     /* plan_flow_lost() when this step began */
-    struct adam_group *terms; /* owned, [parameters]: terms of the step that is taken */
+    struct adam_group *terms; /* owned, [parameters]: settings of each parameter in the worker's
+                               * step */
 
-    /* These members go from the worker and the update to the application. */
+    /* Written by the worker and the update, read by the application's thread. */
     pthread_mutex_t lock; /* protects `updated` */
-    uint64_t updated;     /* number of blocks updated in all steps, as counted by `done` */
+    uint64_t updated;     /* number of blocks given back in all steps: the value of `done` */
     uint64_t *updates;    /* owned, [parameters] */
     _Atomic uint64_t
-        /* owned, [blocks]: number of steps that have updated the block; changes before
+        /* owned, [blocks]: number of steps in which the block was given back; changes before
          * `done` */
         *made;
-    struct core_line done;    /* counts updated blocks */
+    struct core_line done;    /* counts blocks that were given back */
     struct core_line settled; /* counts steps whose norm is known */
     struct run_optimizer_result result;
 };
@@ -120,8 +124,7 @@ struct run_optimizer_device;
 int run_optimizer_device_open(struct run_optimizer *optimizer, const char *name);
 /* Returns the bytes of that memory. */
 uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);
-/* Waits for all copies; does not free the update's memory. Accepts NULL, like the following
- * functions. */
+/* Waits for all copies; does not free the update's memory. Accepts NULL, like the next function. */
 void run_optimizer_device_stop(struct run_optimizer_device *device);
 void run_optimizer_device_close(struct run_optimizer_device *device);
 

@@ -1,5 +1,6 @@
-/* optimizer_save.c: an optimizer's states between steps, one chunk at a time: checkpoints, with the
- * weights from the application's arrays, and the states of one parameter in the caller's arrays. */
+/* optimizer_save.c: moves an optimizer's states between steps, one chunk at a time: to and from
+ * checkpoints, with the weights of the application's arrays, and for one parameter to and from the
+ * caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,10 +23,10 @@ struct source {
     /* index of a block in the list of all blocks; it only grows while states are loaded */
     uint32_t whole;
     uint32_t block; /* the block's index among those of the checkpoint */
-    bool needed;    /* whether it has elements of this process */
+    bool needed;    /* whether it has elements of this process's share */
 };
 
-/* One chunk on its way to or from a checkpoint. */
+/* A save or a load of all chunks. */
 struct carrying {
     struct run_optimizer *optimizer;      /* borrowed */
     struct store_checkpoint_write *write; /* set when states are saved */
@@ -33,11 +34,11 @@ struct carrying {
     uint32_t world;                       /* number of processes that saved */
     uint64_t step;                        /* the step that they saved */
     struct run_slots slots;
-    char *weights; /* owned: the weights of a chunk, together */
+    char *weights; /* owned: the weights of a chunk, in one array */
 };
 
-/* Writes the counters that the manifest keeps as the application's data: the step of each
- * parameter. */
+/* Writes the counters that the manifest keeps as the application's data: the number of updates of
+ * each parameter. */
 static int put_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
 {
     return store_manifest_set_application(manifest, optimizer->updates,
@@ -55,7 +56,8 @@ static int pause_steps(struct run_optimizer *optimizer)
 
 /* ---- chunks ---- */
 
-/* Copies the weights of a chunk between the application's arrays and `together`. */
+/* Copies the weights of a chunk from the application's arrays to `together`, or, with `back`, from
+ * there to the application's arrays. */
 static void carry_weights(const struct run_optimizer *optimizer, const struct run_chunk *chunk,
                           char *together, bool back)
 {
@@ -72,8 +74,8 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
     }
 }
 
-/* Finds the memory of a chunk's states: their permanent place, or a free slot, whose number is then
- * *slot. */
+/* Sets *states to the memory of a chunk's states: their permanent place, or a free slot. Sets *slot
+ * to that slot, or to NULL. */
 static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -362,7 +364,7 @@ static int check_source(const struct carrying *carrying, const struct store_chec
                               counted, optimizer->parameter_count);
 }
 
-/* The first checkpoint gives the number of processes that saved, and the step. */
+/* Takes the number of processes that saved, and the step, from the first checkpoint. */
 static int begin_sources(struct carrying *carrying, const struct store_checkpoint *first)
 {
     int rc = number_of(first, RANKS, 1, &carrying->world);
@@ -434,7 +436,8 @@ static int close_sources(struct carrying *carrying)
     return rc;
 }
 
-/* Finds the processes that saved elements of this one. */
+/* Finds out which processes saved elements of this process's share. Returns -EINVAL if one of their
+ * checkpoints is missing. */
 static int find_needed(struct carrying *carrying)
 {
     const struct run_optimizer *optimizer = carrying->optimizer;
@@ -470,7 +473,8 @@ static int verify_needed(const struct carrying *carrying)
     return rc;
 }
 
-/* Only a process that has elements of a parameter counts its updates. */
+/* Takes each parameter's number of updates from a process that saved elements of the parameter,
+ * because only such processes count its updates. */
 static void take_counters(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -494,8 +498,8 @@ static void take_counters(const struct carrying *carrying)
     }
 }
 
-/* Continues the run of the process with the same number or, if more processes load than saved, of
- * another one. */
+/* Takes over the run, the step and the loss scale from the checkpoint of the process with the same
+ * number or, if there is none, of another one. */
 static void take_position(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -510,7 +514,8 @@ static void take_position(const struct carrying *carrying)
     optimizer->loss_scale = manifest->scale.value;
 }
 
-/* Reads the checkpoints. Every byte is compared with its checksum before anything is changed. */
+/* Reads the checkpoints. Verifies the checksums of all needed checkpoints before anything is
+ * changed. */
 static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)[PATH_BYTES],
                             size_t count)
 {
@@ -558,8 +563,8 @@ static int list_steps(const char *path, uint64_t **steps, size_t *count)
     return 0;
 }
 
-/* Sets `out` to the checkpoint of a step: `path` itself, or a folder in it. Returns false if
- * neither is this checkpoint. */
+/* Sets `out` to `path` if that is a checkpoint, otherwise to the checkpoint of a step in this
+ * directory. Returns false if there is none. */
 static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
 {
     char manifest[PATH_BYTES + 32];
@@ -572,7 +577,7 @@ static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
     return access(out, F_OK) == 0;
 }
 
-/* Finds the newest step for which each path has a checkpoint that verifies. */
+/* Loads the newest step for which each path has a valid checkpoint. */
 static int load_newest(struct run_optimizer *optimizer, const char *const *given, size_t count,
                        char (*paths)[PATH_BYTES])
 {
@@ -625,7 +630,8 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths
 
 /* ---- the states of one parameter ---- */
 
-/* Copies the states of a part that are in a chunk; with `set`, to the chunk. */
+/* Copies the states of a part that are in a chunk to the caller's arrays or, with `set`, from there
+ * to the chunk. */
 static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                       const struct run_lent_part *part, const struct run_chunk *chunk,
                       struct adam *adam, const struct run_optimizer_states *given, bool set)
@@ -659,7 +665,7 @@ static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                : run_chunk_put(optimizer->rank, &place, states, &slot->moved);
 }
 
-/* Checks the arrays before anything is changed. */
+/* Checks that the rule has the moments of the arrays, before anything is changed. */
 static int check_values(const struct run_optimizer *optimizer, uint32_t block,
                         const struct run_optimizer_states *given)
 {

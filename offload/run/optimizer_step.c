@@ -46,7 +46,7 @@ static bool has_gradient(const struct run_optimizer *optimizer, uint32_t block)
     return i < lent->part_count;
 }
 
-/* Waits until a tape may be pushed after the one that is made next. */
+/* Waits until at most one tape is under way, so that another one can be pushed. */
 static int make_room(struct run_optimizer *optimizer)
 {
     return run_executor_drive(optimizer->rank->executor, 1);
@@ -165,7 +165,7 @@ static int drive_until_ready(struct run_optimizer *optimizer, struct core_fence 
     return rc;
 }
 
-/* Waits until more than `taken` blocks are ready in all steps. *out is the number of ready
+/* Waits until more than `taken` blocks are ready in all steps. Sets *out to the number of ready
  * blocks. */
 static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t *out)
 {
@@ -213,7 +213,7 @@ static int take_ready(struct run_optimizer *optimizer)
     return 0;
 }
 
-/* Computes the norm when all updates that do not wait for it are made. */
+/* Computes the norm after all updates that do not wait for the norm. */
 static int take_norm(struct run_optimizer *optimizer)
 {
     struct run_executor *executor = optimizer->rank->executor;
@@ -254,7 +254,7 @@ static int update_deferred(struct run_optimizer *optimizer, double factor)
     return 0;
 }
 
-/* Takes a step without an update: all its gradients are returned. */
+/* Ends a step without an update: gives all blocks back. */
 static void skip(struct run_optimizer *optimizer)
 {
     for (uint32_t b = 0; b < optimizer->blocks->count; b++) {

@@ -1,4 +1,4 @@
-/* options.c: formats of streams follow from precision and optimizer. */
+/* options.c: derives the formats of streams, and other values, from the options. */
 #include "offload/run/options.h"
 
 #include <string.h>

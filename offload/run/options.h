@@ -23,28 +23,30 @@ struct run_cache {
     bool renew;         /* ignores cached rates and measures again */
 };
 
-/* Sent to other processes as it is; a new pointer needs a line in remote.c. */
+/* remote.c sends this struct to other processes byte by byte; a new pointer needs a line there. */
 struct run_options {
     /* "cpu", or the cards of all ranks: "cuda", "cuda:N", "cuda:N,M" (dev_name_of_rank) */
     const char *device;
     unsigned threads; /* threads of compute and of the update */
-    /* For plans: what the slowest rank does by itself takes this many times as long; 0: 1. */
+    /* For plans: the factor by which the slowest rank's own work takes longer; 0 means 1. */
     double straggler;
-    /* Rates are measured by a rank that has the machine to itself. The planner divides them by
-     * these: the ranks that share the drives, and the threads of all ranks per processor. 0: 1. */
+    /* Rates are measured by a rank that has the machine to itself. A plan divides them by these:
+     * the number of ranks that share the drives, and the threads of all ranks per processor. 0
+     * means 1. */
     double drive_ranks, crowding;
     /* Rates of collectives that several processes have measured together; 0: measured with
      * threads. */
     double coll_bytes, within_bytes;
     bool numa_off; /* nothing is placed on NUMA nodes */
-    /* A folder with copies of /proc and /sys of another machine, by whose nodes memory and
-     * threads are placed; NULL: this one. For tests. */
+    /* A folder with copies of /proc and /sys of another machine, by whose nodes memory and threads
+     * are placed; NULL: this machine. For tests. */
     const char *topology;
     uint32_t rank, world, stage;
     bool packs;      /* stage 3 gathers weights as codes of 8 bits */
     bool codes;      /* stages 1 to 3 reduce gradients as codes of 4 bits */
     bool fast;       /* the ranks of a node add their gradients first; on cards NCCL adds them */
-    uint32_t within; /* ranks of a group that keeps a copy of weights, with stage 3; 0: none does */
+    uint32_t within; /* with stage 3: ranks of a group that keeps a copy of the weights; 0: no
+                      * groups */
     uint32_t local; /* ranks that share a node and the budgets; `world`, unless a machine of several
                      * nodes is planned for */
     uint64_t seed;
@@ -65,7 +67,8 @@ struct run_options {
     enum core_update_type moments;
     bool gradients_fp32;
     enum model_storage base; /* how frozen layers are kept */
-    bool keep_base; /* INT8 and NF4: in a file beside the store, for later runs (model/kept.h) */
+    bool keep_base; /* INT8 and NF4: keeps them in a file beside the store, too, for later runs
+                     * (model/kept.h) */
     struct adam_group group; /* `decay` applies to parameters that decay */
     bool decay_all;          /* decay applies to norms and biases, too */
     double clip;             /* 0: off */
@@ -74,7 +77,7 @@ struct run_options {
 
     struct plan_wishes wishes; /* prepare.c sets micro_batches, may_clip and may_skip */
     struct plan_budgets budgets;
-    /* All memory of the card, also what other programs use now; 0: budgets.device_bytes. */
+    /* All memory of the card, including what other programs use; 0: budgets.device_bytes. */
     uint64_t card_bytes;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
@@ -82,24 +85,26 @@ struct run_options {
     uint64_t config_hash;   /* hash of the model's configuration, for checkpoints; 0: unknown */
     const char *io;         /* NULL: chosen by probing */
     int64_t io_limit_ns;    /* limit of one block's I/O; 0: the drive's default */
-    int64_t stall_limit_ns; /* an error if a lane makes no progress for so long; 0: half an hour,
-                               because a command of compute is a layer over a whole micro-batch */
+    int64_t stall_limit_ns; /* an error if a lane makes no progress for so long; 0: half an hour for
+                             * each micro-batch of a command of compute, which may be a whole
+                             * layer */
 
-    bool guesses_given; /* `guesses` says which steps speculate; else speculation.h decides */
-    uint64_t guesses;   /* bit n: step n + 1 */
+    bool guesses_given; /* `guesses` says which steps speculate; false: speculation.h decides */
+    uint64_t guesses;   /* bit n: whether step n + 1 speculates */
 
     struct run_cache cache;
 };
 
-/* The most groups of micro-batches in a step. A command does a group. */
+/* The micro-batches of a step form at most this many groups, unless a plan fits only with more
+ * (prepare.c). A command computes one group. */
 enum { RUN_OPTIONS_GROUPS = 64 };
 
 /* Fills in the groups of a model's runs, for step `step` with these betas. */
 void run_options_groups(const struct run_options *options, double lr, const double betas[2],
                         uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
-/* Returns the bytes per element of each stream. */
+/* Returns the format of the streams: the bytes per element of each. */
 struct plan_format run_options_format(const struct run_options *options);
-/* Returns the format with another master and gradients of another type. */
+/* Like run_options_format, but with this master and this type of gradients. */
 struct plan_format run_options_format_of(const struct run_options *options,
                                          enum core_update_master master,
                                          enum core_update_type gradients);

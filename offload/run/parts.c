@@ -1,4 +1,5 @@
-/* parts.c: pieces of cuts, each followed by one byte that says whether it is valid. */
+/* parts.c: sends and receives pieces of several cuts, each followed by one byte that says whether
+ * the piece is valid. */
 #include "offload/run/parts.h"
 
 #include <errno.h>

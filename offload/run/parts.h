@@ -1,7 +1,7 @@
 /* parts.h: moves ranges of a checkpoint that is in parts (store_part) from a machine that has them
- * to one that lacks them. The machine's part is written again under another name, from its own
- * files and from what others send, and replaces the old one when it is complete and verified. No
- * state; the thread that serves calls, or the application's. */
+ * to one that lacks them. The receiving machine writes its part again under another name, from its
+ * own files and from what others send; the new part replaces the old one when it is complete and
+ * verified. Keeps no state. Called by the thread that serves calls, or by the application's. */
 #ifndef OFFLOAD_RUN_PARTS_H
 #define OFFLOAD_RUN_PARTS_H
 
@@ -18,8 +18,8 @@ struct run_part_move {
     uint64_t cut, cuts;
 };
 
-/* Reads the cuts and sends them in pieces through `memory` of RUN_PIECE_BYTES. After an error all
- * pieces are sent, too, marked as invalid. */
+/* Reads the cuts and sends them in pieces through `memory` of RUN_PIECE_BYTES. Sends all pieces
+ * even after an error, marked as invalid. */
 int run_part_give(struct coll_peers *peers, const struct run_part_move *move,
                   struct store_checkpoint *have, void *memory);
 /* Receives the pieces and writes them. After an error the rest is received and dropped. */

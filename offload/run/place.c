@@ -121,8 +121,8 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
 
 /* ---- the places on this machine ---- */
 
-/* Ranks that may use the same processors share them. These are threads of this process, or
- * processes of this host that the launcher bound in the same way. */
+/* Counts the ranks that share this rank's processors: threads of this process, or the processes of
+ * this host that the launcher bound to the same processors. */
 static void count_ranks(const struct run_options *options, const struct coll_peers *peers,
                         struct run_place_wish *wish)
 {
@@ -143,8 +143,8 @@ static void count_ranks(const struct run_options *options, const struct coll_pee
     }
 }
 
-/* Returns whether this machine has several nodes. Reading the machine's layout for one node takes
- * longer than creating a small engine. */
+/* Returns whether this machine has several nodes. Asked first, because reading the layout of a
+ * machine takes longer than creating a small engine. */
 static bool has_nodes(void)
 {
     struct core_cpus nodes;

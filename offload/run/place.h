@@ -11,7 +11,7 @@
 struct run_place_node {
     int number; /* the kernel's number of the node */
     struct core_cpus cpus;
-    unsigned first, end; /* members of a team of all threads that run here */
+    unsigned first, end; /* the members [first, end) of a team of all threads run here */
 };
 
 enum { RUN_PLACE_NODES_MAX = 24, RUN_PLACE_TURN_MAX = 256 };
@@ -29,7 +29,7 @@ struct run_place {
 
 struct coll_peers;
 
-/* A place with which nothing is placed. */
+/* A place that places nothing. */
 extern const struct run_place run_place_none;
 
 /* Inputs of a rank's placement. */
@@ -37,7 +37,7 @@ struct run_place_wish {
     uint32_t rank, ranks; /* among the ranks on this machine */
     unsigned threads;     /* threads of the rank */
     int card;             /* NUMA node of the card, near which all ranks are placed; -1: none */
-    /* [drive_count] of each path of the store; an entry is NULL if unknown */
+    /* [drive_count]: the name of the drive of each path of the store; NULL: unknown */
     const char *const *drives;
     uint32_t drive_count;
 };
@@ -62,7 +62,7 @@ int run_place_team(const struct run_place *place, const char *name, unsigned thr
                    struct core_team **out);
 
 /* Writes "node 0 (24 threads on processors 0-23), node 1 (24 threads on processors 24-47)". Returns
- * text. */
+ * `text`. */
 const char *run_place_print(const struct run_place *place, char *text, size_t bytes);
 
 #endif

@@ -15,7 +15,7 @@ static double at_least_one(double factor)
     return factor > 1 ? factor : 1;
 }
 
-/* Copies the seconds of each kind of block into the shapes, `factor` times as long. */
+/* Copies the seconds of each kind of block, multiplied by `factor`, into the shapes. */
 static void set_seconds(struct run_prepared *prepared, double factor)
 {
     const struct model *model = prepared->shapes->model;
@@ -63,7 +63,7 @@ static void slow_down(struct plan_rates *rates, double straggler)
     }
 }
 
-/* The processor updates parameters that a card cannot (run_update_splits_q8_block). */
+/* Plans no updates on a card if it cannot update all parameters (run_update_splits_q8_block). */
 static int restrict_card(struct run_prepared *prepared, const struct model *model,
                          const struct run_options *options)
 {
@@ -82,7 +82,8 @@ static int restrict_card(struct run_prepared *prepared, const struct model *mode
     return 0;
 }
 
-/* Groups the micro-batches, so that tapes and their buffers do not grow with their number. */
+/* Groups the micro-batches, so that tapes and their buffers do not grow with the number of
+ * micro-batches. */
 static void group_micro_batches(struct run_prepared *prepared, const struct run_options *options,
                                 uint32_t groups_max)
 {
@@ -188,8 +189,7 @@ static int find_rates(struct run_prepared *prepared, const struct run_options *o
         prepared->rates.machine.coll_bytes = options->coll_bytes;
         prepared->rates.machine.within_bytes = options->within_bytes;
     }
-    /* An -EFBIG from here is a drive's refusal; callers would take it for a plan that does not
-     * fit. */
+    /* Here -EFBIG is a drive's error; callers would take it for a plan that does not fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 

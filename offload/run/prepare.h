@@ -9,11 +9,12 @@
 
 struct run_prepared {
     struct run_shapes *shapes;       /* owned */
-    struct plan_block_shape *blocks; /* owned: `shapes`, for groups of micro-batches */
+    struct plan_block_shape *blocks; /* owned: the blocks of `shapes`, for groups of
+                                      * micro-batches */
     struct plan_input input;
     struct plan *plan; /* owned */
     struct run_rates rates;
-    double plan_seconds; /* without measuring */
+    double plan_seconds; /* time of planning, without measuring */
 };
 
 /* `rates` NULL: measures them, or finds them in the cache. Returns -EFBIG if no plan fits the

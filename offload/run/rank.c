@@ -22,8 +22,8 @@ enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
 /* The steps that a timeline shows. The first step has no pending update, and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-/* Ranks with a lane that did not end its command. They are kept, because the lane's thread uses
- * them. */
+/* Ranks with a lane that did not end its command. They are not freed, because the lane's thread may
+ * still use them. */
 static _Atomic(struct run_rank *) lost_ranks;
 
 static const struct {
@@ -258,7 +258,8 @@ static int make_executor(struct run_rank *rank)
 {
     struct run_executor_options options = {
         .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
-    if (rank->application != NULL) { /* an application may compute for any length of time */
+    if (rank->application != NULL) { /* no stall limit, because an application may compute for any
+                                      * length of time */
         options.commands_max = rank->application->commands_max;
         options.sleeps = true;
     } else {
@@ -319,8 +320,7 @@ static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
     return dev_name_of_rank(options->device, host.index, host.ranks, name);
 }
 
-/* Opens what computes: the device's ops and queues, with memory for inputs. Does nothing if an
- * application computes. */
+/* Opens the device and, unless an application computes, its ops and queues. */
 static int make_device(struct run_rank *rank)
 {
     const bool computes = rank->application == NULL;
@@ -444,7 +444,7 @@ void run_rank_abort(struct run_rank *rank, int code)
     }
 }
 
-/* Returns whether a lane of a stalled run is still working at a command. */
+/* Returns whether a lane of a stalled run is still executing a command. */
 static bool is_stuck(struct run_rank *rank)
 {
     static const int64_t last_chance_ns = INT64_C(10000000000);

@@ -36,12 +36,12 @@ struct run_application {
 };
 
 struct run_rank_options {
-    const struct run_options *options; /* borrowed, as is every pointer here */
+    const struct run_options *options; /* borrowed, like all pointers here */
     const struct run_shapes *shapes;
     const struct run_application *application; /* NULL: the device computes */
     const struct plan_input *input;
     const struct plan *plan;
-    struct run_checkpoint_writer *writer; /* NULL: no tape saves */
+    struct run_checkpoint_writer *writer; /* NULL: updates write no checkpoints */
     /* where ranks of this process meet; NULL: there is only one rank */
     struct coll_meeting *meeting;
     /* the processes of all ranks; NULL: there is only this process */
@@ -58,19 +58,19 @@ struct run_rank_options {
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
 /* Returns a number that distinguishes a run from every other run on this machine. `owner` is an
- * object of this run. */
+ * object of the run, whose address distinguishes it from other runs of the process. */
 uint64_t run_rank_number(const void *owner);
 
-/* Takes all memory and storage. */
+/* Creates a rank with all its memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* Accepts NULL. Returns false if a lane did not end its command. The rank and everything that it
- * was given must stay, because the lane's thread may still use them. */
+/* Accepts NULL. Returns false if a lane did not end its command; everything that the rank was given
+ * must then stay, because the lane's thread may still use it. */
 bool run_rank_destroy(struct run_rank *rank);
 /* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it,
  * too. */
 int run_rank_trace(struct run_rank *rank);
 
-/* Returns a counter that grows while the rank makes progress. Any thread. */
+/* Returns a counter that grows while the rank makes progress. Any thread may call. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
 /* Ends the waits of other ranks for this one, with `code` and this thread's message. */
@@ -116,9 +116,8 @@ struct run_result {
 };
 
 /* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its
- * targets to *targets. It is called for each of them in order. A step computes only these. If the
- * rank has none, it is called once, with 0, 0 and NULL, and the step computes one micro-batch of
- * padding. */
+ * targets to *targets. Call it for each of them in order; a step computes only these. If the rank
+ * has none, call it once with 0, 0 and NULL; the step then computes one micro-batch of padding. */
 int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
                   const struct model_batch *batch, int64_t *targets);
 /* Takes a step with the micro-batches that were fed. */
@@ -126,21 +125,21 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
 /* Returns 0 if a batch can be evaluated, or -EINVAL with a message that says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
-/* Computes the loss of one micro-batch. NULL: this rank only helps the others. */
+/* Computes the loss of one micro-batch. `batch` NULL: this rank takes part for the others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
 /* Computes the logits of the token after the last of `ids` [length], as fp32 in `out` [vocab].
- * `length` is at most the rows' length. NULL: this rank only helps the others. */
+ * `length` is at most the rows' length. `ids` NULL: this rank takes part for another one. */
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
-/* Does the pending update and waits for everything. */
+/* Does the pending update, and waits until no work is left. */
 int run_rank_drain(struct run_rank *rank);
 
-/* Waits for all work that was begun; does not begin any. */
+/* Waits for all work that was begun. Does not begin the pending update. */
 int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- updates that are written to the open checkpoint ---- */
 
-/* Returns whether this rank writes states to checkpoints: no earlier rank has the same. */
+/* Returns whether this rank writes states to checkpoints: no earlier rank has the same states. */
 bool run_rank_writes_states(const struct run_rank *rank);
 /* Returns whether a step's update, or a part of it, runs inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
@@ -155,7 +154,7 @@ void run_rank_save_next(struct run_rank *rank);
 /* Returns whether the step after run_rank_save_next has written all of its update to the checkpoint
  * or left it pending. A skipped step has no update. */
 bool run_rank_saved_step(const struct run_rank *rank);
-/* Returns whether the pending update has yet to be written to the checkpoint. */
+/* Returns whether the pending update still has to be written to the checkpoint. */
 bool run_rank_save_due(const struct run_rank *rank);
 /* Cancels run_rank_save_pending and run_rank_save_next. */
 void run_rank_save_forget(struct run_rank *rank);
@@ -165,7 +164,7 @@ typedef int run_take_weights(void *context, uint64_t first, uint64_t count, cons
  * order; the elements are in their place in memory or in a slot. Call it after a drain. */
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
-/* Takes all streams that an update reads and writes, chunk by chunk. */
+/* Receives all streams that an update reads and writes, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
     /* Both are set if take() returns before it is done with the arrays: `tail` returns the point

@@ -31,7 +31,7 @@ enum run_saved {
 
 struct run_rank {
     struct run_rank_options given;
-    const struct run_options *options; /* borrowed, like the next four */
+    const struct run_options *options; /* borrowed, like the next five members */
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
@@ -41,7 +41,7 @@ struct run_rank {
     struct core_bell bell; /* bell of every lane */
     /* grows while this rank makes progress; other threads only compare it */
     _Atomic uint64_t pulse;
-    struct dev_device *device; /* owned, like all below */
+    struct dev_device *device; /* owned, like all pointers below except `lost` */
     struct kern_ops *ops;
     struct dev_queue *compute_queue;
     struct dev_queue *up_queue;
@@ -60,16 +60,16 @@ struct run_rank {
     struct run_io io[RANK_IO_QUEUES];
     struct coll *coll; /* owned; NULL: there is only one rank */
     struct run_collect collect;
-    struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: no tape saves */
+    struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: updates write no checkpoints */
     struct run_executor *executor;
     struct plan_trace *trace; /* owned; NULL: no timeline was requested */
     struct dev_timing timing; /* sends the times of ops to the timeline */
-    bool times_ops;           /* now */
+    bool times_ops;           /* whether the device reports the times of ops now */
     bool traced;              /* the timeline was written, or could not be */
 
     enum plan_kind last;   /* kind of the tape released last; PLAN_KIND_COUNT: none yet */
-    enum plan_kind ahead;  /* kind of the tape pushed after it, which only reads; PLAN_KIND_COUNT:
-                           * none */
+    enum plan_kind ahead;  /* kind of the tape pushed after `last` and not yet released, which only
+                            * reads STORE; PLAN_KIND_COUNT: none */
     struct core_line gate; /* a tape's commands that do not read STORE wait until this line reaches
                             * its number */
     uint64_t gates;        /* number of tapes released */
@@ -77,7 +77,7 @@ struct run_rank {
     enum run_saved saved;
     uint64_t updates; /* number of updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
-    /* what drives had moved since the store was opened at the last run_rank_moved_take() */
+    /* the bytes that drives had moved in all at the last run_rank_moved_take() */
     struct run_moved moved;
     struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
 };

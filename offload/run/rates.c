@@ -97,7 +97,7 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
              options->rows, options->length, options->row_length, options->tile_bytes);
 }
 
-/* Writes the file system's device and size. */
+/* Describes a drive in the key, by its file system's device and size. */
 static void name_drive(const struct run_shapes *shapes, const struct run_options *options,
                        const char *directory, char key[KEY_BYTES])
 {

@@ -14,8 +14,8 @@
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
 
-/* Finds only drive_bytes of struct run_rates. A file of rates does not contain it, because it may
- * be of another machine. */
+/* Finds only drive_bytes of struct run_rates. A file of rates does not contain them, because it may
+ * describe another machine. */
 int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
                     double drive_bytes[STORE_PATHS_MAX]);
 

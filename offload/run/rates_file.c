@@ -32,8 +32,8 @@ enum kind {
     OPTIONAL_COUNT,
 };
 
-/* Limits of a number, far beyond any machine. Outside of them, times of a plan are infinite or
- * 0. */
+/* Limits of a number, far beyond those of any machine. With larger or smaller numbers the times of
+ * a plan could become infinite or 0. */
 static const struct limits {
     double least, most;
     const char *expected;
@@ -52,7 +52,7 @@ struct number {
     enum run_rates_part part; /* the cached file that has it; RUN_RATES_PARTS: none */
     size_t offset;      /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for
                     * RUN_RATES_MACHINE, else in struct run_rates */
-    const char *object; /* SECONDS: the object of this name in the file of all rates */
+    const char *object; /* SECONDS: the name of the object in the file of all rates */
     const char *inner;  /* SECONDS: the key in that object */
 };
 
@@ -61,7 +61,8 @@ struct number {
 #define DRIVE(field)       offsetof(struct run_drive_rates, field)
 #define NODE(field)        offsetof(struct run_machine, field)
 
-/* In the order of the file of all rates, which has no numbers of single drives. */
+/* In the order of the file of all rates. The last numbers, of single drives and of machines, are
+ * not in that file. */
 static const struct number numbers[] = {
     {"read_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(read_bytes), NULL, NULL},
     {"write_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(write_bytes), NULL, NULL},
@@ -140,7 +141,7 @@ static bool *flag_at(void *rates, const struct number *number)
     return (bool *)(void *)((char *)rates + number->offset);
 }
 
-/* Cached files have a flag as 0 or 1. */
+/* Returns a number as a double; a flag is 0 or 1. */
 static double cached_value(const void *rates, const struct number *number)
 {
     const void *at = (const char *)rates + number->offset;
@@ -154,7 +155,7 @@ static bool is_of_rates(const struct number *number)
     return number->part != RUN_RATES_DRIVE && number->part != RUN_RATES_MACHINE;
 }
 
-/* Reads a number within its limits. Returns -ENOENT without it. */
+/* Reads a number and checks its limits. Returns -ENOENT if it is missing. */
 static int read_real(const struct core_json *doc, const struct core_json_value *object,
                      const char *key, enum kind kind, double *at)
 {
@@ -321,7 +322,8 @@ static bool is_known(const struct core_json_member *member)
     return known;
 }
 
-/* A misspelt optional key would look like a part that the machine lacks. */
+/* Refuses unknown keys, because a misspelt optional key would look like a part that the machine
+ * lacks. */
 static int check_keys(const struct core_json *doc)
 {
     const struct core_json_value *root = core_json_root(doc);

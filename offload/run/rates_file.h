@@ -1,7 +1,8 @@
 /* rates_file.h: the rates at which a machine does the parts of a step: as numbers, as one JSON
  * file, and in a cache between runs with a small JSON file per part of the machine. A file of the
  * cache is valid only for the key under which it was written, and for some weeks
- * (core/json/cache.h). If it is damaged, the part is measured again. The caller's thread. */
+ * (core/json/cache.h). If it is damaged, the part is measured again. Runs on the caller's
+ * thread. */
 #ifndef OFFLOAD_RUN_RATES_FILE_H
 #define OFFLOAD_RUN_RATES_FILE_H
 
@@ -12,7 +13,8 @@
 
 struct run_rates {
     struct plan_rates machine;
-    /* Seconds that a block of each kind takes alone, [enum model_block_kind]; 0: from flops. */
+    /* Seconds that a block of each kind takes alone, [enum model_block_kind]; 0: estimated from
+     * flops. */
     double forward_seconds[3];
     double recompute_seconds[3];
     double backward_seconds[3];
@@ -39,7 +41,7 @@ struct run_machine {
     double device_memory_bytes;  /* rate of a card's own memory */
     double flops;                /* operations per second of a GPU, or of all processors */
     double up_bytes, down_bytes; /* rates of one GPU */
-    double links_bytes;          /* in each direction, of all GPUs together; 0: no such limit */
+    double links_bytes;          /* of all GPUs together, in each direction; 0: no such limit */
     double cores;
     /* number of nodes over which processors and memory are spread evenly; 0: 1 */
     double numa_nodes;
@@ -58,14 +60,14 @@ struct run_machine {
  * key. */
 int run_machine_read(const char *path, struct run_machine *out);
 
-/* Read and write a JSON file of all rates (docs/plan-json.md). Returns -EINVAL with a message that
- * names the file and the key. */
+/* Read and write a JSON file of all rates (docs/plan-json.md). Reading returns -EINVAL, with a
+ * message that names the file and the key, if a number is missing or not valid. */
 int run_rates_read(const char *path, struct run_rates *out);
 int run_rates_write(const char *path, const struct run_rates *rates);
 
 /* ---- cache ---- */
 
-/* The measured numbers of one part, and of one cached file. */
+/* The parts of a machine. Each of the first three has a cached file with its measured numbers. */
 enum run_rates_part {
     RUN_RATES_DRIVE,   /* struct run_drive_rates */
     RUN_RATES_UPDATE,  /* members of struct run_rates for update and copies */
@@ -83,7 +85,8 @@ struct run_rates_cached {
 /* Fills in the part's numbers in `rates`, the struct that the part names. Returns false, and
  * changes nothing, if the folder does not have them. */
 bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates);
-/* Creates the folder and its parents if they are missing. */
+/* Writes the part's numbers. Creates the folder and its parents if they are missing. Logs a
+ * failure. */
 void run_rates_cache_write(const struct run_rates_cached *cached, const void *rates);
 /* Removes the file, so that the part is measured again. */
 void run_rates_cache_forget(const struct run_rates_cached *cached);

@@ -10,7 +10,7 @@
 /* The part of a block that is read out. The mark of a slot is the value of `tail` after its chunk
  * was passed to the taker; the slot is free when the taker has passed that point. */
 struct reading {
-    struct run_rank *rank; /* borrowed, as is every pointer here */
+    struct run_rank *rank; /* borrowed, like all pointers here */
     uint32_t block;
     uint32_t count; /* number of chunks */
     struct run_slots slots;
@@ -163,7 +163,7 @@ static void split_block_slot(struct reading *reading)
     }
 }
 
-/* Reads the weights of a block of which a step has only rows in memory. */
+/* Reads out the weights of a block that compute reads by pages. */
 static int read_pages(struct run_rank *rank, uint32_t block, run_take_weights *take_weights,
                       void *context)
 {

@@ -1,4 +1,4 @@
-/* remote.c: how calls, replies, micro-batches and ranges of streams are sent between processes. */
+/* remote.c: sends and receives calls, replies, micro-batches and ranges of streams. */
 #include "offload/run/remote.h"
 
 #include <assert.h>
@@ -29,8 +29,8 @@ struct batch_head {
 
 enum { PIECE_GRAIN = 64 };
 
-/* Describes a range of streams; their bytes follow in the same transfer, each at a multiple of
- * PIECE_GRAIN. */
+/* Describes a range of streams. Their bytes follow in the same transfer, those of each stream at a
+ * multiple of PIECE_GRAIN. */
 struct piece_head {
     uint64_t first, count; /* count 0: the last piece */
     uint64_t bytes[STORE_STREAM_COUNT];
@@ -192,7 +192,7 @@ static void add_names(struct text *text, const char *const *names, size_t count)
     }
 }
 
-/* Returns the options of adapters, unless a PEFT folder has them. */
+/* Returns the options of adapters; none if a PEFT folder has them. */
 static struct model_lora_options lora_of(const struct run_remote_job *job)
 {
     const struct model_lora_options none = {.rank = 0};
@@ -316,8 +316,8 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
 
 /* ---- rates of collectives ---- */
 
-/* Makes one measurement with all processes. Each of them answers, even after an error of another
- * one. */
+/* Makes one measurement with all processes. Waits for the reply of every called process, even after
+ * an error. */
 static int measure_once(struct coll_peers *peers, const struct run_remote_measure *with,
                         struct plan_rates *out)
 {

@@ -1,7 +1,7 @@
 /* remote.h: the messages with which the engine of the first process calls the ranks of other
  * processes, and their replies. The first process decides everything; the others, which
  * run_follow() serves, execute its calls. All processes are the same build (coll/peers.h), so
- * structs are sent as they are. In the first process the application's thread calls; in the others
+ * structs are sent byte by byte. In the first process the application's thread calls; in the others
  * the thread that serves. */
 #ifndef OFFLOAD_RUN_REMOTE_H
 #define OFFLOAD_RUN_REMOTE_H
@@ -64,13 +64,14 @@ struct run_reply {
 
 /* ---- the first process ---- */
 
-/* Begins a call. */
+/* Begins a call of a rank's process, which run_remote_reply ends. */
 int run_remote_call(struct coll_peers *peers, uint32_t rank, enum run_call call,
                     const void *arguments, size_t bytes);
-/* Begins to feed a rank. */
+/* Begins RUN_CALL_FEED, and sends the micro-batches. */
 int run_remote_feed(struct coll_peers *peers, uint32_t rank, const struct model_batch *batches,
                     uint32_t count);
-/* Waits for the end of a call. Returns the error of the rank, or of the world. */
+/* Waits for the reply to a call. Returns the error in the reply, or the error that ended the
+ * world. */
 int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *out);
 
 enum { RUN_PIECE_BYTES = 8 << 20 };
@@ -78,14 +79,16 @@ enum { RUN_PIECE_BYTES = 8 << 20 };
 typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
                            const struct store_arrays *arrays);
 
-/* Takes the pieces of a call of weights or of a saved block, and its reply. `memory` has
- * RUN_PIECE_BYTES. After an error of `take` the rest of the pieces is dropped. */
+/* Receives the pieces that precede the reply to a call, passes them to `take`, and receives the
+ * reply. `memory` has RUN_PIECE_BYTES. After an error of `take` the rest of the pieces is
+ * dropped. */
 int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
                       void *context);
 
-/* Describes how another process takes part in a checkpoint. It writes into the files in `folder`;
- * or, if it is the first process on another machine that keeps its part, it creates `folder` in its
- * own directory. Text follows: the directory or the folder, then the bytes of the application. */
+/* Describes how another process takes part in a checkpoint. If it leads, because it is the first
+ * process of a machine with a part of its own, `folder` is the directory in which it creates the
+ * part. Otherwise `folder` is the checkpoint into whose files it writes. In the call, `folder` and
+ * the bytes of the application follow the struct. */
 struct run_remote_save {
     uint32_t leads;
     uint32_t keep;
@@ -118,26 +121,27 @@ struct run_remote_measure {
     uint64_t bytes;
     uint32_t within;
 };
-/* Measures collectives between all processes: coll_bytes and within_bytes. `with` has the largest
- * arrays that may be used, and receives the size of those that were. */
+/* Measures collectives between all processes: coll_bytes and within_bytes. with->bytes is the
+ * largest size of arrays that may be used; on return, the size that was used. */
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out);
 
 /* ---- the other processes ---- */
 
-/* Receives the next call into `memory` of RUN_PIECE_BYTES. */
+/* Receives the next call, and its arguments into `memory` of RUN_PIECE_BYTES. */
 int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
 int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply);
 /* Receives a micro-batch into `memory`, where its arrays stay. If it does not fit into `room`,
  * drops its arrays and sets `ids` to NULL. */
 int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out);
-/* Sends a range of streams in pieces, and an empty one at the end (count 0). */
+/* Sends a range of streams in pieces. With `count` 0, sends the empty piece that ends a series of
+ * pieces. */
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
                           const struct store_arrays *arrays, uint64_t first, uint64_t count);
 /* Sends the checksums of a range, one for each cut of each stream. */
 int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
                          uint64_t first, uint64_t count);
-/* Receives the checksums of a whole block into `memory`. */
+/* Receives the checksums of a whole block into `memory`, and points `sums` to them. */
 int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store_arrays *sums);
 enum { RUN_NAMES_MAX = 1024 };
 

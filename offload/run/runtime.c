@@ -16,7 +16,7 @@ static const uint64_t least_base_bytes = UINT64_C(8) << 20;
 static const uint64_t block_bytes = 96 << 10; /* for a block: tapes, tables, extents */
 static const uint64_t group_bytes = 6 << 10;  /* for a block and a group of micro-batches */
 
-/* Returns the bytes that /proc/self/status has under `key`, and hugetlb pages. */
+/* Returns the bytes that /proc/self/status has under `key`, plus those of hugetlb pages. */
 static uint64_t status_bytes(const char *key)
 {
     char text[STATUS_BYTES];

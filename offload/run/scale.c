@@ -40,7 +40,8 @@ int run_scale_step(struct run_scale *scale, bool overflow)
     if (options->consecutive_hysteresis) {
         scale->hysteresis_left = options->hysteresis;
     }
-    const uint64_t clean = now - scale->last_overflow - 1; /* steps before this one */
+    const uint64_t clean = now - scale->last_overflow - 1; /* steps without overflow before this
+                                                            * one */
     if (clean > 0 && clean % options->window == 0) {
         if (!options->consecutive_hysteresis) {
             scale->hysteresis_left = options->hysteresis;

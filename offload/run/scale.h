@@ -13,7 +13,7 @@ struct run_scale_options {
     double least;
     uint32_t window;
     uint32_t hysteresis;
-    bool consecutive_hysteresis; /* every step without overflow restores it */
+    bool consecutive_hysteresis; /* every step without overflow restores the hysteresis */
 };
 
 struct run_scale {

@@ -1,4 +1,4 @@
-/* shapes.c: computes the sizes from the programs. */
+/* shapes.c: computes the sizes and costs of blocks from their programs. */
 #include "offload/run/shapes.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 
 /* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
-/* The part of a GPU's memory for logits: if the logits of a micro-batch fit, they are computed
- * once, not twice. */
+/* Logits may use one part in LOGITS_PART of a GPU's memory. If the logits of a micro-batch fit,
+ * they are computed once, not twice. */
 enum { LOGITS_PART = 10 };
 
 _Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
@@ -121,9 +121,9 @@ static int describe_stored(struct run_shapes *shapes, const struct run_options *
     return rc;
 }
 
-/* Returns the array with which a block computes by sections: the largest frozen one that no other
- * block needs whole (that of the embedding has to be enough by rows for the embedding itself), or
- * else its own. Returns PLAN_NONE if there is none. */
+/* Returns the block whose array comes by sections when this block computes: the largest frozen one
+ * that no other block needs whole (the embedding counts only if it can compute with rows of its
+ * array), or else this block. Returns PLAN_NONE for the embedding, which has no sections. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
 {
     const struct plan_block_shape *shape = &shapes->blocks[index];
@@ -188,7 +188,7 @@ static int make_sections(struct run_shapes *shapes, unsigned index)
     return 0;
 }
 
-/* Adds the scratch of training steps to the maximum; they never make all logits at once. */
+/* Raises scratch_bytes to the scratch of training steps, which never make all logits at once. */
 static void add_scratch(struct run_shapes *shapes, const struct model_program *program,
                         const char *kind, unsigned threads, const struct kern_grad *grad)
 {
@@ -211,8 +211,8 @@ static int make_one_sections(struct run_shapes *shapes, unsigned head)
     return rc;
 }
 
-/* Makes the program of the head for one token. Its table is read in tiles, because a product would
- * need a copy of the whole table. */
+/* Makes the program of the head for one token. The head's table is read in tiles, because a product
+ * would need a copy of the whole table. */
 static int make_one(struct run_shapes *shapes, const struct run_options *options, const char *kind)
 {
     const unsigned index = shapes->model->compute_count - 1;
@@ -235,8 +235,8 @@ static int make_one(struct run_shapes *shapes, const struct run_options *options
     return rc;
 }
 
-/* How the loss is computed decides its last bits, so this must not depend on what else uses
- * the card when the run starts. */
+/* Returns the memory that logits may use. It decides how the loss is computed, and so the loss's
+ * last bits; so it must not depend on what else uses the card when the run starts. */
 static uint64_t logits_bytes(const struct run_options *options)
 {
     const uint64_t bytes = options->card_bytes > 0 ? options->card_bytes

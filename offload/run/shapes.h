@@ -20,8 +20,9 @@ struct run_shapes {
     struct model_program *one;           /* owned: the head for one token, in tiles (logits.c) */
     struct model_sections *one_sections; /* owned; NULL: the head has no sections */
     struct plan_block_shape *blocks;     /* owned, [block_count] */
-    struct model_stored **stored; /* owned, [block_count], and so is each entry; NULL: kept as it
-                                   * is, or an application computes */
+    struct model_stored **stored; /* owned, [block_count], like each entry; an entry is NULL if the
+                                   * block is not stored in fewer bits. NULL: an application
+                                   * computes */
     /* scratch of the compute queue, besides the scratch that blocks need */
     uint64_t scratch_bytes;
 };
@@ -39,10 +40,10 @@ uint64_t run_shapes_kept_offset(const struct model_program *program);
 /* Returns the bytes from the activations of one micro-batch of a group to those of the next. */
 uint64_t run_shapes_stride(uint64_t bytes);
 
-/* Returns the rows of the embedding that micro-batches use. */
+/* Describes how micro-batches use the embedding's rows. */
 struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options);
 
-/* Returns a block in the form for the planner if a command computes `group` micro-batches. */
+/* Returns the shape of a block for commands that compute `group` micro-batches each. */
 struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group);
 
 /* Returns the input of the planner: blocks, formats, wishes and budgets, and the caller's rates. */

@@ -40,7 +40,8 @@ static void measure(struct run_speculation *policy, const struct run_speculation
     }
 }
 
-/* A wrong guess costs time in its own step and in the next one, which repeats its update. */
+/* Returns the seconds that a wrong guess cost: in its own step, and in the next one, which repeats
+ * the update. */
 static double lost_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool pays = (step->guessed && !step->neutral) || policy->last_wrong;
@@ -50,7 +51,8 @@ static double lost_in(const struct run_speculation *policy, const struct run_spe
     return pays && step->steady && usual > 0 ? fmax(step->seconds - usual, 0) : 0;
 }
 
-/* Returns seconds gained by a right guess; negative if right guesses turn out slower. */
+/* Returns the seconds that a step gained by a right guess; negative if the step was slower than a
+ * deferred one. */
 static double won_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool right = step->guessed && step->neutral && policy->last_guessed &&

@@ -1,7 +1,7 @@
 /* speculation.h: decides whether a step's update starts before its norm is known, in the
  * expectation that the norm neither clips nor skips it. The policy speculates after steps for which
- * that would have been right. It requires more such steps after wrong guesses, and stops for a
- * while when measured time shows that speculating is slower. A norm far below the limit counts as
+ * speculating would have been right. It requires more such steps after wrong guesses, and stops for
+ * a while when measured time shows that speculating is slower. A norm far below the limit counts as
  * two steps. A value; no thread, no I/O. */
 #ifndef OFFLOAD_RUN_SPECULATION_H
 #define OFFLOAD_RUN_SPECULATION_H
@@ -16,8 +16,8 @@ enum {
     RUN_SPECULATION_TRUST = 16, /* after this many right guesses, only half as many neutral steps
                                  * are needed, and a deferred step is measured if none was measured
                                  * before */
-    RUN_SPECULATION_PROBES = 2, /* steps that are deferred to be measured; other calls between two
-                                 * steps would spoil a measurement */
+    RUN_SPECULATION_PROBES = 2, /* most steps that are deferred only to be measured; a call between
+                                 * two steps can spoil one measurement */
     RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing proved slower */
 };
 
@@ -27,7 +27,7 @@ struct run_speculation {
     uint32_t streak;  /* right guesses since the last wrong one */
     uint32_t probes;  /* steps deferred to be measured */
     uint32_t pause;   /* steps left without a guess */
-    /* time of a step without a guess that follows such a step; 0: unknown */
+    /* time of a step without a guess that follows another such step; 0: unknown */
     double deferred_seconds;
     double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
     double balance_seconds;     /* time gained minus time lost; older steps count less */
@@ -39,8 +39,9 @@ struct run_speculation {
 struct run_speculation_step {
     bool guessed;
     bool neutral; /* the norm neither clipped nor skipped the step */
-    bool far; /* `neutral`, and the norm was less than half of one that would have been clipped */
-    bool steady; /* no other call came between this step and the previous one */
+    bool far;     /* `neutral`, and the norm was less than half of the limit above which it is
+               * clipped */
+    bool steady;  /* no other call came between this step and the previous one */
     double seconds;
 };
 

@@ -1,5 +1,5 @@
 /* step.c: runs one tape after another: decides which tape follows, with which settings its update
- * is computed, and which results are read when it has ended. The thread of the rank. */
+ * is computed, and which results are read when it has ended. Runs on the rank's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -53,7 +53,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
         return core_err_set(-EPROTO, "tape %d cannot follow tape %d", (int)kind, (int)rank->last);
     }
     int rc = run_executor_push(rank->executor, tape, gate);
-    while (rc == -EAGAIN) { /* two are under way: the older one has to retire */
+    while (rc == -EAGAIN) { /* two are under way: the older one must retire first */
         rc = run_executor_drive(rank->executor, 1);
         if (rc == 0) {
             rc = run_executor_push(rank->executor, tape, gate);
@@ -66,7 +66,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Withdraws the tape that was pushed in advance if no step follows, or a different kind of step. */
+/* Withdraws the tape that was pushed in advance, if any, because it is not the next one. */
 static int withdraw_tape(struct run_rank *rank)
 {
     struct plan_traffic traffic = {0};
@@ -103,8 +103,8 @@ static struct plan_traffic count_traffic(const struct run_rank *rank, const stru
     return traffic;
 }
 
-/* Opens the gate of the tape of `kind` that follows the last one, and pushes it first unless that
- * was done in advance. */
+/* Opens the gate of the next tape, which is of `kind`. Pushes the tape first unless it was pushed
+ * in advance. */
 static int release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
@@ -181,7 +181,7 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 
 /* ---- the speculative update ---- */
 
-/* Counts the bytes that a discarded speculative update has moved, and its writes to the store. */
+/* Counts the bytes that a tape's speculative update moves, and its writes to the store. */
 static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
     *bytes = *writes = 0;
@@ -319,7 +319,8 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
         return rc;
     }
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    /* After a guess, the next tape waits for the verdict, which says which generation it reads. */
+    /* After a guess, the next tape is not pushed ahead, because the verdict decides which
+     * generation it reads. */
     if (!tape->guesses) {
         const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
         rc = push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);

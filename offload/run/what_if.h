@@ -4,10 +4,11 @@
 
 #include "offload/run/prepare.h"
 
-/* Returns the name of the index-th part that this plan uses; NULL after the last. */
+/* Returns the name of part `index`, from 0, of those that this plan uses; NULL after the last
+ * one. */
 const char *run_what_if_part(const struct run_prepared *prepared, unsigned index);
 
-/* Predicts the seconds of a step with twice as much of that part. */
+/* Sets *seconds to the predicted time of a step with part `index` twice as fast or as large. */
 int run_what_if(const struct run_prepared *prepared, unsigned index, double *seconds);
 
 #endif
