@@ -1,5 +1,5 @@
-/* checkpoint_writer.c: submits one job per chunk to a lane's thread. A mutex lets one lane at a
- * time write a chunk. */
+/* checkpoint_writer.c: submits one job per command to a lane's thread. A mutex lets only one lane
+ * at a time write a chunk. */
 #include "offload/run/checkpoint_writer.h"
 
 #include <errno.h>

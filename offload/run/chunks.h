@@ -45,7 +45,7 @@ struct run_pages {
     uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
     uint32_t turn;         /* this part's place in the slot, from 0 */
     struct plan_span span; /* range of this part; empty at first */
-    char *memory;          /* memory of this part */
+    char *memory;
 };
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block);

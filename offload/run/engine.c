@@ -171,7 +171,6 @@ static int feed_rank(struct run_engine_worker *worker, const struct model_batch 
     return 0;
 }
 
-/* Gives each rank its micro-batches. */
 static int feed_ranks(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                       int64_t *targets)
 {

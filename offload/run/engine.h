@@ -55,7 +55,7 @@ struct run_step {
      * row has the larger reward. */
     double chosen, rejected, right;
     double norm;
-    double loss_scale; /* loss scale of this step */
+    double loss_scale;
     bool skipped;
     int64_t targets;
     bool guessed; /* the update was made before the norm was known */
@@ -65,7 +65,7 @@ struct run_step {
     double guess_seconds;
     struct plan_traffic traffic; /* of all ranks, like the next member */
     struct run_moved moved;      /* bytes that the drives moved since the last step */
-    struct run_stats stats;      /* stats of the first rank */
+    struct run_stats stats;      /* of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
     /* the mean wait of a rank for the others, less the wait of the slowest one */
     double imbalance_seconds;
@@ -158,8 +158,8 @@ struct run_save_options {
 
 enum run_save_when {
     /* Announces a checkpoint of the next step, so that the updates of that step are written as they
-     * are made. Takes as long as creating its files. The checkpoint is removed unless a save with
-     * another of these values follows that step. */
+     * are made. Takes as long as creating its files. The checkpoint is removed unless
+     * RUN_SAVE_LATER or RUN_SAVE_NOW follows that step. */
     RUN_SAVE_NEXT_STEP,
     /* Saves a checkpoint of the last step. If it was announced, or the step's update is pending,
      * updates write it, at the latest with the next step or drain. Otherwise, and after a skipped

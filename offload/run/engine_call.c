@@ -73,7 +73,7 @@ static int call_processes(struct run_engine *engine, enum run_call call, const v
         rc = run_remote_call(engine->given.peers, r, call, arguments, arguments_bytes);
     }
     if (rc != 0) {
-        return rc; /* all connections have ended, so no reply will come */
+        return rc; /* a failed send ends all connections, so no reply will come */
     }
     rc = engine->works[call](engine, own, arguments);
     if (rc != 0) {

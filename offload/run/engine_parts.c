@@ -326,7 +326,7 @@ static int complete_machine(struct completing *work, uint32_t machine)
     if (rc != 0) {
         return rc;
     }
-    part.ranks = ranks == work->part.ranks ? 0 : ranks; /* 0: the checkpoint is whole */
+    part.ranks = ranks == work->part.ranks ? 0 : ranks; /* 0: the part is the whole checkpoint */
     work->streamed_bytes = 0;
     rc = begin(work, machine, part);
     if (rc != 0) {

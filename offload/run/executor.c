@@ -14,7 +14,6 @@
  * it. */
 enum { WINDOW = 3, UNDER_WAY_MAX = WINDOW - 1, SPIN_NS = 20000 };
 
-/* A tape in the window. */
 struct tape_state {
     const struct plan_tape *tape; /* borrowed from the plan */
     struct core_fence gate;
@@ -22,7 +21,8 @@ struct tape_state {
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */
     uint32_t *indices;                       /* owned, [commands_max] */
     struct core_fence *all_fences;           /* owned, [commands_max] */
-    /* owned, [commands_max], if watched: time of submission, later the time of the end */
+    /* owned, [commands_max]: when each command was submitted, later when it ended; NULL: not
+     * watched */
     int64_t *all_ns;
     int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];

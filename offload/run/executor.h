@@ -88,7 +88,7 @@ int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 int run_executor_drive_until(struct run_executor *executor, struct core_fence fence,
                              uint32_t tapes_left);
 
-/* Works until the tape of this number has done its command at `place` of `queue`. */
+/* Works until tape number `tape` has done the command at `place`, from 1, of `queue`. */
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);
 

@@ -386,9 +386,9 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
 
 /* ---- parts that are completed ---- */
 
-/* Holds the shelf of a checkpoint's folder, if there is one on this machine. A run that was killed
- * while it renamed the files of a part has left a list of them, and opening the shelf completes
- * that part. */
+/* Opens the shelf of a checkpoint's folder, if the shelf's directory exists on this machine. A run
+ * that was killed while it renamed the files of a part has left a list of them, and opening the
+ * shelf completes that part. */
 static int hold_shelf_of(struct follower *follower, const char *folder)
 {
     char directory[4096];

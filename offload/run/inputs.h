@@ -68,10 +68,9 @@ int run_inputs_use_rows(struct run_inputs *inputs);
 void run_inputs_fini(struct run_inputs *inputs);
 
 /* Writes `batch` into the host's copy as micro-batch `micro`, padded to the shape with tokens that
- * are not trained on; NULL: only padding. It is called for all micro-batches in order, or for the
- * first one alone. Adds the number of the batch's targets, or of its pairs with targets in both
- * rows, to *targets. Returns -EINVAL with a message that names the row and the place of the first
- * error. */
+ * are not trained on; NULL: only padding. Call it for all micro-batches in order, or for the first
+ * one alone. Adds the number of the batch's targets, or of its pairs with targets in both rows, to
+ * *targets. Returns -EINVAL with a message that names the row and the place of the first error. */
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 

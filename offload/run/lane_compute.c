@@ -367,7 +367,6 @@ static unsigned expansion_at(const struct run_compute *compute, const struct pla
     return count;
 }
 
-/* Expands stored tensors to weights. */
 static int expand(struct run_compute *compute, const struct plan_command *command,
                   struct core_fence *out)
 {

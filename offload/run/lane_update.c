@@ -278,7 +278,8 @@ static int make(struct run_update *update, const struct run_update_options *opti
                                              .cpus = cpus,
                                              .bell = options->bell,
                                              .rings_below = works_alone(update) ? 2 : 0,
-                                             /* an application computes for any length of time */
+                                             /* sleeps at once: an application may compute for any
+                                              * length of time */
                                              .spin_ns = update->lent != NULL ? -1 : 0};
     int rc = run_place_team(update->place, "update", update->options->threads, &update->team);
     if (rc != 0) {

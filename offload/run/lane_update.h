@@ -49,7 +49,6 @@ int run_update_wait(struct run_update *update, int64_t limit_ns);
 struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
 
-/* Settings of an update. */
 struct run_update_terms {
     const struct adam_group *groups; /* as many as in the options; copied */
     double scale;                    /* factor by which gradients are multiplied */

@@ -33,11 +33,11 @@ enum { ARRIVALS_MAX = 256 };
 struct loading {
     struct run_rank *rank;           /* borrowed, like the next two */
     const struct model_files *files; /* NULL: none */
-    /* sums of frozen blocks that are read from files; NULL: none */
+    /* receives the checksums of frozen blocks that are read from files; NULL: none */
     struct model_sums *sums;
-    struct model_kept *kept; /* borrowed: of the base; NULL: none */
+    struct model_kept *kept; /* borrowed: the file of the kept base; NULL: none */
     bool based;              /* the store can read from the kept file */
-    /* checkpoint of all blocks, or of the trained ones; NULL: none. */
+    /* borrowed: the checkpoint, of all blocks or only of the trained ones; NULL: none */
     struct store_checkpoint *checkpoint;
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
@@ -118,7 +118,7 @@ static int move_arrivals_of(struct loading *load, const struct run_slot *slot)
     return rc;
 }
 
-/* Waits until the slot whose turn it is is free, and sets *out to it. */
+/* Takes the next slot in turn: waits until the slot is free, and sets *out to it. */
 static int take_slot(struct loading *load, struct run_slots *slots, struct run_slot **out)
 {
     struct run_slot *slot = run_slots_next(slots);

@@ -78,7 +78,6 @@ static int bring_own(struct run_rank *rank, uint32_t source, struct plan_span ra
                                            : rc;
 }
 
-/* Brings the weights of a section to the slot. */
 static int bring_section(struct run_rank *rank, uint32_t source,
                          const struct model_section *section, char *slot)
 {

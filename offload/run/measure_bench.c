@@ -1,4 +1,4 @@
-/* measure_bench.c: memory and files for measuring, within the budgets, and a device with a
+/* measure_bench.c: limits the memory and files that measuring takes, and opens a device with a
  * queue. */
 #include "offload/run/measure_bench.h"
 

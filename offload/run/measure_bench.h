@@ -35,8 +35,8 @@ int run_bench_open(struct run_bench *bench, const char *name, const struct kern_
                    const struct dev_queue_options *queue, uint64_t bytes);
 void run_bench_close(struct run_bench *bench);
 
-/* Sets *per_second to the elements per second of the fastest round of launches of a command that
- * handles `elements` elements. */
+/* Launches a command on `elements` elements in several rounds. Sets *per_second to the elements per
+ * second of the fastest round. */
 int run_bench_time(struct run_bench *bench, const struct dev_command *command, uint64_t elements,
                    double *per_second);
 

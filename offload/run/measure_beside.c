@@ -84,7 +84,6 @@ static int beside_open(struct beside *beside, const char *device, uint64_t bytes
     return rc;
 }
 
-/* Submits `count` copies in each direction. */
 static int submit(struct beside *beside, unsigned count)
 {
     char *const host = (char *)beside->host.base;

@@ -130,7 +130,7 @@ static int by_begin(const void *left, const void *right)
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-/* Lists the parts of the HOST tier: first the buffers, then the chunks in each of them. */
+/* Lists the parts of the HOST tier in ascending order: the buffers, and the chunks in them. */
 static int list_parts(struct parts *parts)
 {
     const struct plan *plan = parts->of->plan;
@@ -203,7 +203,7 @@ static int alloc_host(struct run_memory *memory, const struct run_memory_options
     rc = dev_host_register(memory->device, memory->host.base, memory->host.mapped_bytes);
     memory->registered = rc == 0;
     if (rc != 0) {
-        core_log(CORE_LOG_WARN, "the HOST tier of %zu bytes is not pinned, so copies wait: %s",
+        core_log(CORE_LOG_WARN, "the HOST tier of %zu bytes is not pinned: %s",
                  memory->host.mapped_bytes, core_err_message());
     }
     return 0;

@@ -330,7 +330,9 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
                                     "step has been submitted");
     }
     if (!(loss_scale > 0) || loss_scale > 1e30) {
-        return core_err_set(-EINVAL, "loss scale %g is not a positive number", loss_scale);
+        return core_err_set(-EINVAL,
+                            "loss scale %g is out of range; expected more than 0, at most 1e30",
+                            loss_scale);
     }
     const int rc = run_optimizer_wait(optimizer, run_optimizer_last_token(optimizer));
     if (rc == 0) {

@@ -1,11 +1,11 @@
 /* optimizer.h: the optimizer of an application that computes gradients itself. Its plan has no
  * compute. The update of a block begins when the gradients of all its parameters have been
- * submitted, or, if the norm affects the step, when the step is closed and its norm is known. Data
- * flow: run_optimizer_submit sets a parameter's gradient; when a block has all its gradients, it is
- * ready. The optimizer's thread puts ready blocks on tapes and drives them, from the first gradient
- * of a step on (optimizer_step.c). The update's thread reads gradients and writes weights in the
- * application's memory, records the block's step, which tokens name, and counts updated blocks on a
- * line.
+ * submitted, or, if the norm affects the step, when the step is closed and its norm is known.
+ * Data flow: run_optimizer_submit sets a parameter's gradient. When a block has all its gradients,
+ * it is ready. The optimizer's thread puts ready blocks on tapes and drives them, from the first
+ * gradient of a step on (optimizer_step.c). The update's thread reads gradients and writes weights
+ * in the application's memory, counts the block's steps, which tokens name, and then advances a
+ * line by one for each block that is done.
  * One thread at a time calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H

@@ -88,7 +88,6 @@ static int check_names(const struct run_optimizer_options *options)
     return rc;
 }
 
-/* An address range of weights. */
 struct weights_at {
     uintptr_t begin, end;
     const char *name; /* borrowed */

@@ -42,7 +42,7 @@ struct run_optimizer {
                                 * load */
     struct core_queue *worker; /* owned: the thread that drives tapes */
 
-    /* The application's side of a step. */
+    /* Used by the application's thread. */
     struct adam_group *groups; /* owned, [group_count]: the current settings */
     /* owned, [group_count]: settings of the step whose updates come next */
     struct adam_group *step_groups;
@@ -66,7 +66,7 @@ struct run_optimizer {
     _Atomic bool awaits_ready;
     struct core_line closed; /* counts steps that were closed */
 
-    /* The worker's side. */
+    /* Used by the worker. */
     uint64_t step; /* the step that the worker takes now */
     /* owned, [blocks]: the order in which blocks became ready in the previous step */
     uint32_t *order;

@@ -205,7 +205,6 @@ static int load_chunk(struct carrying *carrying, const struct run_chunk *chunk)
     return slot != NULL ? run_chunk_put(optimizer->rank, &place, states, &slot->moved) : 0;
 }
 
-/* Calls `carry` for every chunk. */
 static int carry_all(struct carrying *carrying,
                      int (*carry)(struct carrying *carrying, const struct run_chunk *chunk))
 {

@@ -16,7 +16,6 @@
 #include "offload/run/scale.h"
 #include "offload/store/store.h"
 
-/* The cache of measured rates. */
 struct run_cache {
     const char *folder; /* NULL: nothing is kept */
     const char *build;  /* build of this library; rates that another build measured do not count */
@@ -53,8 +52,8 @@ struct run_options {
 
     /* number of rows of a micro-batch; with pairs, 2 for each pair: see model_shape */
     int64_t rows;
-    int64_t pairs;  /* number of pairs of chosen and rejected rows (DPO); 0: rows of tokens */
-    double beta;    /* beta of the loss of pairs */
+    int64_t pairs; /* number of pairs of chosen and rejected rows (DPO); 0: rows of tokens */
+    double beta;
     int64_t length; /* tokens per row */
     /* With pairs: tokens of each of their two rows, while `length` is for both together
      * (model_batch_pair). 0 without pairs. */

@@ -32,11 +32,10 @@ struct coll_peers;
 /* A place that places nothing. */
 extern const struct run_place run_place_none;
 
-/* Inputs of a rank's placement. */
 struct run_place_wish {
     uint32_t rank, ranks; /* among the ranks on this machine */
-    unsigned threads;     /* threads of the rank */
-    int card;             /* NUMA node of the card, near which all ranks are placed; -1: none */
+    unsigned threads;
+    int card; /* NUMA node of the card, near which all ranks are placed; -1: none */
     /* [drive_count]: the name of the drive of each path of the store; NULL: unknown */
     const char *const *drives;
     uint32_t drive_count;

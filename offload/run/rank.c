@@ -59,7 +59,7 @@ static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_opti
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
     enum { GRAIN = 5 * DEV_ALIGN_BYTES };
-    /* logits.c computes the logits of one token. */
+    /* for logits.c, which computes the logits of one token */
     const uint64_t logits = (uint64_t)shapes->model->config.vocab * kern_type_bytes(options->type);
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            sum_bytes(shapes, options) + RUN_MEMORY_SPARE_BYTES + GRAIN;
@@ -96,7 +96,6 @@ static int make_update(struct run_rank *rank)
     return run_update_create(&update, &rank->update);
 }
 
-/* Creates the queues of the device. */
 static int make_queues(struct run_rank *rank)
 {
     struct core_bell *bell = &rank->bell;

@@ -68,10 +68,10 @@ struct run_rank {
     bool traced;              /* the timeline was written, or could not be */
 
     enum plan_kind last;   /* kind of the tape released last; PLAN_KIND_COUNT: none yet */
-    enum plan_kind ahead;  /* kind of the tape pushed after `last` and not yet released, which only
-                            * reads STORE; PLAN_KIND_COUNT: none */
+    enum plan_kind ahead;  /* kind of the tape that was pushed in advance, which only reads STORE
+                            * until it is released; PLAN_KIND_COUNT: none */
     struct core_line gate; /* a tape's commands that do not read STORE wait until this line reaches
-                            * its number */
+                            * the tape's number */
     uint64_t gates;        /* number of tapes released */
     enum run_pending pending;
     enum run_saved saved;

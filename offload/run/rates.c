@@ -36,7 +36,7 @@ static void name_device(const struct run_options *options, char out[DEV_DESCRIPT
     dev_close(device);
 }
 
-/* Writes "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
+/* Describes the machine in the key: "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
 static void name_machine(const struct run_options *options, char out[MACHINE_BYTES])
 {
     char device[DEV_DESCRIPTION_BYTES];

@@ -49,7 +49,8 @@ static const struct limits {
 struct number {
     const char *key;
     enum kind kind;
-    enum run_rates_part part; /* the cached file that has it; RUN_RATES_PARTS: none */
+    enum run_rates_part part; /* the part that it belongs to; RUN_RATES_PARTS: only the file of all
+                               * rates has it */
     size_t offset;      /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for
                     * RUN_RATES_MACHINE, else in struct run_rates */
     const char *object; /* SECONDS: the name of the object in the file of all rates */

@@ -23,7 +23,6 @@ struct run_rates {
     double drive_bytes[STORE_PATHS_MAX];
 };
 
-/* Rates of one drive. */
 struct run_drive_rates {
     double read_bytes;
     double write_bytes;

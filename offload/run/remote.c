@@ -15,7 +15,7 @@
 
 enum { BATCH_ARRAYS = 4, PIECE_ELEMENTS = 256 << 10 };
 
-/* Precedes every call; its arguments follow in the same transfer. */
+/* Precedes the arguments of every call, in the same transfer. */
 struct call_head {
     uint32_t call;
     uint32_t bytes;

@@ -29,7 +29,7 @@ enum run_call {
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
     RUN_CALL_MASTERS,                 /* with a block; pieces of its master weights, as floats,
                                        * precede the reply */
-    /* pieces with the checksums of the base model's data that was read precede the reply */
+    /* pieces with the checksums of what the rank has read of the base model precede the reply */
     RUN_CALL_SUMS,
     RUN_CALL_SAVE,       /* with struct run_remote_save */
     RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
@@ -146,7 +146,7 @@ int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store
 enum { RUN_NAMES_MAX = 1024 };
 
 struct run_remote_made {
-    struct run_options options; /* its strings are in `memory` */
+    struct run_options options; /* its strings are in the memory of run_remote_read_job() */
     struct run_rates rates;
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;

@@ -10,7 +10,7 @@
 #include "offload/run/options.h"
 
 struct run_shapes {
-    /* borrowed; NULL: an application computes, and only `blocks` counts. */
+    /* borrowed; NULL: an application computes, and only `blocks` is used */
     const struct model *model;
     uint32_t block_count;
     /* Each is owned if block->like is the block itself, else shared; NULL: a data block. */

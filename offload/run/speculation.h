@@ -35,7 +35,6 @@ struct run_speculation {
     bool last_wrong;            /* the previous step guessed wrong */
 };
 
-/* Results of a step. */
 struct run_speculation_step {
     bool guessed;
     bool neutral; /* the norm neither clipped nor skipped the step */

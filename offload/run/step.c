@@ -44,7 +44,7 @@ static void time_ops(struct run_rank *rank)
     }
 }
 
-/* Appends the tape of `kind` to the one released last. Its gate stays closed. */
+/* Pushes the tape of `kind` after the one released last. Its gate stays closed. */
 static int push_tape(struct run_rank *rank, enum plan_kind kind)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);

@@ -37,7 +37,7 @@ static void unpinned_memory_is_told(void)
     fake_refuse_pins();
     case_run_engine(&made, &options, STEPS, &unpinned);
     check_uint(test_heard_lines("pinned"), ==, 1);
-    check_contains(test_heard(), "is not pinned, so copies wait: cuda:0: cudaHostRegister of");
+    check_contains(test_heard(), "is not pinned: cuda:0: cudaHostRegister of");
     check_contains(test_heard(), "ulimit -l");
     case_check_equal(&pinned, &unpinned, "pinned and not");
     test_listen_end();
