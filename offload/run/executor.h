@@ -68,9 +68,10 @@ struct run_stats {
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out);
 void run_executor_destroy(struct run_executor *executor);
 
-/* Appends a tape to those under way. Its commands that read STORE start when their edges allow; all
- * others also wait for `gate`: for the step's data, and for the verdict on the previous tape.
- * Returns -EAGAIN while two are under way. `tape` is borrowed until it has retired. */
+/* Appends a tape to those under way. Its commands start when their edges allow; all except reads of
+ * STORE that do not depend on the step's data (plan_command_is_gated) also wait for `gate`: for the
+ * step's data, and for the verdict on the previous tape. Returns -EAGAIN while two are under way.
+ * `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
 /* Removes the tape pushed last, whose gate was never reached. Waits for the reads that its commands

@@ -221,7 +221,7 @@ static int check_shape(const struct run_inputs *inputs, const struct model_batch
         if (batch->positions[t] >= inputs->row_length) {
             return core_err_set(-EINVAL,
                                 "token %" PRId64 " of row %" PRId64 " has position %" PRId32
-                                "; rows of %" PRId64 " tokens have positions below that",
+                                "; expected a position below %" PRId64 ", the length of a row",
                                 t % batch->length, t / batch->length, batch->positions[t],
                                 inputs->row_length);
         }

@@ -118,8 +118,8 @@ static void set_terms(const struct run_update *update, struct update_terms *term
     terms->scale = scale;
 }
 
-/* Lists the runs of a block by its own groups, and writes the indices of these groups to
- * `groups`. */
+/* Lists the runs of a block with group numbers of the block's own, and sets groups[n] to the
+ * update's group that has number n in the block. Returns the number of these groups. */
 static size_t list_runs(const struct run_update *update, const struct block *block,
                         struct adam_run *runs, uint32_t *groups)
 {

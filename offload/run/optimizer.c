@@ -326,8 +326,9 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale)
 {
     if (optimizer->open) {
-        return core_err_set(-EBUSY, "the loss scale changes between steps; a gradient of the next "
-                                    "step has been submitted");
+        return core_err_set(-EBUSY,
+                            "the loss scale can change only between steps; a gradient of the "
+                            "next step has been submitted");
     }
     if (!(loss_scale > 0) || loss_scale > 1e30) {
         return core_err_set(-EINVAL,
@@ -667,8 +668,8 @@ int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parame
                             parameter, optimizer->parameter_count);
     }
     if (optimizer->open) {
-        return core_err_set(-EBUSY, "weights change between steps; a gradient of the next step has "
-                                    "been submitted");
+        return core_err_set(-EBUSY, "weights can change only between steps; a gradient of the next "
+                                    "step has been submitted");
     }
     int rc = run_optimizer_quiesce(optimizer);
     if (rc != 0 || optimizer->parts[parameter] == NULL) {

@@ -50,8 +50,9 @@ static int pause_steps(struct run_optimizer *optimizer)
 {
     return !optimizer->open
                ? run_optimizer_quiesce(optimizer)
-               : core_err_set(-EBUSY, "an optimizer's states are read and written between steps; "
-                                      "a gradient of the next step has been submitted");
+               : core_err_set(-EBUSY,
+                              "an optimizer's states can be read and written only between steps; "
+                              "a gradient of the next step has been submitted");
 }
 
 /* ---- chunks ---- */

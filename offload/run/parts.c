@@ -91,7 +91,7 @@ int run_part_take(struct coll_peers *peers, const struct run_part_move *move,
             return rc;
         }
         if (got != piece.bytes + 1 || ((const char *)memory)[piece.bytes] == 0) {
-            rc = core_err_set(-EIO, "rank %u has a piece of the checkpoint but did not send it",
+            rc = core_err_set(-EIO, "rank %u did not send a valid piece of the checkpoint",
                               move->from);
         } else if (first.code == 0) {
             rc = write_piece(move, &piece, out, memory);

@@ -1,5 +1,5 @@
-/* place.c: takes the nodes of a rank from core_topo_decide. Divides its threads among them in
- * proportion to their processors, and its chunks in proportion to its threads. */
+/* place.c: takes the nodes of a rank from core_topo_decide. Divides the rank's threads among them
+ * in proportion to their processors, and its chunks in proportion to the threads. */
 #include "offload/run/place.h"
 
 #include <errno.h>

@@ -70,8 +70,8 @@ struct run_rank {
     enum plan_kind last;   /* kind of the tape released last; PLAN_KIND_COUNT: none yet */
     enum plan_kind ahead;  /* kind of the tape that was pushed in advance, which only reads STORE
                             * until it is released; PLAN_KIND_COUNT: none */
-    struct core_line gate; /* a tape's commands that do not read STORE wait until this line reaches
-                            * the tape's number */
+    struct core_line gate; /* gated commands of a tape (plan_command_is_gated) wait until this line
+                            * reaches the tape's number */
     uint64_t gates;        /* number of tapes released */
     enum run_pending pending;
     enum run_saved saved;
