@@ -26,9 +26,8 @@ struct run_engine_options {
                              * model's files */
     bool *damaged;          /* set to whether reading the checkpoint failed; may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
-    struct coll_peers
-        /* borrowed: each rank is a separate process; NULL: ranks are threads of this process */
-        *peers;
+    /* borrowed: each rank is a separate process; NULL: ranks are threads of this process */
+    struct coll_peers *peers;
     bool local; /* each machine keeps its ranks' part of checkpoints */
     /* the shelf of `checkpoint`; NULL: machines do not get missing parts of it from each other */
     struct store_shelf *shelf;

@@ -49,9 +49,8 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
 /* ---- copies ---- */
 
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
-enum {
-    CARD_COPY_BYTES_MAX = 256 << 20
-}; /* a link needs milliseconds for this, which is much more than for a launch */
+/* A link needs milliseconds for this, which is much more than for a launch. */
+enum { CARD_COPY_BYTES_MAX = 256 << 20 };
 
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)

@@ -24,8 +24,9 @@ struct run_memory {
     uint64_t device_bytes;
     struct core_region host; /* owned */
     bool registered;         /* the host's region is pinned for the device */
-    char **at;               /* owned, [plan's buffers]; NULL for those in STORE. A buffer with a
-                                twin has the current generation, its twin the other one */
+    /* owned, [plan's buffers]; NULL for those in STORE. A buffer with a twin has the current
+     * generation, its twin the other one */
+    char **at;
     uint32_t count;
 };
 

@@ -16,9 +16,8 @@ struct run_optimizer {
     struct blocks *blocks; /* owned: this process's share of these blocks; `whole` if it has all */
     uint32_t *whole_of;    /* owned, [blocks]: their indices in `whole` */
     struct run_lent lent;  /* the blocks and their parts are owned */
-    struct run_lent_part *
-        /* owned, [parameters]: parts in `lent`; NULL: other processes have the whole parameter */
-        *parts;
+    /* owned, [parameters]: parts in `lent`; NULL: other processes have the whole parameter */
+    struct run_lent_part **parts;
     uint32_t *block_of; /* owned, [parameters]; valid if the parameter has a part */
     size_t parameter_count;
     struct run_shapes *shapes; /* owned */
@@ -80,10 +79,8 @@ struct run_optimizer {
     pthread_mutex_t lock; /* protects `updated` */
     uint64_t updated;     /* number of blocks given back in all steps: the value of `done` */
     uint64_t *updates;    /* owned, [parameters] */
-    _Atomic uint64_t
-        /* owned, [blocks]: number of steps in which the block was given back; changes before
-         * `done` */
-        *made;
+    /* owned, [blocks]: number of steps in which the block was given back; changes before `done` */
+    _Atomic uint64_t *made;
     struct core_line done;    /* counts blocks that were given back */
     struct core_line settled; /* counts steps whose norm is known */
     struct run_optimizer_result result;

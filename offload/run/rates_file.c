@@ -51,8 +51,9 @@ struct number {
     enum kind kind;
     enum run_rates_part part; /* the part that it belongs to; RUN_RATES_PARTS: only the file of all
                                * rates has it */
-    size_t offset;      /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for
-                    * RUN_RATES_MACHINE, else in struct run_rates */
+    /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for RUN_RATES_MACHINE,
+     * else in struct run_rates */
+    size_t offset;
     const char *object; /* SECONDS: the name of the object in the file of all rates */
     const char *inner;  /* SECONDS: the key in that object */
 };

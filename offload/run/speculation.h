@@ -11,8 +11,8 @@
 
 enum {
     RUN_SPECULATION_FIRST = 2, /* neutral steps before the first guess */
-    RUN_SPECULATION_NEUTRAL_MAX =
-        64, /* the largest number of neutral steps that wrong guesses can require */
+    /* the largest number of neutral steps that wrong guesses can require */
+    RUN_SPECULATION_NEUTRAL_MAX = 64,
     RUN_SPECULATION_TRUST = 16, /* after this many right guesses, only half as many neutral steps
                                  * are needed, and a deferred step is measured if none was measured
                                  * before */
