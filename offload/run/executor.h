@@ -38,9 +38,10 @@ struct run_executor_options {
     _Atomic uint64_t *pulse;
 
     /* Called when a command is found done, queue by queue in order, on the rank's thread. `tape`
-     * counts the pushed tapes, from 0. A command begins when it was submitted, the previous command
-     * on its queue was done, and the commands that its edges name were done; it ends when the
-     * executor found it done. Times are core_clock_now_ns(). NULL: no times are kept. */
+     * counts the pushed tapes, from 0. `begin_ns` is the latest of the command's submission, the
+     * end of the previous command on its queue, and the ends of the commands that its edges name;
+     * `end_ns` is when the executor found it done. Times are core_clock_now_ns(). NULL: no times
+     * are kept. */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user; /* borrowed */

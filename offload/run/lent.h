@@ -35,7 +35,7 @@ struct run_lent {
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
     bool sums;
-    /* If a gradient is not as it was submitted when its update begins or ends, the update fails
+    /* If a gradient differs from the submitted one when its update begins or ends, the update fails
      * with -EFAULT. */
     bool checks;
 };

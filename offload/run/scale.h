@@ -1,5 +1,5 @@
 /* scale.h: the loss scale of fp16, by DeepSpeed's rules: an overflow first uses up the hysteresis,
- * then halves the scale; a window of steps without overflow doubles it. A value; no thread, no
+ * then halves the scale; a window of steps without overflow doubles it. Plain data; no thread, no
  * I/O. */
 #ifndef OFFLOAD_RUN_SCALE_H
 #define OFFLOAD_RUN_SCALE_H

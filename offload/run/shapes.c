@@ -199,7 +199,7 @@ static void add_scratch(struct run_shapes *shapes, const struct model_program *p
     }
 }
 
-/* The head's slot has room for the sections of one token, too. */
+/* Makes the sections of the head for one token, and room for them in the head's slot. */
 static int make_one_sections(struct run_shapes *shapes, unsigned head)
 {
     struct model_sections *sections = shapes->sections[head];

@@ -2,7 +2,7 @@
  * expectation that the norm neither clips nor skips it. The policy speculates after steps for which
  * speculating would have been right. It requires more such steps after wrong guesses, and stops for
  * a while when measured time shows that speculating is slower. A norm far below the limit counts as
- * two steps. A value; no thread, no I/O. */
+ * two steps. Plain data; no thread, no I/O. */
 #ifndef OFFLOAD_RUN_SPECULATION_H
 #define OFFLOAD_RUN_SPECULATION_H
 
