@@ -46,7 +46,8 @@ int run_remote_call(struct coll_peers *peers, uint32_t rank, enum run_call call,
     const struct call_head head = {.call = call, .bytes = (uint32_t)bytes};
     char *text = malloc(sizeof head + bytes);
     if (text == NULL) {
-        return core_err_set(-ENOMEM, "no memory to call rank %u", rank);
+        (void)core_err_set(-ENOMEM, "no memory to call rank %u", rank);
+        return coll_peers_fail(peers, -ENOMEM); /* other ranks may have begun the same call */
     }
     memcpy(text, &head, sizeof head);
     memcpy(text + sizeof head, arguments, bytes);

@@ -64,7 +64,7 @@ struct run_reply {
 
 /* ---- the first process ---- */
 
-/* Begins a call of a rank's process, which run_remote_reply ends. */
+/* Begins a call of a rank's process, which run_remote_reply ends. An error ends the world. */
 int run_remote_call(struct coll_peers *peers, uint32_t rank, enum run_call call,
                     const void *arguments, size_t bytes);
 /* Begins RUN_CALL_FEED, and sends the micro-batches. */
