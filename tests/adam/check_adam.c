@@ -2,7 +2,7 @@
  * size, alignment and tail, on numbers that include denormals, infinities and NaN.
  *
  *   check_adam [CASE...]      verifies; a line in `check_variants` adds a variant
- *   check_adam --bench        the same lines, in nanoseconds per element, one thread
+ *   check_adam --bench        times the same variants on one thread, in nanoseconds per element
  *   check_adam --digest       a hash of what the best variant computes: the same on every machine
  */
 #include <stdio.h>
@@ -190,7 +190,7 @@ static void update_sgd(void)
     verify_rule(CORE_UPDATE_SGD);
 }
 
-/* Reports which variants this machine can check. */
+/* Prints which variants this machine can check; the scalar variant is always one of them. */
 static void variants_present(void)
 {
     for (int i = 0; i < CHECK_VARIANTS; i++) {

@@ -45,8 +45,8 @@ static int life(void)
     return rc;
 }
 
-/* Each allocation fails once. Afterwards forty steps must make no more allocations than zero
- * steps. */
+/* Each allocation fails once, without a step and with forty steps. The steps must add no
+ * allocation. */
 static void nothing_after_create(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,

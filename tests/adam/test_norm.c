@@ -32,8 +32,8 @@ static double sum_of_squares(const void *array, enum core_update_type type, uint
     return sum;
 }
 
-/* Parts may begin anywhere: one after another without a gap, across a tile, and inside groups. They
- * have the same sums in one call for all tiles as in one call for each tile. */
+/* Parts that follow one another without a gap, and begin anywhere in a tile, have the same sums in
+ * one call for all tiles as in one call for each tile. */
 static void packed_parts(void)
 {
     static const uint64_t counts[] = {1, 3, 256, 65274, 5, 70000, 513};

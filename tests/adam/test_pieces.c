@@ -36,7 +36,8 @@ struct taken {
     unsigned end_after; /* number of launches after which `take` fails; 0: never */
 };
 
-/* Runs a launch on the CPU, limited to its window, with an optimizer that has only its group. */
+/* Runs a launch on the CPU, limited to its window, with an optimizer that has only the launch's
+ * group. */
 static int take(void *context, const struct core_update_args *piece)
 {
     struct taken *taken = context;

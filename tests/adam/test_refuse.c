@@ -132,7 +132,8 @@ static void refuse_options(struct adam_options options)
     check_true(core_err_message()[0] != '\0' && adam == NULL);
 }
 
-/* Invalid descriptions are refused. */
+/* Unsupported formats, unknown rules, missing groups, counts that overflow, and runs that go
+ * backwards, end early or have an unknown group are refused. */
 static void bad_options_are_refused(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_FP16);

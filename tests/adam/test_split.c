@@ -109,13 +109,14 @@ static void sweep(unsigned cpu_without, int stride)
     check_int(all.wrong, ==, 0);
 }
 
-/* Checks all patterns in the best variant; adam_state_write() gets a sixteenth of them. */
+/* Checks all patterns (under a sanitizer, a part of them) in the best variant; adam_state_write()
+ * gets a sixteenth of them. */
 static void every_pattern(void)
 {
     sweep(0, STRIDE);
 }
 
-/* Checks a part of every binade in each of the slower variants. */
+/* Checks a sample of the patterns in each of the slower variants. */
 static void slower_variants(void)
 {
     sweep(CORE_CPU_AVX512, 61 * STRIDE);

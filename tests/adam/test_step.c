@@ -379,7 +379,8 @@ static void state_write_restores_bits(void)
     adam_destroy(adam);
 }
 
-/* Updates a short range past element 2^32 of arrays that are mapped and almost never touched. */
+/* A short range past element 2^32 is updated like a window that contains only this range. The large
+ * arrays are mapped and almost never touched. */
 static void range_beyond_four_billion(void)
 {
     enum { SIZE = 1000 };
@@ -423,7 +424,7 @@ static void range_beyond_four_billion(void)
 }
 
 /* A step with sums gives the bits of a step without sums, and the sums of a separate pass, for all
- * types, variants and groups whose border cuts a group of elements. */
+ * types and variants, and with a border between two groups at an odd element. */
 static void sums_come_with_the_step(void)
 {
     static const enum core_update_type gradients[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,

@@ -93,7 +93,7 @@ static struct layers layers_of(const struct shape *shape, float *p)
     return (struct layers){p, b1, w2, w2 + shape->classes * shape->hidden};
 }
 
-/* Writes the answer minus the target to `out`; returns the loss of the row. */
+/* Replaces the answer in `out` with the gradient of the loss; returns the loss of the row. */
 static double row_loss(const struct task *task, const struct row *row, float *out)
 {
     const int classes = task->shape.classes;
@@ -242,13 +242,13 @@ static void compare(bool classifies)
     check_double(fabs(loss[2] / loss[0] - 1.0), <, 0.01);
 }
 
-/* Compares least squares on noisy answers. */
+/* Least squares on noisy answers: bf16 and 8-bit moments end within 1 % of fp32's loss. */
 static void regression(void)
 {
     compare(false);
 }
 
-/* Compares cross entropy over four classes. */
+/* Cross entropy over four classes: bf16 and 8-bit moments end within 1 % of fp32's loss. */
 static void classifier(void)
 {
     compare(true);
@@ -282,13 +282,14 @@ static void compare_by_heart(bool classifies)
     }
 }
 
-/* Compares least squares on 256 rows with 1,205 weights. */
+/* Least squares on 256 rows, which 1,205 weights can memorise: no mean loss is 1 % worse than with
+ * fp32. */
 static void regression_by_heart(void)
 {
     compare_by_heart(false);
 }
 
-/* Compares cross entropy over five classes on the same rows. */
+/* Cross entropy over five classes on as many rows: no mean loss is 1 % worse than with fp32. */
 static void classifier_by_heart(void)
 {
     compare_by_heart(true);

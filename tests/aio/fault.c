@@ -71,7 +71,8 @@ static void fault_close(void *state)
     free(fault);
 }
 
-/* Finds the inner back end if the test does not name one. */
+/* Writes the inner back end to *out: the one that the test names, mem if the drive has a disk,
+ * otherwise one found by probing. */
 static int find_inner(const struct aio_fault *plan, const struct aio_backend_options *options,
                       const struct aio_backend **out)
 {
@@ -386,7 +387,7 @@ static void release_held(struct fault *fault)
     }
 }
 
-/* Takes completions that are due; the newest first if a rule wants another order. */
+/* Takes completions that are due; the newest first if a rule reorders them. */
 static unsigned deliver(struct fault *fault, struct aio_event *events, unsigned max)
 {
     unsigned got = 0;

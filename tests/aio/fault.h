@@ -1,6 +1,6 @@
 /* fault.h: a back end for tests that wraps another one and injects faults: errors, short transfers,
  * stalls, lost and corrupted writes. Faults are reproducible: they depend only on the rules, the
- * seed and the number of operations so far. The drive's thread applies the rules; they may change
+ * seed and the number of earlier operations. The drive's thread applies the rules; they may change
  * while nothing is in flight. */
 #ifndef TESTS_AIO_FAULT_H
 #define TESTS_AIO_FAULT_H
@@ -31,7 +31,7 @@ enum aio_fault_kind {
 
 enum { AIO_FAULT_RULES_MAX = 16, AIO_FAULT_FOREVER = 0x7fffffff };
 
-/* Applies to the `from`-th matching operation (counted from 1; calls for SUBMIT and REAP) and the
+/* Applies to the `from`-th matching operation (counted from 1; SUBMIT and REAP count calls) and the
  * `count` - 1 after it; or, with `one_in` set, to one in that many at random. */
 struct aio_fault_rule {
     enum aio_fault_kind kind;
@@ -50,13 +50,13 @@ struct aio_fault {
     unsigned rules_count;
     struct aio_fault_rule rules[AIO_FAULT_RULES_MAX];
     _Atomic bool released;                  /* stalled operations continue */
-    _Atomic uint64_t ops;                   /* operations submitted so far */
+    _Atomic uint64_t ops;                   /* operations submitted */
     _Atomic uint64_t hits[AIO_FAULT_KINDS]; /* how often each kind was applied */
     struct aio_backend recipe;              /* see aio_fault_recipe */
 };
 
-/* Returns the back end that injects these faults, for the `backend` or `recipe` member of options.
- * Belongs to `fault`. NULL gives NULL. */
+/* Returns the back end that injects these faults, for the `backend` or `recipe` member of options;
+ * NULL for NULL. Belongs to `fault`. */
 const struct aio_backend *aio_fault_recipe(struct aio_fault *fault);
 
 /* Lets stalled operations continue. Any thread. */

@@ -51,8 +51,8 @@ static int life(void)
     return rc != 0 ? rc : closed != 0 ? closed : ended;
 }
 
-/* Each system request fails once. Afterwards fifty rounds must make no more requests than zero
- * rounds. */
+/* Each request to the system fails once, without a round and with fifty rounds. The rounds must add
+ * no request. */
 static void nothing_after_create(void)
 {
     char path[512];

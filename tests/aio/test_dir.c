@@ -1,5 +1,5 @@
-/* test_dir.c: the directory of a store belongs to one run: links, foreign files, other runs, and
- * files that a crash has left. */
+/* test_dir.c: proves that the directory of a store belongs to one run, and what happens to links,
+ * foreign files, other runs, and files that a crash has left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -119,8 +119,8 @@ static void without_openat2(void)
     check_uint(test_refused_syscalls(), >, 63);
 }
 
-/* The same holds where a filter of system calls refuses openat2. Paths may be relative and have
- * more than one slash between names. */
+/* If a filter of system calls refuses openat2, a store works, and links are refused. Paths may be
+ * relative and have more than one slash between names. */
 static void openat2_is_forbidden(void)
 {
     char before[4096];
@@ -287,8 +287,8 @@ static void killed_runs_are_cleaned_up(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* Forks a child that reports its start, ends only by a signal, and lives until `release` is
- * closed. */
+/* Opens the store and forks a child, which reports its start and lives until `release` is closed.
+ * The caller then runs until a signal ends it; returns only if the store cannot be opened. */
 static int fork_and_wait(const char *path, int said, int release)
 {
     struct aio_store *store = NULL;
@@ -412,7 +412,8 @@ static void tmpfs_is_buffered_with_a_warning(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* Tests the helper functions: descriptors, exclusive creation of files. */
+/* A file is created once, and only directly in its directory. Opening it reports whether another
+ * descriptor holds its lock. It is removed only while the name belongs to the descriptor. */
 static void directories_and_files(void)
 {
     struct aio_dir *dir = NULL;

@@ -121,7 +121,7 @@ static void many_requests_in_order(void)
 }
 
 /* As many requests as the maximum depth are in flight at once, and none fails. A back end with a
- * smaller maximum reports its depth instead of being called without end. */
+ * smaller maximum reports that maximum as the drive's depth. */
 static void as_deep_as_it_goes(void)
 {
     enum { BLOCK = 4096, BYTES = 2 * AIO_DEPTH_MAX * BLOCK };

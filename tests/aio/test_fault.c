@@ -18,8 +18,8 @@ enum { PART_OF_CASES = RIG_SLOW ? 8 : 1 };
 static const int64_t patience_ns = 20000000000;
 static const uint64_t seed = 20261121;
 
-/* Writes `bytes` and reads them back in `pieces` requests. Returns 0 if every byte is right,
- * otherwise the first error. */
+/* Writes `bytes` and reads them back in `pieces` requests. Returns 0 or the first error; a wrong
+ * byte fails the case. */
 static int there_and_back(struct rig *rig, uint64_t bytes, uint64_t pieces, uint64_t salt)
 {
     static unsigned char in[1 << 16] __attribute__((aligned(4096)));
@@ -139,7 +139,8 @@ static void eio_on_every_request(void)
     }
 }
 
-/* ENOSPC on any write ends the request at once, without retries, with a special message. */
+/* ENOSPC on any write ends the request at once, without retries; the message says that the file is
+ * full. */
 static void enospc_on_every_write(void)
 {
     for (uint64_t n = 1; n <= 16; n++) {
@@ -155,9 +156,9 @@ static void enospc_on_every_write(void)
     }
 }
 
-/* Over ten thousand times, submitting, waiting or a result gives EINTR, EAGAIN, EBUSY or ENOMEM, or
- * a result is ECANCELED. Callers do not notice. A call that keeps failing ends all queues with the
- * drive's name. */
+/* Submitting, reaping and results fail with EINTR, EAGAIN, EBUSY or ENOMEM, and results also with
+ * ECANCELED, over ten thousand times. Callers do not notice. A call that keeps failing ends all
+ * queues with an error that names the drive. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM, EAGAIN};
@@ -311,7 +312,7 @@ static void lost_completion_ends_in_an_error(void)
 }
 
 /* The queue is closed with requests in flight and pending, and the memory is freed right after.
- * AddressSanitizer checks that nothing writes to it any more. */
+ * AddressSanitizer checks that nothing writes to the memory any more. */
 static void close_in_flight(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
@@ -324,7 +325,7 @@ static void close_in_flight(void)
             unsigned char *memory = rig_memory(4 * bytes);
             rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) { /* until then the drive owns the memory of each */
+            for (int i = 0; i < 4; i++) { /* the drive owns `own` until the queue is closed */
                 unsigned char *own = memory + (uint64_t)i * bytes;
                 check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
                                      : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),

@@ -85,7 +85,7 @@ static void a_backlog_is_not_late(void)
     rig_free(memory);
 }
 
-/* A call into the back end that takes longer than the limit of the real clock is a stall: the
+/* A call into the back end that takes longer than the limit, by the real clock, is a stall: the
  * thread that waits for the request counts the time during which the drive's thread is blocked. */
 static void a_call_that_blocks_is_late(void)
 {

@@ -8,7 +8,7 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* There are full queues of all four urgencies on one slow drive. A less urgent queue gets less, but
+/* Four full queues, one of each urgency, share a slow drive. A less urgent queue gets less, but
  * never nothing, and a late urgent request overtakes waiting ones. */
 static void urgency_goes_first_and_none_starves(void)
 {

@@ -49,7 +49,8 @@ static void check_nothing_left(void)
     check_uint(count, <=, 2);
 }
 
-/* Writes `memory` after the header and reads it back into the second half of `memory`. */
+/* Writes the first half of `memory` to the end of the data and reads it back into the second half.
+ * Checks that a write beyond the data is refused. */
 static void move(struct aio_path *path, unsigned char *memory)
 {
     struct aio_drive *drive = aio_path_drive(path);
@@ -237,8 +238,8 @@ static void change(off_t at)
     close(fd);
 }
 
-/* A file that is cut, longer, empty, changed in its header, foreign or a link is reported with the
- * reason. While a process has locked the file, it is reported as being created. */
+/* A file that is truncated, too long, empty, changed in its header, foreign or a link is reported
+ * with the reason. While a process has locked the file, it is reported as being created. */
 static void looked_at_and_wrong(void)
 {
     leave_behind();

@@ -214,7 +214,7 @@ static void open_striped(struct striped *s, const uint64_t *rates, unsigned coun
         .paths = paths,
         .paths_count = count,
         .run = 3,
-        .drive = {.block_bytes = 128 << 10, .depth = 4}, /* little to wait for at the end */
+        .drive = {.block_bytes = 128 << 10, .depth = 4}, /* few blocks are in flight at the end */
     };
     check_int(aio_store_open(&options, &s->store), ==, 0);
 }
@@ -302,8 +302,8 @@ static void full_to_the_last_unit(void)
     close_striped(&s);
 }
 
-/* There are files in two directories, on every back end. Extents of odd sizes are read back, in
- * whole and in parts, with blocks smaller and larger than the range of a checksum. */
+/* Extents of odd sizes, in files of two directories, are read back in whole and in parts on every
+ * back end that uses files, with blocks smaller and larger than the range of a checksum. */
 static void files_of_two_directories(void)
 {
     static const uint32_t blocks[] = {128 << 10, 1 << 20, 4 << 20};
@@ -352,8 +352,8 @@ static void files_of_two_directories(void)
 }
 
 /* Data that the caller has hashed while it was in the cache is verified like any other data; a
- * wrong hash is detected. Data that was never written cannot be read. Parts must begin and end at
- * borders of sums. */
+ * wrong hash is detected. Data that was never written cannot be read. A read must begin and end
+ * where the range of a checksum does. */
 static void sums_by_the_caller(void)
 {
     const uint64_t rates[3] = {0};
@@ -435,8 +435,9 @@ static void an_extent_by_pages(void)
     rig_free(memory);
 }
 
-/* A range of another file is read as an extent and verified with the given sums. Its space is never
- * allocated to other extents. A part whose borders are not those of sums is refused. */
+/* Ranges of another file are read as an extent and verified with the checksums that the caller
+ * gives. Their space is never allocated to other extents. A part that does not end where the range
+ * of a checksum ends is refused. */
 static void an_extent_elsewhere(void)
 {
     const uint64_t rates[3] = {0};

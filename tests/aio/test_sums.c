@@ -57,7 +57,7 @@ static void renew(struct guarded *g)
     check_int(aio_store_queue(g->store, &(struct aio_queue_options){0}, &g->queue), ==, 0);
 }
 
-/* Makes the next operation, or the next `count` operations, go wrong. */
+/* Makes the next `times` operations go wrong. */
 static void arm(struct guarded *g, enum aio_fault_kind kind, uint32_t argument, uint64_t times)
 {
     g->fault.rules[0] = (struct aio_fault_rule){

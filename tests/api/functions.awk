@@ -1,5 +1,5 @@
-# functions.awk: the declarations in headers, given after the names of names.awk, of functions that have
-# been recorded.
+# functions.awk: prints the declarations of the recorded functions; reads the output of names.awk,
+# then headers.
 FNR == NR {
     if (sub(/^FUNCTION\(/, "")) {
         sub(/\)$/, "")

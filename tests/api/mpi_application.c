@@ -45,7 +45,8 @@ static void *sum_meanwhile(void *comm)
     return NULL;
 }
 
-/* Returns the loss of the last step. The ranks are the processes of a world, or threads. */
+/* Trains with the processes of `world` as ranks, or with threads if it is NULL; returns the loss of
+ * the last step. */
 static double train(struct tide_world *world)
 {
     int32_t ids[RANKS * ROWS * LENGTH];

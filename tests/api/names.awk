@@ -1,4 +1,4 @@
-# names.awk: what recorded headers promise, as FIELD(struct, field), VALUE(enumerator) and
+# names.awk: prints what recorded headers promise, as FIELD(struct, field), VALUE(enumerator) and
 # FUNCTION(name), for layout.c and test_growth.c.
 /^enum/ { values = 1 }
 values {

@@ -250,7 +250,8 @@ static void on_the_device(void)
 
 /* ---- processes ---- */
 
-/* TSan ends a child that starts a thread. */
+/* Checks that another process cannot open the store. Does nothing under TSan, which ends a child
+ * that starts a thread. */
 static int open_elsewhere(void *argument)
 {
     if (TEST_RACES) {
@@ -264,7 +265,8 @@ static int open_elsewhere(void *argument)
                : 1;
 }
 
-/* Two processes, and two stores of one process, use one directory: the second one is refused. */
+/* While a store uses a directory, a second store is refused, in this process and in another one.
+ * The next store begins empty. */
 static void one_store_at_a_time(void)
 {
     reset();
@@ -363,7 +365,7 @@ static void a_killed_parent(void)
     test_orphan_end(&orphan);
     check_int(test_child(open_elsewhere, NULL), ==, 0);
     tide_blocks_destroy(blocks);
-    check_int(rmdir(store.directory), ==, 0); /* the killed process made it; ours is gone */
+    check_int(rmdir(store.directory), ==, 0); /* the killed process created it; our store did not */
 }
 
 static int put_and_get_until_killed(void *argument)
@@ -493,8 +495,8 @@ static int blocks_without_uring(void *argument)
 }
 
 /* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or
- * the library was built without liburing, everything works. Only who requests io_uring gets an
- * error, which says why. */
+ * the library was built without liburing, everything works. Only a request for io_uring is refused,
+ * with the reason. */
 static void without_uring(void)
 {
     test_without_uring(blocks_without_uring);

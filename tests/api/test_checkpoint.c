@@ -64,7 +64,7 @@ static void save(struct tide_engine *engine)
     }
 }
 
-/* Makes a run with a checkpoint after each of `steps` steps; the run ends as in a power cut. */
+/* Makes a run that saves a checkpoint after each of `steps` steps. */
 static void train(unsigned steps)
 {
     struct tide_engine *engine = world_engine(&world.options);
@@ -276,8 +276,8 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
-/* Folders that cannot hold checkpoints: a path that is too long, a file, a lock that is a link, and
- * a folder below one that does not exist. */
+/* Folders that cannot hold checkpoints are refused: a path that is too long, a file, a lock that is
+ * a link, and a folder below one that does not exist. */
 static void no_folders(void)
 {
     char longest[5000];
@@ -388,7 +388,7 @@ static void check_same_files(const char *left, const char *right, const char *na
 }
 
 /* Takes two steps, and checks that the exported checkpoint has the weights that the engine saves.
- * Both folders are out parameters. */
+ * Writes the paths of both folders. */
 static void export_two_steps(char saved[700], char exported[700])
 {
     struct tide_engine *engine = world_engine(&world.options);

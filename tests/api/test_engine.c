@@ -346,8 +346,8 @@ static void what_comes_next(void)
 
 enum { NAN16 = 0x7fc0 }; /* bf16 */
 
-/* If a weight is not a number, a bf16 run ends, and the message says that the loss is none. A run
- * that may skip steps skips them, reports the skip and does not change. */
+/* If a weight is not a number, a bf16 run ends, and the message says that the loss is not finite. A
+ * run that may skip steps skips them, reports the skip and does not change. */
 static void weights_that_are_no_numbers(void)
 {
     char folder[600];
@@ -518,7 +518,7 @@ static void plans_say_what_they_hold(void)
     tide_engine_destroy(engine);
 }
 
-/* The memory that is taken is that of all ranks, as in the plan. */
+/* The engine reports the memory of all ranks together, as the plan does. */
 static void memory_of_ranks(void)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
@@ -636,7 +636,7 @@ struct stop {
     const char *phase;
     uint64_t at;
     unsigned reports;
-    unsigned after; /* reports that came after it was told to stop */
+    unsigned after; /* reports after the engine was told to stop */
     bool stopped;
 };
 
@@ -718,8 +718,8 @@ static int engine_without_uring(void *argument)
     return 0;
 }
 
-/* If io_uring is forbidden (EPERM), or there is neither it nor libaio (ENOSYS), weights and states
- * on a drive work, with the results of a store in memory. */
+/* If io_uring is forbidden (EPERM), or the kernel has neither io_uring nor libaio (ENOSYS), weights
+ * and states on a drive work, with the results of a store in memory. */
 static void without_uring(void)
 {
     test_without_uring(engine_without_uring);

@@ -146,7 +146,8 @@ static void init(void)
     check_int(tide_engine_options_init(NULL, sizeof *options), ==, -EINVAL);
 }
 
-/* Calls all functions that describe the library, the machine and a model. */
+/* The functions that describe the library, the machine and a model fill structs of the program's
+ * size. */
 static void descriptions(void)
 {
     world_files_init(model, rates, ids);
@@ -159,7 +160,7 @@ static void descriptions(void)
          at->verified && at->layers == 2 && at->vocab == WORLD_VOCAB && at->paths == 0);
 }
 
-/* Calls all functions that describe a plan. */
+/* The functions that describe a plan fill structs of the program's size. */
 static void plans(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -221,8 +222,8 @@ static void run(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
-/* A block store has options with arrays of the program's structs; all functions that describe it
- * are called. */
+/* A block store reads arrays of the program's structs, and the functions that describe it fill
+ * structs of the program's size. */
 static void blocks(void)
 {
     static char bytes[8192] = "block";
@@ -353,7 +354,7 @@ static void news(void)
     expect_news(tide_doctor(NULL, &asking), "tide_doctor_options");
 }
 
-/* A new member of a struct that a run takes is refused, too. */
+/* A new member of a struct that a run takes is refused by an older library, too. */
 static void news_in_a_run(void)
 {
     struct tide_engine_options options;
@@ -368,7 +369,7 @@ static void news_in_a_run(void)
     tide_engine_destroy(engine);
 }
 
-/* A new member of a struct of a block store is refused, too. */
+/* A new member of a struct that a block store takes is refused by an older library, too. */
 static void news_in_blocks(void)
 {
     struct tide_blocks *store = NULL;

@@ -362,8 +362,8 @@ static void comma(void)
 
 /* ---- two libraries ---- */
 
-/* Another build of the library, with separate symbols, is loaded into the same process like a
- * plugin. */
+/* Another build of the library, with separate symbols, works when it is loaded into the same
+ * process like a plugin. */
 static void two_libraries(void)
 {
     char path[1024];

@@ -216,8 +216,8 @@ static void find_newest(void)
     snprintf(newest, sizeof newest, "%s/checkpoint-%llu", checkpoints, (unsigned long long)step);
 }
 
-/* Tests a plan, a run of adapters, a resumed run, the inspection and the export of its checkpoint,
- * and the measurement of the device. */
+/* A plan, a run of adapters, a resumed run, the inspection and the export of its checkpoint, and
+ * the measurement of the device survive each failure. */
 static void a_run(void)
 {
     world_init(&world);

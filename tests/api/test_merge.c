@@ -258,7 +258,7 @@ static const char *copy_adapter(const char *name, const char *to, enum model_dty
     return folder;
 }
 
-/* Returns the file of a merged model. */
+/* Merges the adapter; returns the bytes of the merged model's file, which the caller frees. */
 static char *merged_bytes(const char *base, const char *adapter, size_t *bytes)
 {
     char out[600];
@@ -576,7 +576,7 @@ static void shared_tables_are_refused(void)
     check_int(access(test_path("never"), F_OK), !=, 0);
 }
 
-/* Refusals: an adapter of another base, and folders that would be overwritten. */
+/* An adapter of another base, an output folder that is an input, and missing paths are refused. */
 static void others_are_refused(void)
 {
     char base[600];

@@ -86,7 +86,7 @@ static void wrong_options(void)
     tide_optim_destroy(NULL);
 }
 
-/* Tests every call, with states in memory and on a drive. */
+/* Every call does what it promises, with states in memory and on a drive. */
 static void steps(void)
 {
     for (int away = 0; away < 2; away++) {
@@ -158,7 +158,7 @@ static void *wait_for(void *argument)
     return (void *)(intptr_t)tide_optim_wait(optim, THIRD);
 }
 
-/* Threads wait for the token of a step that is closed later. */
+/* Several threads can wait for the token of a step that is closed later. */
 static void threads_wait(void)
 {
     enum { THREADS = 4 };
@@ -221,7 +221,7 @@ static void borrowed_gradients(void)
 
 /* ---- machines without io_uring ---- */
 
-/* What some steps of AdamW end with. */
+/* Weights and states after some steps of AdamW. */
 struct ended {
     float weights[APP_COUNT][APP_ELEMENTS];
     float states[APP_COUNT][2][APP_ELEMENTS];
@@ -286,7 +286,7 @@ static int steps_without_uring(void *argument)
 
 /* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or
  * the library was built without liburing, states on a drive work, with the bits of those in memory
- * and of those that io_uring moved. Only who requests io_uring gets an error, which says why. */
+ * and of those that io_uring moved. Only a request for io_uring is refused, with the reason. */
 static void without_uring(void)
 {
     test_without_uring(steps_without_uring);

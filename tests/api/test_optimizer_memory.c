@@ -1,6 +1,6 @@
 /* Proves that an optimizer needs no more memory than its budget and 16 MiB besides the program's
- * own arrays. States for which the budget has no room are on a drive. Compares the
- * highest resident memory of the process while the optimizer is created and during steps. */
+ * own arrays. States for which the budget has no room are on a drive. Compares the highest resident
+ * memory of the process while the optimizer is created and during steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -20,8 +20,8 @@ static void check_precision(const char *directory, const char *precision)
     check_string(found.precision, precision);
 }
 
-/* An optimizer with other budgets loads a checkpoint with its weights, which have two types. It
- * refuses what does not fit. */
+/* An optimizer with other budgets loads a checkpoint with its weights, which have two types.
+ * Checkpoints of another optimizer or of other parameters are refused. */
 static void save_and_load(void)
 {
     char directory[600];
@@ -193,10 +193,10 @@ static struct tide_optim *create_mixed(int away)
     return app_create();
 }
 
-/* A program averages weights (EMA), writes the averages to the weights between steps, and reports
- * that. Updates continue from the averages, and the moments stay. Another optimizer that gets these
- * states continues in the same way. The values are exact in all three types, so the new masters are
- * known. */
+/* A program averages weights (EMA), writes the averages to the weights between steps, and tells the
+ * optimizer. Updates continue from the averages, and the moments stay. Another optimizer that gets
+ * these states continues in the same way. The values are exact in all three types, so the new
+ * masters are known. */
 static void averaged_weights(void)
 {
     static float average[APP_COUNT][APP_ELEMENTS];

@@ -28,8 +28,8 @@ static void refuse(const struct tide_engine_options *options, int code, const ch
     check_true(!world_exists(world.store));
 }
 
-/* Sizes of structs are zero, absurd, an older program's, and a newer program's with and without new
- * fields set. */
+/* A struct with a size of zero or an absurd size is refused. Structs of older and newer programs
+ * are accepted, unless a new field is set. */
 static void struct_sizes(void)
 {
     world_init(&world);
@@ -60,7 +60,7 @@ static void struct_sizes(void)
     tide_engine_destroy(NULL);
 }
 
-/* Every field with a range is set to a value below and above the range. */
+/* A value outside the range of its field is refused with the field's name. */
 static void numbers_out_of_range(void)
 {
     world_init(&world);
@@ -192,7 +192,7 @@ static void names(void)
 
 /* ---- directories ---- */
 
-/* The directory is a file, is below a file, or has a name that is too long. */
+/* A directory that is a file, is below a file, or has too long a name is refused. */
 static void not_a_directory(void)
 {
     char below[600];
@@ -231,7 +231,7 @@ static int write_nowhere(void *argument)
     return rc == -EACCES && strstr(tide_last_error(), world.store) != NULL ? 0 : 1;
 }
 
-/* A directory without write permission. */
+/* A directory without write permission is refused, and nothing is left behind. */
 static void an_unwritable_directory(void)
 {
     world_init(&world);
@@ -374,7 +374,7 @@ static void many_micro_batches(void)
     check_uint(commands[1], <=, 2 * commands[0]);
 }
 
-/* A limit below one page of the drive would be a store of no bytes. */
+/* A limit below one page of the drive is refused: the store would have no bytes. */
 static void a_limit_below_a_page_is_no_store(void)
 {
     world_init(&world);

@@ -117,7 +117,7 @@ static void one_thread_is_refused(void)
     run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "funnel");
 }
 
-/* The same cases run with MPICH. */
+/* The three cases of Open MPI work with MPICH, too. */
 static void mpich_applications(void)
 {
     test_mpich_begin();

@@ -14,7 +14,7 @@ extern const char *const drive_bus[DRIVES];
 const char *dgx_files(const char *name);
 /* Adds a PCI device below such a root. */
 void dgx_put_pci(const char *root, const char *bus, const char *class, int node);
-/* Adds a file; its path is formatted. */
+/* Writes `text` to a file below the root; the path is formatted. */
 void dgx_put(const char *root, const char *text, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Returns the XML file that lstopo would write on this machine. */

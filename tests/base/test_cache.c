@@ -91,8 +91,8 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, -ENOENT);
 }
 
-/* A write removes expired files of its kind, also incomplete files of earlier runs, and no other
- * files. */
+/* A write removes expired files of its kind, including incomplete files of earlier runs and files
+ * dated in the future, and no other files. */
 static void old_files_go(void)
 {
     static const struct {

@@ -43,7 +43,7 @@ static void gaps_are_bounded(void)
     }
 }
 
-/* A reading that is older than another thread's counts nothing, and subtracts nothing. */
+/* A reading that is older than another thread's adds nothing, and subtracts nothing. */
 static void late_readings_count_nothing(void)
 {
     struct core_heartbeat heartbeat = {0};

@@ -99,8 +99,8 @@ static int cfg_base64_life(void)
     return rc;
 }
 
-/* Makes a document, a document from a file, a configuration with every kind of note, and a
- * configuration in base64. */
+/* A document from text or from a file, a configuration with every kind of note, and one in base64
+ * end cleanly at each request that fails. */
 static void documents_end_clean(void)
 {
     json_path = test_file("fail.json", "[1, {\"a\": 2}]", 13);

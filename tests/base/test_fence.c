@@ -281,8 +281,8 @@ static void abandoned_jobs_are_dropped(void)
     check_true(at == &value);
 }
 
-/* A queue whose owner needs to know only when it runs short rings for its last two jobs alone. The
- * owner still sees every job that is done. */
+/* With `rings_below` 2, a queue rings only for its last two jobs. The line still shows every job
+ * that has ended. */
 static void a_queue_may_ring_late(void)
 {
     enum { COUNT = 6 };
@@ -370,7 +370,7 @@ static void shared_bell(void)
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
-/* The limit of its wait for the bell is ten seconds. */
+/* Waits ten seconds for a bell and checks that the wait uses almost no processor time. */
 static int wait_without_spinning(void)
 {
     struct core_bell bell;

@@ -102,7 +102,7 @@ static void space_is_reserved(void)
     close(fd);
 }
 
-/* A pipe in a folder of a model is refused. */
+/* Where a regular file is required, pipes, folders and missing files are refused. */
 static void regular_files(void)
 {
     char *text = NULL;
@@ -202,8 +202,8 @@ static void direct_files(void)
     close(folder);
 }
 
-/* A write continues if the system took only a part, at the end or at an offset. A file that takes
- * nothing is an error without a message. */
+/* A write continues if the system took only a part, at the end or at an offset. A full device is an
+ * error without a message. */
 static void writes_are_whole(void)
 {
     const char *path = test_file("out", "", 0);
@@ -252,8 +252,8 @@ static void same_files(void)
     check_int(unlink(link_path), ==, 0);
 }
 
-/* The sum of a file is that of its pieces at their offsets, wherever the file is cut. Moved or
- * changed bytes change the sum. */
+/* The sums of a file's pieces, each at its offset, add up to the sum of the file. Changed bytes
+ * change the sum. */
 static void sums(void)
 {
     enum { BYTES = 3 * CORE_FILE_SUM_BYTES + 100 };

@@ -23,7 +23,8 @@ static void bf16_round_trip(void)
     }
 }
 
-/* Converts numbers just below, at and just above the middle of each pair of neighbours. */
+/* Numbers just below, at and just above the middle of each pair of neighbours are rounded to
+ * nearest; ties go to even, or away from zero. */
 static void bf16_ties(void)
 {
     for (uint32_t pattern = 0; pattern < 0x7f80; pattern++) {
@@ -84,7 +85,7 @@ static void fp16_ties(void)
     check_uint(core_f32_to_fp16(1e-45f), ==, 0);
 }
 
-/* Converting an array gives the same as converting its elements, also from odd addresses. The
+/* Converting an array gives the same as converting its elements, even from odd addresses. The
  * arrays have every half, and floats around every half. */
 static void arrays_are_their_elements(void)
 {
@@ -121,7 +122,7 @@ static void arrays_are_their_elements(void)
     }
 }
 
-/* Compares with the known-answer vectors of the Random123 paper, for philox4x32 with 10 rounds. */
+/* philox4x32 with 10 rounds gives the known answers of the Random123 paper. */
 static void philox_vectors(void)
 {
     struct core_rng_words zero = core_rng_philox(0, 0, 0);

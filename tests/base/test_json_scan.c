@@ -73,7 +73,7 @@ static void accepts(void)
     }
 }
 
-/* Invalid JSON is refused with position and reason. Every shorter part of a valid text is
+/* Invalid JSON is refused with position and reason. Every shorter beginning of a valid text is
  * refused, too. */
 static void refuses(void)
 {
@@ -334,7 +334,7 @@ static void places(void)
     }
 }
 
-/* A vocabulary of 10 MB, as in tokenizer.json, is scanned; the rate is printed. */
+/* A vocabulary of 10 MB, as in tokenizer.json, is scanned; the time is printed. */
 static void large(void)
 {
     size_t room = (size_t)11 << 20;

@@ -63,8 +63,8 @@ static void one_holder_without_tables(void)
     excludes(true);
 }
 
-/* A child of the holder lives on, and the lock is free. Descriptors of the process are not kept
- * open. */
+/* A child of the holder lives on, and the lock is free. The lock keeps no other descriptor of the
+ * process open. */
 static void a_child_does_not_hold_it(void)
 {
     struct core_lock *lock = NULL;

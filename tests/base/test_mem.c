@@ -203,8 +203,8 @@ static void empty_pool_is_one_warning(void)
     core_region_free(&region);
 }
 
-/* Advice that madvise refuses from now on, as it does in older kernels or on a machine without the
- * memory. */
+/* Advice that madvise refuses, as it does in older kernels or on a machine without the memory, and
+ * the expected result. */
 struct refused_advice {
     enum core_pages pages;
     unsigned advice;
@@ -336,8 +336,8 @@ static void hugetlb_pool_is_used(void)
     check_contains(test_heard(), "4 hugetlb pages of 2 MiB are needed, 2 of 6 are free");
 }
 
-/* Near an existing node, the pages are on that node. Near a missing one, there is one warning, and
- * the region works. */
+/* A region that prefers an existing node has its pages there. If the node is missing, there is one
+ * warning, and the region works. */
 static void region_has_a_node(void)
 {
     struct core_cpus nodes;
@@ -364,8 +364,8 @@ static void region_has_a_node(void)
     test_listen_end();
 }
 
-/* Asks the kernel for the node of a page and sets the node directly, and tests the refusals of
- * both. */
+/* The node of a page is known once the page is touched. A node that is out of range is refused with
+ * its number. */
 static void nodes_of_pages(void)
 {
     struct core_region region = {0};

@@ -80,8 +80,7 @@ static void members_are_pinned(void)
     core_team_destroy(NULL);
 }
 
-/* Processors that the machine does not have are a warning of each thread; the threads work without
- * them. */
+/* A thread whose processors the machine does not have warns and runs unpinned. */
 static void no_such_processor(void)
 {
     struct core_cpus none = {{0}};

@@ -238,7 +238,7 @@ static void unknown_keys(void)
     rig_expect(text, REFUSED, "(the file)", 1, "200 keys are unknown or wrong");
 }
 
-/* Tests precision (at most one kind) and the scaler of fp16. */
+/* At most one precision can be enabled, and the settings of fp16's scaler are checked. */
 static void precision(void)
 {
     rig_expect("{" BATCH ", \"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
@@ -411,7 +411,8 @@ static void expect_load(const char *argument, int code, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Runs without privileges; returns the number of checks that succeeded. */
+/* Runs without privileges; returns 3 if a file that cannot be read gives the right error, 4 if not,
+ * and 77 if root cannot become another user. */
 static int unreadable(void *argument)
 {
     struct core_cfg *cfg = NULL;

@@ -57,7 +57,8 @@ static void build(const char *path, const char *with, const char *value, char *o
     snprintf(out + used, bytes - used, "%s}", close);
 }
 
-/* Writes the reason why exactly this key is refused to `why`; "" if it is accepted. */
+/* Writes why this key is refused to `why` ("" if it is accepted), and the line of the refusal to
+ * *line. */
 static void refusal(const char *text, const char *key, char *why, size_t bytes, size_t *line)
 {
     struct core_cfg *cfg = rig_parse(text, NULL);

@@ -1,6 +1,6 @@
 /* hear.h: runs the doctor and keeps its findings as text, one line per finding:
- *     warn cpu : text => cure {figure value} with the subject between topic and colon. One
- *     thread. */
+ *     warn cpu : text => cure {figure value}
+ * The subject is between topic and colon. One thread. */
 #ifndef TESTS_DOCTOR_HEAR_H
 #define TESTS_DOCTOR_HEAR_H
 

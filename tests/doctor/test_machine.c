@@ -75,7 +75,8 @@ static void no_proc_and_no_sys(void)
     check_cures(text);
 }
 
-/* Quotas, governors, small pages, overcommit and exhausted requests each have a line and a cure. */
+/* Quotas, governors, small pages, overcommit and used-up AIO requests each have a line and a
+ * cure. */
 static void a_badly_set_machine(void)
 {
     static const char *const files[][2] = {
@@ -384,7 +385,7 @@ static void sizes(void)
     check_string(doctor_size(UINT64_MAX, text), "16384 PiB");
 }
 
-/* Any number of stores share the remainder of five seconds. */
+/* All stores together are measured for at most three seconds, however many there are. */
 static void time_is_shared(void)
 {
     struct doctor doctor;

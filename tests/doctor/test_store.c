@@ -133,7 +133,7 @@ static void container(void)
     check_cures(heard_text());
 }
 
-/* The file system has free bytes but no room for another file. */
+/* A file system with free bytes but no room for another file is a failure, and the cure says so. */
 static void no_inodes(void)
 {
     const char *folder = test_mount_memory("inodes", "size=64m,nr_inodes=1");

@@ -29,7 +29,7 @@ enum { NOBODY = 65534 };
 #ifdef TEST_COVERAGE
 _Noreturn void __real__exit(int code);
 _Noreturn void __wrap__exit(int code);
-/* Writes the coverage counters, even if code of tide ends its process at once. */
+/* Writes the coverage counters before the process ends; tide may call _exit(), too. */
 _Noreturn void __wrap__exit(int code)
 {
     __gcov_dump();
@@ -40,7 +40,7 @@ _Noreturn void __wrap__exit(int code)
 void test_child_end(int code)
 {
 #ifdef TEST_COVERAGE
-    exit(code); /* libtide writes counters of its own, which only its end does */
+    exit(code); /* a shared libtide has counters of its own, which only exit() writes */
 #else
     _exit(code);
 #endif
@@ -83,7 +83,7 @@ int test_child(int (*run)(void *argument), void *argument)
     return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* The process of an orphan never returns. */
+/* Runs in the process that test_orphan_kill() kills; never returns. */
 static void be_parent(int (*run)(void *argument), void *argument, int said, int release)
 {
     char byte = 'n';

@@ -17,8 +17,8 @@ int test_child(int (*run)(void *argument), void *argument);
  * drops the counters. */
 _Noreturn void test_child_end(int code);
 
-/* A process with a child that outlives it. The child must not keep anything that has to end with
- * the process. */
+/* A process whose child outlives it. It shows whether the child keeps anything that must end with
+ * the process, for example a lock. */
 struct test_orphan {
     int process; /* id of the process */
     int release; /* the child ends when this is closed */
@@ -31,8 +31,8 @@ void test_orphan_kill(const struct test_orphan *orphan);
 /* Ends the child. */
 void test_orphan_end(const struct test_orphan *orphan);
 
-/* Makes io_uring_setup of this process fail with `code` from now on, as the filter of a container
- * does; optionally also libaio. Returns 0 or -errno. */
+/* Makes every later io_uring_setup of this process fail with `code`, like the filter of a
+ * container; if `libaio`, also io_setup. Returns 0 or -errno. */
 int test_child_refuse_uring(int code, bool libaio);
 
 /* Calls `body` in a child for each way to have no io_uring: it is forbidden (EPERM), or there is

@@ -11,14 +11,13 @@
 /* Creates the namespace; returns false if the system forbids that. */
 bool test_mounts_begin(void);
 
-/* Mounts a tmpfs with these options of mount(8) at `name`. Returns NULL, with errno, if mounting
- * fails. */
+/* Mounts a tmpfs with these options of mount(8) at `name`. Returns its path, or NULL with errno. */
 const char *test_mount_memory(const char *name, const char *options);
 /* Mounts an empty file system ("ext4", "ext2") of this size at `name`, from a file beside it.
- * Returns NULL if mounting fails: it needs root and loop devices. */
+ * Returns its path, or NULL if mounting fails: it needs root and loop devices. */
 const char *test_mount_image(const char *name, const char *type, unsigned size_mib);
 /* Mounts an overlay at `name`, as containers do: the folder `lower` below an empty upper layer.
- * Returns NULL, with errno, if mounting fails. */
+ * Returns its path, or NULL with errno. */
 const char *test_mount_overlay(const char *name, const char *lower);
 /* Unmounts a path, even if files in it are still open. */
 void test_mount_end(const char *path);

@@ -30,8 +30,7 @@ static const char *in_memory; /* folder of a tmpfs for test_directory(); NULL: n
 static pid_t directory_owner;
 static pid_t runner; /* the process that runs the cases */
 
-/* The jump leaves the case. In a child of the process that runs the cases, the child ends
- * instead. */
+/* Leaves the case with a jump. A child of the process that runs the cases ends instead. */
 static _Noreturn void leave(enum verdict verdict)
 {
     if (getpid() == runner) {
@@ -211,8 +210,8 @@ static enum verdict run_case(const struct test_case *one)
     }
 }
 
-/* nohup, and shells that start a command in the background, make signals ignored; tide would
- * inherit that from the test. */
+/* nohup, and shells that start a command in the background, make programs ignore signals; tide
+ * would inherit that from the test. */
 static void signals_reset(void)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};

@@ -28,7 +28,7 @@ enum { TEST_CHILD_FAILED = 99 };
 
 int test_main(int argc, char **argv, const struct test_case *cases, size_t count);
 
-/* Ends the running case as failed or as skipped. Only on the thread that runs the case. */
+/* End the running case as failed or as skipped. Call them only on the thread that runs the case. */
 _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -36,7 +36,7 @@ _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* TEST_SLOW is 1 in a build with a sanitizer (or for fuzzing), in which each case takes 5 to 20
- * times as long, and 0 in other builds. Loops of many random cases have both counts,
+ * times as long, and 0 in other builds. Loops over many random cases give both counts,
  *     for (int i = 0; i < TEST_COUNT(100000, 2000); i++)
  * and a case that proves nothing more under a sanitizer begins with
  * `if (TEST_SLOW) test_skip("...")`. */

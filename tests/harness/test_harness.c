@@ -99,7 +99,7 @@ static int skip_case(void *argument)
     test_skip("in a child");
 }
 
-/* Neither test_child nor this case checks the result of the child. */
+/* This case does not check the result of test_child. */
 static void has_child_that_fails(void)
 {
     test_child(fail_check, NULL);

@@ -54,7 +54,8 @@ static int code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for all processes, and reads their output meanwhile. */
+/* Waits for all processes while reading their output. Kills the others some seconds after one has
+ * failed. Returns the status of the first that failed, or 0. */
 static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t bytes)
 {
     size_t length = 0;

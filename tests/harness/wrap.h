@@ -1,6 +1,6 @@
-/* wrap.h: functions that replace calls of the system in programs linked with -Wl,--wrap=NAME. The
- * file that uses them defines bool due(void) before: where it returns true, having set errno, they
- * return `failed` instead of making the call. */
+/* wrap.h: functions that replace calls of the system in programs linked with -Wl,--wrap=NAME. A
+ * file that uses them first defines bool due(void), which sets errno and returns true if the call
+ * must fail. The wrapper then returns `failed` instead of making the call. */
 #ifndef TESTS_HARNESS_WRAP_H
 #define TESTS_HARNESS_WRAP_H
 
