@@ -1,5 +1,4 @@
-# functions.awk: prints the declarations of the recorded functions; reads the output of names.awk,
-# then headers.
+# functions.awk: prints the declarations of the recorded functions; reads the output of names.awk, then headers.
 FNR == NR {
     if (sub(/^FUNCTION\(/, "")) {
         sub(/\)$/, "")

@@ -42,11 +42,11 @@ void bench_arena_open(struct bench_arena *arena, const struct bench_setting *set
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);
 
-/* Returns seconds of a whole step, and of reading and writing back the same bytes, either one
+/* Return the seconds of a whole step, and of reading and writing back the same bytes, either one
  * stream after another or piece by piece through all streams. */
 double bench_arena_step(struct bench_arena *arena);
 double bench_arena_plain(struct bench_arena *arena, bool interleaved);
-/* Returns seconds of a step and of the sums of squares of its gradients, computed in a separate
+/* Returns the seconds of a step with the sums of squares of its gradients, computed in a separate
  * pass before the step or within it. */
 double bench_arena_sums(struct bench_arena *arena, bool apart, double *sums);
 /* Returns the bytes that a step moves. */

@@ -94,8 +94,8 @@ struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern p
     return (struct bench_figure){moved / wall, (bench_cpu_ms() - cpu) * bench_gib / moved};
 }
 
-/* Measures a whole file into memory of its size, out of it, or both, which is DeepSpeed's unit of
- * work. */
+/* Measures reading a whole file into memory, writing a whole file from memory, or both at once,
+ * which is DeepSpeed's unit of work. */
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern)
 {
     struct core_fence fence = {0};

@@ -116,7 +116,7 @@ static void linear_grads(const struct layer *l)
     step(KERN_LINEAR_GRAD_INPUT, dx);
 }
 
-/* Sets the arguments for y, the norm of x or of x plus `add`. The sum replaces x. */
+/* Sets the arguments for y, the norm of x or of x plus `add`. The sum replaces `add`. */
 static void norm_of(int which, void *x, void *add, void *y)
 {
     block.norms[which] = (struct kern_norm_arguments){

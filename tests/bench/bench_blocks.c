@@ -173,7 +173,8 @@ static double pass_alone(void)
     return pass.ms_per_gib;
 }
 
-/* The pass runs on a thread while the block store moves blocks without checksums. */
+/* Runs the pass on a thread while the block store moves blocks without checksums. Returns the
+ * pass's processor time per GiB, in milliseconds. */
 static double pass_beside(enum bench_pattern pattern)
 {
     pthread_t thread;
@@ -246,8 +247,8 @@ static double iterate(double work_s, bool ahead)
     return (double)got_ns / 1e9;
 }
 
-/* The hidden share of the time to read when work takes the same time: the gets do not wait for this
- * share. */
+/* Prints the share of the reading time that the gets do not wait for if the work takes as long as
+ * reading. */
 static void hidden(void)
 {
     double shares[BENCH_PAIRS_MAX];

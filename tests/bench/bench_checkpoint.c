@@ -3,11 +3,11 @@
  *
  *   bench_checkpoint DIR [--quick | --large] [--rounds N]
  *
- * A model of 158 million parameters, 1.9 GB; of 0.7 million; or of 1.1 billion, 13.2 GB. Three
- * rounds. DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the
- * checkpoint, and ends empty. Everything but the store is written over, so that a round's files are
- * not new; the first writing of all, which is not measured, makes them. After a store is removed,
- * the drive gets time to rest.
+ * The model has 158 million parameters (1.9 GB); with --quick 0.7 million, with --large 1.1 billion
+ * (13.2 GB). DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the
+ * checkpoint, and is empty at the end. The files are created before the first round; each of three
+ * rounds (with --quick, one) overwrites all of them except the store, so that none is new. After a
+ * store is removed, the drive gets time to rest.
  *
  * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is
  * the mean of its runs before and after: `checkpoint_write` over fio's --rw=write,

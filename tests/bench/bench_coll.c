@@ -1,8 +1,8 @@
 /* bench_coll.c: times of collectives between two processes, each on a core of its own.
  * bench_world.py starts it and bench_coll_mpi.c under mpirun in turns and compares them. The first
  * process prints `name value unit` lines: allreduce_us (the median of all-reduces of one fp64),
- * reduce_s (a reduce-scatter of 64 MiB of bf16) and sum_s (what each rank has to add of those, by
- * coll_sum alone); the last two are the least of 9. */
+ * reduce_s (a reduce-scatter of 64 MiB of bf16) and sum_s (the sums that each rank computes in it,
+ * by coll_sum alone). The last two are the least of 9. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

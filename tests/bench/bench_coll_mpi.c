@@ -29,7 +29,8 @@ static double scalar_us(void)
     return times[SCALARS / 2] * 1e6;
 }
 
-/* Each process sends an equal part to each other process, and keeps one part. */
+/* Returns the least seconds of an exchange in which each process sends an equal part to each other
+ * process and keeps one part. */
 static double exchange_seconds(const char *from, char *to, int rank, int world)
 {
     int counts[WORLD_MAX];

@@ -471,7 +471,8 @@ static void all_attention(void)
     attention("4k_documents", middle, 128, 8); /* replaces the zeros, which the loss reads */
 }
 
-/* torch_ops.py calls it from a shared library, so that both are measured in one process. */
+/* torch_ops.py calls this function from a shared library, so that both are measured in one
+ * process. */
 __attribute__((visibility("default"))) int bench_ops_cuda(int argc, char **argv);
 int bench_ops_cuda(int argc, char **argv)
 {

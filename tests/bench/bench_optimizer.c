@@ -40,8 +40,8 @@ static struct {
     uint64_t count;
     uint64_t ns;           /* in tide_optim_submit, in all rounds */
     uint64_t processor_ns; /* of this thread, between the first and the last submit of a step */
-    uint64_t sleeps;       /* context switches of this thread there, because it waited */
-    uint64_t preempted;    /* and because another thread got its processor */
+    uint64_t sleeps;       /* context switches of this thread in that time, because it waited */
+    uint64_t preempted;    /* context switches in that time, because another thread ran */
 } submits;
 
 static void check(int rc)
@@ -143,7 +143,7 @@ static struct rusage switches(void)
     return usage;
 }
 
-/* Returns seconds of a step whose gradients come one after another during `backward_s`, after a
+/* Returns the seconds of a step whose gradients come one after another during `backward_s`, after a
  * pause of `forward_s`. */
 static double step(enum order order, unsigned round, double forward_s, double backward_s)
 {

@@ -91,7 +91,7 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
     }
 }
 
-/* The work and the bytes of one part of a step. */
+/* Seconds of the processor and of the drive in one half of a step. */
 struct load {
     double cores;
     double drive;

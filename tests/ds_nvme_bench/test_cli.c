@@ -65,7 +65,7 @@ static void codes(void)
     check_int(cli_close(&command, CLI_NOT_VERIFIED), ==, CLI_NOT_VERIFIED);
 }
 
-/* A file is not a terminal: no colours. Columns are as wide as their widest cell. */
+/* Output to a file has no colours, and columns are as wide as their widest cell. */
 static void tables(void)
 {
     char *text = NULL;

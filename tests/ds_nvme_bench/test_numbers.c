@@ -97,9 +97,9 @@ static void smallest_that_is_good(void)
     check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
 }
 
-/* Candidates are the three fastest settings. Of the settings with nearly their speed, one that
- * keeps 16 MiB in flight follows, and then the smallest one. Slow settings are not candidates. The
- * score of a setting is that of its worst operation. */
+/* The first candidates are the three fastest settings. Of the settings with nearly their speed, one
+ * that keeps 16 MiB in flight follows, then those with the fewest bytes in flight. Slow settings
+ * are not candidates. The score of a setting is that of its worst operation. */
 static void candidates(void)
 {
     struct bench_params picked[BENCH_CANDIDATES_MAX];
@@ -153,8 +153,8 @@ static void drift_cancels(void)
     check_true(!sweep->recommendation.confident);
 }
 
-/* If noise hides which setting is best, the setting with 8 MiB in flight is taken among equal
- * ones. */
+/* If noise hides which setting is best, the smallest one with at least 8 MiB in flight is taken
+ * among equal ones. */
 static void robust_when_unsure(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
@@ -219,8 +219,8 @@ static void params(void)
 enum { PIECE = 4096, BYTES = 64 * PIECE };
 static unsigned char memory[BYTES] __attribute__((aligned(PIECE)));
 
-/* Filled memory compares as equal; one changed bit in any byte of a piece is found with its
- * offset. */
+/* Filled memory compares as equal; one changed bit in any byte is found with the offset of its
+ * piece. */
 static void wrong_bit(void)
 {
     uint64_t first = 7;

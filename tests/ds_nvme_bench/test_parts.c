@@ -122,7 +122,7 @@ static void moved(void *user, uint64_t done_bytes, uint64_t bytes)
     moved_of = bytes;
 }
 
-/* Progress is reported up to the last byte. */
+/* Checks that progress was reported up to the last byte, and resets it. */
 static void check_all_moved(uint64_t bytes)
 {
     check_uint(moved_bytes, ==, bytes);
@@ -259,7 +259,8 @@ static void listed_only(void)
     free(sweep);
 }
 
-/* A target refuses a file without enough space, a missing folder and a missing node. */
+/* A target refuses a file larger than the free space, a missing folder, an unknown back end and a
+ * missing node. */
 static void targets(void)
 {
     struct bench_target none = {0};

@@ -187,7 +187,8 @@ static void svg_of_many(void)
     free(text);
 }
 
-/* The block has the keys that the engine of DeepSpeed reads, with the recommended values. */
+/* The emitted block has the keys that the engine of DeepSpeed reads, with the recommended
+ * values. */
 static void config(void)
 {
     struct bench_report report = make("/nvme");
@@ -294,8 +295,8 @@ static void drives(void)
     free(three);
 }
 
-/* A run compared with itself has no slower points. Compared with a faster one, it has each point in
- * the list; within the tolerance it passes. */
+/* A run compared with itself has no slower points. Compared with a faster run, it lists each point
+ * that is slower by more than the tolerance. */
 static void compare(void)
 {
     unsigned slower = 0;

@@ -1,4 +1,4 @@
-# comments.awk: removes comments, for tests/api/names.awk after it.
+# comments.awk: removes comments, for tests/api/names.awk, which reads the result.
 comment {
     if (!match($0, /\*\//)) {
         next

@@ -25,7 +25,7 @@ CACHE = str(pathlib.Path(os.environ.get("TIDE_BUILD_ROOT", tempfile.gettempdir()
 
 
 class Skipped(Exception):
-    """A case that needs what is not there; its message says what."""
+    """A case needs something that is not there; the message names it."""
 
 
 def refused(kind, words, call):

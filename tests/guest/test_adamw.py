@@ -63,7 +63,7 @@ LR, DECAY = 2.0**-10, 2.0**-4  # torch's factor 1 - LR * DECAY is then exact in 
 
 
 def same_as_torch(_):
-    """100 steps in fp32. p.grad is None after backward, and zero_grad has no effect."""
+    """100 steps in fp32 end near torch's weights. p.grad is None after backward, and zero_grad has no effect."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     optimizer = create(b.parameters(), lr=LR, weight_decay=DECAY)
@@ -108,7 +108,7 @@ def bf16(_):
 
 
 def groups_and_scheduler(_):
-    """Two groups have their own settings. A scheduler changes both rates after each step, also if updates run
+    """Two groups have their own settings. A scheduler changes both rates after each step, even if updates run
     during the next forward."""
     for clip in (0.0, 1e6):
         models = [network(16, 64, 64, 4)]
@@ -227,9 +227,9 @@ def weights_that_the_program_writes(_):
 
 
 def averaged_weights(_):
-    """A program that averages weights (EMA) and writes the averages back between steps trains from them, as with torch;
-    with 16-bit weights as an optimizer that gets them as its masters. A write through p.data is reported by
-    weights_changed()."""
+    """Training continues from averages of the weights (EMA) that the program writes back between steps: in fp32 as
+    with torch, in 16 bits like an optimizer that gets the averages as its masters. weights_changed() reports a
+    write through p.data."""
     def average(model, averaged, optimizer, hidden):
         if optimizer is not None:
             optimizer.synchronize()
@@ -276,8 +276,8 @@ def averaged_weights(_):
 
 
 def states_after_writes(folder):
-    """What is saved or copied between steps after the program wrote weights has masters of the new weights, and a checkpoint
-    of earlier weights is not referred to."""
+    """After the program has written weights between steps, saved and copied states have masters of the new
+    weights, and none refers to a checkpoint of earlier weights."""
     runs = itertools.count()
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         def begin():
@@ -386,9 +386,9 @@ def tied_weights(_):
 
 
 def borrowed_gradients(_):
-    """Writing to a gradient that the library uses, or freeing its memory, raises an error with its name in the next
-    call that waits for the update. With check_gradients the library finds the first itself, before any weight changes.
-    After such a call the memory belongs to the program again."""
+    """Writing to a gradient that the library uses, or freeing its memory, raises an error with its name in the
+    next call that waits for the update. With check_gradients the library itself finds such a write before any
+    weight changes. After the error the memory belongs to the program again."""
     def begin(**settings):
         p = torch.nn.Parameter(torch.ones(1000))
         optimizer = create([("weights", p)], clip=1.0, **settings)
@@ -432,7 +432,8 @@ def borrowed_gradients(_):
 
 
 def negated_gradients(_):
-    """A gradient whose memory torch negates when it reads it: it is the imaginary part of a conjugated number."""
+    """A gradient that torch stores negated, the imaginary part of a conjugated number, is used with its right
+    sign."""
     for clip in (0.0, 1.0):
         p = torch.nn.Parameter(torch.zeros(1))
         optimizer = create([p], lr=LR, weight_decay=0, clip=clip)
@@ -486,7 +487,7 @@ def dropped_in_forward(_):
 
 
 def attached(_):
-    """With attach() each forward sees updated weights, also those of a module that is not called itself."""
+    """With attach() each forward sees updated weights, even those of a module that is not called itself."""
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -529,8 +530,8 @@ def stale_weights(_):
 
 
 def small_gradients(folder):
-    """Gradients of many small parameters, which are submitted several at a time: all belong to the step, what is
-    refused in a step is refused, and gradients are dropped after their updates."""
+    """Gradients of many small parameters are submitted several at a time. All belong to their step, what a step
+    refuses is refused, and gradients are dropped after their updates."""
     def loss(params):
         return sum((p * p).sum() for p in params)
 

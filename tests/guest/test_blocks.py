@@ -41,7 +41,8 @@ def round_trip(folder):
 
 
 def conjugated(folder):
-    """Tensors whose memory torch conjugates or negates when it reads it are stored as they read, also by autograd."""
+    """Tensors whose memory torch conjugates or negates when it reads it are stored with the values that it reads,
+    even when autograd saves them."""
     complex64 = torch.randn(200, 100, dtype=torch.complex64)
     with tide.Blocks("8MiB", store=[(folder, "64MiB")]) as blocks:
         for value in (complex64.conj(), complex64.conj().t(), complex64.conj()[:1, :1].imag):

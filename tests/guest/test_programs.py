@@ -131,8 +131,8 @@ def accelerate(_):
 
 
 def grad_scaler(_):
-    """With overlap=False torch.amp.GradScaler unscales, skips steps that are not finite, and torch may clip; without it
-    step() says what is needed."""
+    """With overlap=False torch.amp.GradScaler unscales, skips steps that are not finite, and torch may clip;
+    without overlap=False step() says that it is needed."""
     models = [network()]
     models.append(copy.deepcopy(models[0]))
     for model, make in zip(models, (torch.optim.AdamW, create)):
@@ -230,9 +230,8 @@ def killed_parent(folder):
 
 
 def sizes_of_cpu_adam(_):
-    """The sizes and types that DeepSpeed tests its CPU Adam with, ten steps of random gradients each, against
-    torch.optim.AdamW in fp32 with the same gradients. In ten steps torch's rounded factor of decay alone is off by
-    almost 2**-20."""
+    """With the sizes and types of DeepSpeed's own test of its CPU Adam, ten steps of random gradients agree with
+    torch.optim.AdamW in fp32. In ten steps torch's rounded factor of decay alone is off by almost 2**-20."""
     for dtype, bits in ((torch.float32, 20), (torch.float16, 11), (torch.bfloat16, 8)):
         for size in (22, 55, 64, 128, 1024, 1048576):
             start = torch.randn(size).to(dtype)

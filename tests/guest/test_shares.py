@@ -74,7 +74,8 @@ class Played:
         return self.broadcast(part, **arguments)
 
     def check_step(self, count):
-        """In a step the library takes each gradient and shows the weights on torch's stream, then they are sent."""
+        """Checks that in a step the library takes each gradient and shows the weights on torch's stream, and that
+        the weights are sent afterwards."""
         calls = self.calls[:]
         del self.calls[:], self.kept[:]
         sent = calls.index("send")
@@ -136,7 +137,7 @@ def check_result(path, model, optimizer):
 
 
 def ddp(folder):
-    """Saved by two processes, the states are loaded by one, and those of one by two."""
+    """States that two processes saved are loaded by one, and those of one by two."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         raise guest.Skipped("torch has no gloo")
     model = network()

@@ -104,8 +104,7 @@ static void writes(void)
     check_uint(newer[1].struct_bytes, ==, 7);
 }
 
-/* A missing struct, a size of zero and the size of uninitialised memory are distinguished from
- * valid ones. */
+/* A missing struct, a size of zero and the size of uninitialised memory are refused. */
 static void refuses(void)
 {
     struct now now = {0};

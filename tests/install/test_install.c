@@ -119,7 +119,7 @@ static void guide(void)
     compile_and_run("cc", "-std=c17", test_path("guide.c"), "");
 }
 
-/* A C++ program does, too: the header is valid C++, from C++11 to C++20. */
+/* A C++ program compiles, links and runs with the installed copy, from C++11 to C++20. */
 static void cxx_program(void)
 {
     if (!have("c++")) {
@@ -299,10 +299,10 @@ static void needs(void)
     check_string(text, "tcp.c.o:\n");
 }
 
-/* The only writable data shared by all contexts: values that are found once (`known`, `policy`),
- * when this process was stopped (`process`), the connections to the other processes of its only
- * world (`tcp`), and lists of memory to which a drive or card that does not respond may still
- * write. */
+/* The only writable data that all contexts share are values that are found once (`known`,
+ * `policy`), when this process was stopped (`process`), the connections to the other processes of
+ * its only world (`tcp`), and lists of memory to which a drive or card that does not respond may
+ * still write. */
 static void shared_state(void)
 {
     static char text[65536];

@@ -320,7 +320,7 @@ static void translate(char *arguments, size_t bytes)
     }
 }
 
-/* The bytes after an array must still be 0. */
+/* Checks that the bytes after an array are still 0. */
 static void tail_check(const struct array *array, const char *what)
 {
     static const char zeros[TAIL_BYTES];

@@ -102,7 +102,8 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     check_both(&a);
 }
 
-/* Returns the number of cases under a sanitizer; TSan and an emulated GPU are slower still. */
+/* Returns the number of cases under a sanitizer: one with TSan or an emulated GPU, which are slower
+ * still. */
 static size_t few(size_t cases)
 {
     return rig_is_card() || TEST_RACES ? 1 : cases;

@@ -32,8 +32,8 @@ static struct kern_loss_arguments arguments_of(enum kern_type type, int64_t toke
     return a;
 }
 
-/* Makes the rows those of pairs; the rows of the reference have other inputs and the same labels.
- * If there are several pairs, the rejected answer of the last one has no labels. */
+/* Turns the rows into pairs; the rows of the reference have other inputs and the same labels. If
+ * there are several pairs, the rejected answer of the last one has no labels. */
 static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
 {
     int32_t labels[256];
@@ -96,8 +96,8 @@ static void losses_are_right(void)
     rig_each(loss_sizes);
 }
 
-/* The size of a tile changes only roundings. Tested are tiles that divide the vocabulary, tiles
- * that do not, one tile for all of it, and a gradient that is added to a sum. */
+/* The size of a tile changes only roundings. Tiles divide the vocabulary, do not divide it, or
+ * contain all of it, and a gradient may be added to a sum. */
 static void tiled_case(void)
 {
     static const int64_t tiles[] = {64, 50, 149, 1000};
@@ -140,7 +140,7 @@ static void pairs_are_right(void)
     rig_each(pairs_case);
 }
 
-/* The scratch is that of the largest tile: a smaller tile needs less. */
+/* A smaller tile needs less scratch memory. */
 static void smaller_tiles_take_less_scratch(void)
 {
     struct kern_loss_arguments a = {.type = KERN_BF16, .tokens = 64, .vocab = 4096, .width = 8};

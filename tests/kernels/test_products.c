@@ -197,8 +197,8 @@ static void embed_sizes(void)
     }
 }
 
-/* Looks up rows by id; the gradients of rows that occur often, once and never, and of padding,
- * which has none. */
+/* Rows are looked up by id. Gradients are right for rows that occur often, once and never; padding
+ * has none. */
 static void embeds_are_right(void)
 {
     rig_each(embed_sizes);

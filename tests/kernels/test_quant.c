@@ -168,7 +168,7 @@ static void refuses_what_is_not_finite(void)
 }
 
 /* Packed weights of 16 bits: those of fp16 have the codes and scales of a stored tensor; those of
- * bf16 are within half a unit, also beyond the range of fp16. */
+ * bf16 are within half a unit, even beyond the range of fp16. */
 static void packs_halves(void)
 {
     enum { ROWS = 5, COLS = 200, COUNT = ROWS * COLS };

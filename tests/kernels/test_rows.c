@@ -372,7 +372,7 @@ static void dora_cases(void)
     }
 }
 
-/* Tests norms of adapted rows, also of rows of zeros, and products by column. */
+/* Tests norms of adapted rows, including rows of zeros, and products by column. */
 static void dora_is_right(void)
 {
     rig_each_kernel(dora_cases);

@@ -108,7 +108,7 @@ static void somebodys(void)
     struct model_claim claim;
     struct model_save *save = NULL;
     struct model_save_options options = {.folder = out, .type = MODEL_F32};
-    /* in the second turn the mark is a folder, which does not count */
+    /* the second time the mark is a folder, which does not count */
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
         char path[1400];
         check_int(mkdir(partial, 0777), ==, 0);

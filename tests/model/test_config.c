@@ -381,9 +381,9 @@ static void dropout(void)
     check_true(c.tied);
 }
 
-/* A setting without effect in its type is reported, such as the factor of a type that does not
- * scale. With YaRN the factor may be null if the trained length is given: it follows from the two
- * lengths. */
+/* A setting that has no effect with its rope type is reported, such as the factor of a type that
+ * does not scale. With YaRN the factor may be null if the trained length is given: it follows from
+ * the two lengths. */
 static void rope_factors(void)
 {
     struct model_config c;
@@ -403,7 +403,8 @@ static void rope_factors(void)
     check_int(c.rope.original_max_positions, ==, 512);
 }
 
-/* The factor of attention scores follows from the head size or from the layer, or is one. */
+/* The factor of attention scores follows from the head size, with scale_by_layer also from the
+ * layer; without scale_scores it is one. */
 static void scales(void)
 {
     struct model_config c;
@@ -415,7 +416,7 @@ static void scales(void)
     check_double(model_config_scale(&c, 0), ==, 1.0);
 }
 
-/* Families are found by name, and list themselves. */
+/* Every listed family is found by its name. */
 static void families(void)
 {
     size_t count = 0;

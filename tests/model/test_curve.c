@@ -82,14 +82,13 @@ static void llama(void)
     follow("llama");
 }
 
-/* Tests the same for GPT-2, whose head is tied: the gradients of both uses of the table are
- * added. */
+/* So do those of GPT-2, whose head is tied: the gradients of both uses of the table are added. */
 static void gpt2(void)
 {
     follow("gpt2");
 }
 
-/* Tests the same for Qwen3, tied, with normalised attention heads. */
+/* So do those of Qwen3, tied, with normalised attention heads. */
 static void qwen3(void)
 {
     follow("qwen3");

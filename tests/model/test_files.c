@@ -130,7 +130,7 @@ static void put_all(const struct fixture *fixture, struct model_save *save, uint
     }
 }
 
-/* The index names the bytes of all weights, without the files' headers. */
+/* Checks that the index names the bytes of all weights, without the files' headers. */
 static void check_total_size(const char *folder, uint64_t bytes)
 {
     char path[700];
@@ -320,7 +320,7 @@ static const char *folder_with(const char *name, const char *file, const char *t
     return folder;
 }
 
-/* The index and the shards of a folder contradict each other. */
+/* A folder whose index and shards contradict each other is refused. */
 static void bad_folders(void)
 {
     static const char index[] = "model.safetensors.index.json";

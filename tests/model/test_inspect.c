@@ -69,7 +69,8 @@ static void surplus(void)
     check_string(one.note, "");
 }
 
-/* Inspects one file, a file of another format, a folder without weights, and a missing path. */
+/* One safetensors file can be inspected. A file of another format and a missing path are errors; a
+ * folder without weights is reported as a store or as another folder. */
 static void others(void)
 {
     struct tide_inspection one = {.struct_bytes = sizeof one};

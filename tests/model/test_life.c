@@ -72,7 +72,7 @@ static int read_life(void)
     return rc;
 }
 
-/* Reads one file, and shards with an index. */
+/* Reading one file, and shards with an index, survives every failure. */
 static void reading(void)
 {
     static const char *const names[] = {"fixtures/gpt2", "fixtures/qwen3_sharded"};
@@ -91,7 +91,7 @@ static int adapter_life(void)
     return rc;
 }
 
-/* Reads a PEFT folder. */
+/* Reading a PEFT folder survives every failure. */
 static void adapters(void)
 {
     (void)fixture_folder("lora/llama_dora/start");
@@ -138,7 +138,7 @@ static int stored_life(void)
     return rc;
 }
 
-/* Makes frozen layers that are stored in fewer bits. */
+/* Storing frozen layers in fewer bits survives every failure. */
 static void stored(void)
 {
     static const char *const frozen[] = {"*"};
@@ -201,7 +201,8 @@ static int write_life(void)
     return rc;
 }
 
-/* Writes shards with their index over an earlier folder, which is whole after each failure. */
+/* Writing shards with their index over an earlier folder survives every failure, and the folder is
+ * whole afterwards. */
 static void writing(void)
 {
     char path[700];

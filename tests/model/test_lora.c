@@ -83,7 +83,7 @@ static int adapt(struct fixture *fixture, const struct lora_case *one)
 
 struct trainer {
     struct fixture fixture;
-    /* With `start`, begins with PEFT's adapters; otherwise with initial values. */
+    /* owned: PEFT's adapters; NULL with START_INITIAL */
     struct model_peft *peft;
     struct dev_device *device;
     struct plain *plain;
@@ -158,7 +158,7 @@ static struct plain_options options_of(enum kern_type type)
     };
 }
 
-/* Compares the weights of a fp32 trainer's trained parameters with PEFT's last ones; returns the
+/* Compares the weights of a fp32 trainer's trained parameters with PEFT's final ones; returns the
  * difference. */
 static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
 {
@@ -489,7 +489,7 @@ static void initial_values(void)
     }
 }
 
-/* Magnitudes begin like PEFT's, with the norms of the rows, also of rows that files contain as
+/* Magnitudes begin like PEFT's, with the norms of the rows, even of rows that files store as
  * columns. */
 static void initial_magnitudes(void)
 {

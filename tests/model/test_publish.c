@@ -1,6 +1,6 @@
-/* test_publish.c: a finished folder gets its name, whatever else its owner keeps in the folder. For
- * each of its system requests in turn, the process is killed or the request fails. Afterwards the
- * model is the old one, the new one, or missing, and the owner's files are unchanged. */
+/* test_publish.c: a finished folder gets its name, whatever else its owner keeps in the folder. At
+ * each system request of publishing in turn, the process is killed or the request fails. Afterwards
+ * the model is the old one, the new one, or missing, and the owner's files are unchanged. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -193,7 +193,7 @@ static int write_and_publish(int at, bool kill)
     return rc;
 }
 
-/* The next run that writes to the folder gives a complete result its name. */
+/* Does what the next run does first: it gives a complete result its name. */
 static void go_on(void)
 {
     struct model_claim claim;
@@ -237,7 +237,8 @@ static void in_the_way(void)
     check_owners();
 }
 
-/* The process is killed at each request. */
+/* Kills the process at each request. Afterwards the model is the old one, the new one, or missing,
+ * and the owner's files are unchanged. */
 static void kill_at_each_request(void)
 {
     int old = 0;
@@ -358,7 +359,7 @@ static int make_result(void)
     return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
-/* A folder that was restored after a run was stopped is not changed, and files outside it are not
+/* Neither a folder that was restored after a run was stopped, nor any file outside it, is
  * changed. */
 static void restored(void)
 {

@@ -226,8 +226,8 @@ static char *snapshot(const struct trainer *trainer, const struct model *model, 
     return all;
 }
 
-/* Runs two steps over the case's rows; returns the final gradients and weights, and the second
- * step's loss and norm. */
+/* Runs two steps over the case's rows. Returns the final gradients and weights, and writes the
+ * second step's loss and norm to *result. */
 static char *two_steps(const struct fixture *fixture, struct plain_options options,
                        struct plain_result *result, size_t *bytes)
 {
@@ -490,7 +490,7 @@ static void bad_rows(void)
     fixture_close(&fixture);
 }
 
-/* The device memory in use is exactly the memory in the tables. */
+/* The device memory in use is that of the tables, apart from alignment. */
 static void memory(void)
 {
     for (int i = 0; i < SOME; i++) {

@@ -39,7 +39,7 @@ CASES = [
      lambda p: torch.optim.AdamW(p, lr=2**-10, betas=(0.9, 0.999), eps=1e-8, weight_decay=2**-7)),
     ("torch_adamw_rounded", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
-    # The same in float64, where rounding is negligible.
+    # The second case in float64, where rounding is negligible.
     ("torch64_adamw", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
     ("torch_adam", "adam", 1e-3, 0.9, 0.95, 1e-6, 0.1, 1,

@@ -158,7 +158,7 @@ static int make_angles(struct plain *plain)
     return kern_rope_build(&config->rope, config->length_max, length, cosines, sines);
 }
 
-/* Makes the update of a block, whose runs belong to group 0 (decay) or 1 (no decay). */
+/* Creates the optimizer of a block, whose runs belong to group 0 (decay) or 1 (no decay). */
 static int make_adam(struct plain *plain, unsigned index)
 {
     const struct block *block = &plain->model->flat->list[index];

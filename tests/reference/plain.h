@@ -95,9 +95,9 @@ struct plain_time {
     double flops;
 };
 
-/* Returns how often an op was launched so far and how long it took (options.profile). */
+/* Returns how often an op was launched and how long its launches took (options.profile). */
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
-/* Returns the nanoseconds that norm and update took so far. */
+/* Returns the nanoseconds that norms and updates took in all steps. */
 int64_t plain_update_ns(const struct plain *plain);
 
 #endif

@@ -34,7 +34,7 @@ static int take_norm(struct plain *plain, double *norm)
     return 0;
 }
 
-/* Returns the last block with a gradient that is not finite. */
+/* Returns the name of the last block with a gradient that is not finite. */
 static const char *bad_block(const struct plain *plain)
 {
     uint64_t bad = adam_norm_bad_tile(plain->tile_sums, plain->tile_count);

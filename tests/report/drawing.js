@@ -135,7 +135,7 @@ const cases = {
     assert(Math.abs(place(axis, 1) - 0.4) < 1e-9);
     for (const any of [logarithmic(10, 10), logarithmic(1e-300, 1e300)]) assert(any.low < any.high && any.ticks.length >= 2);
   },
-  // Numbers as text.
+  // Numbers are written with their units and few digits.
   numbers() {
     const { number, tick, escaped } = pageOf('{"step":1}\n');
     for (const [value, unit, text] of [[2.66667, 'plain', '2.667'], [5e-5, 'plain', '5e-05'], [123456, 'plain', '1.235e+05'], [0.0001, 'plain', '0.0001'],

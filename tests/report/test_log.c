@@ -44,7 +44,7 @@ static void missing_fields(void)
     report_run_fini(NULL);
 }
 
-/* Reads all values of a first line, and the summary. */
+/* All values of a first line and of the summary are read. */
 static void heads(void)
 {
     struct report_run run;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# packages.sh ROOT: services that come with packages are disabled after the installation; services that were enabled before
-# are left alone. apt-get and systemctl are played by functions.
+# packages.sh ROOT: services that come with packages are disabled after the installation; services that were
+# enabled before are left alone. Functions replace apt-get and systemctl.
 source "$1/.ci/packages"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT

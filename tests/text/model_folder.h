@@ -5,11 +5,12 @@
 
 #include "tools/text/data/row.h"
 
-/* Makes a folder with the tokenizer of a fixture, and nothing else. The text is static. */
+/* Makes a folder with the tokenizer of a fixture, and nothing else. Returns its path, which is
+ * static. */
 const char *model_folder_make(const char *name, const char *tokenizer);
 
-/* Makes a model folder with the tokenizer of a fixture and this configuration. Returns NULL if this
- * build cannot read the tokenizer. The text is static. */
+/* Makes a model folder with the tokenizer of a fixture and this configuration. Returns its path,
+ * which is static, or NULL if this build cannot read the tokenizer. */
 const char *model_folder(const char *name, const char *tokenizer, const char *config);
 
 /* Parses and encodes the rows with the folder's tokenizer, and frees everything. Returns 0 or the

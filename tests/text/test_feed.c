@@ -149,7 +149,8 @@ static const char *write_rows(const char *name, int count, int padding)
     return path;
 }
 
-/* Returns a hash for each batch of a feed from a position on. */
+/* Writes a hash of each batch after a position, and the position after the batch; returns the
+ * number of batches. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -269,8 +270,8 @@ static void ranks_share(void)
     }
 }
 
-/* Reads an epoch to its end. Returns its number of batches and rows, and the counts that the last
- * call reports. */
+/* Reads an epoch to its end. Writes its numbers of batches and rows; returns the counts that the
+ * last call reports. */
 static struct text_counts read_epoch(const struct text_feed_options *options, uint64_t *batches,
                                      uint64_t *rows)
 {
@@ -363,7 +364,7 @@ static void refuses(void)
     text_feed_close(feed);
 }
 
-/* A window of documents as rows: it has 1,000 documents if rows are packed, otherwise one. */
+/* A window has 1,000 documents if rows are packed, otherwise one. */
 static void windows(void)
 {
     const char *files[] = {write_rows("v.jsonl", 1500, 0)};

@@ -416,7 +416,7 @@ static void strips_sets(void)
 }
 
 /* Searches give the results of Python, with long parts and parts that overlap themselves, and end
- * on ten million bytes. */
+ * even on ten million bytes. */
 static void searches(void)
 {
     static const struct {

@@ -281,7 +281,8 @@ static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
     }
 }
 
-/* Returns a hash for each batch from a position on. */
+/* Writes a hash of each batch after a position, and the position after the batch; returns the
+ * number of batches. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {

@@ -331,7 +331,7 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
-/* A pipe with a name, a socket or a device is refused at once, without waiting for a writer. */
+/* A named pipe, a socket or a device is refused at once, without waiting for a writer. */
 static void special_files(void)
 {
     char path[4096];

@@ -178,7 +178,7 @@ static bool knows_scripts(void)
     return code == 0;
 }
 
-/* Some constructs are left unchanged, others are refused with their place. */
+/* Constructs are translated, left unchanged, or refused with their place. */
 static void translates(void)
 {
     static const struct {

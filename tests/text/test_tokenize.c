@@ -242,7 +242,7 @@ static void keeps_what_was_there(void)
     check_contains(said, "would overwrite a file that --model model reads");
 }
 
-/* A link to a missing file counts as this file, also through further links. The output is refused
+/* A link to a missing file counts as this file, even through further links. The output is refused
  * if the file would be an input or one of the model's files; otherwise it is created. A circle of
  * links cannot be written. */
 static void follows_links_to_nothing(void)

@@ -256,8 +256,8 @@ static void put_instead(char *json, const char *old, const char *new)
     memcpy(at, new, strlen(new));
 }
 
-/* Prefix and suffix are empty, as in the file of GPT-2, and the unknown token is neither in the
- * vocabulary nor needed. */
+/* A file whose prefix and suffix are empty, as in the file of GPT-2, and whose unknown token is
+ * neither in the vocabulary nor needed, gives the same ids. */
 static void nothings(void)
 {
     char path[4096];
@@ -316,8 +316,9 @@ static void check_odd(const char *vocab, const struct core_json_value *odd, size
     free(json);
 }
 
-/* Unusual pipelines: expressions that PCRE2 interprets differently, tokens that take the same white
- * space, Metaspace after steps that drop characters, and dropped characters between others. */
+/* Unusual pipelines give the results of the `tokenizers` package: expressions that PCRE2 interprets
+ * differently, tokens that take the same white space, Metaspace after steps that drop characters,
+ * and dropped characters between others. */
 static void odd_pipelines(void)
 {
     char path[4096];
@@ -345,7 +346,7 @@ static void bad_text(void)
     close_family(&subject);
 }
 
-/* The text is so long that a quadratic merge or pattern would not end. */
+/* Texts so long that a quadratic merge or pattern would not end are encoded. */
 static void long_texts(void)
 {
     static const char *const units[] = {

@@ -111,7 +111,8 @@ static void check_spans(const struct bench *bench, const struct core_json_value 
     }
 }
 
-/* Runs every template and conversation of the fixture, made by tests/oracle/turns.py. */
+/* Every template of the fixture (tests/oracle/turns.py) gives the expected result for every
+ * conversation. */
 static void fixture(void)
 {
     char path[4096];
