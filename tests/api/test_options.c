@@ -544,8 +544,8 @@ static int plan_of(const struct tide_engine_options *options)
     return rc;
 }
 
-/* Plans for a machine in a file: budgets that are not given are those of one of its nodes, and
- * what its nodes or GPUs do not allow is refused. */
+/* A plan can be made for a machine in a file. Budgets that are not given are those of one of its
+ * nodes; options that its nodes or GPUs do not allow are refused. */
 static void other_machines(void)
 {
     char machine[WORLD_PATH_BYTES];

@@ -114,8 +114,8 @@ static void broken_files(void)
     check_true(!limits.memlock_ignored);
 }
 
-/* The memory that may be locked is the limit minus what is locked, or all memory with
- * CAP_IPC_LOCK. */
+/* The memory that may be locked is the limit minus the locked or the pinned memory, whichever is
+ * more, or all memory with CAP_IPC_LOCK. */
 static void lockable(void)
 {
     struct core_mem_limits limits = {.memlock_bytes = 100, .locked_bytes = 30, .pinned_bytes = 60};

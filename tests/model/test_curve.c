@@ -82,13 +82,14 @@ static void llama(void)
     follow("llama");
 }
 
-/* So do those of GPT-2, whose head is tied: the gradients of both uses of the table are added. */
+/* GPT-2's losses and norms agree, too; its head is tied, so the gradients of both uses of the
+ * table are added. */
 static void gpt2(void)
 {
     follow("gpt2");
 }
 
-/* So do those of Qwen3, tied, with normalised attention heads. */
+/* Qwen3's losses and norms agree, too, with a tied head and normalised attention heads. */
 static void qwen3(void)
 {
     follow("qwen3");

@@ -93,7 +93,8 @@ struct trainer {
  * steps end with. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
-/* Makes a folder with the adapters. */
+/* Writes the path of the folder with these adapters to `path`; makes the folder for
+ * START_TRAINED. */
 static void start_folder(const struct lora_case *one, enum start start, char path[700])
 {
     static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,

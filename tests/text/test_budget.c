@@ -111,7 +111,8 @@ static struct text_feed_options options_for(const char *const *file, struct text
                                       .memory = memory};
 }
 
-/* Reads all batches; computes one hash of them, and returns the counts of all. */
+/* Reads all batches; writes one hash of all to *sum and the last counts to *counts. Returns 0 or
+ * the feed's error. */
 static int read_all(const struct text_feed_options *options, uint64_t *sum,
                     struct text_counts *counts)
 {
