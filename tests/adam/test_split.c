@@ -8,11 +8,7 @@
 #include "cpu_adam/adam.h"
 #include "tests/harness/test.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { STRIDE = 256 };
-#else
-enum { STRIDE = 1 };
-#endif
+enum { STRIDE = TEST_SLOW ? 256 : 1 };
 enum { PIECE = 1 << 15, CHUNK_COUNT = (int)((UINT64_C(1) << 32) / PIECE) };
 
 struct room {

@@ -10,12 +10,8 @@
 #include "cpu_adam/adam.h"
 #include "tests/harness/test.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SEEDS = 1 };
-#else
-enum { SEEDS = 3 };
-#endif
 enum {
+    SEEDS = TEST_SLOW ? 1 : 3,
     SEEDS_BY_HEART = 12,
     INPUTS = 24,
     HIDDEN_MAX = 40,

@@ -7,17 +7,6 @@
 #include "aio/queue.h"
 #include "tests/aio/fault.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RIG_SLOW 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define RIG_SLOW 1
-#endif
-#endif
-#ifndef RIG_SLOW
-#define RIG_SLOW 0
-#endif
-
 struct rig {
     struct aio_drive *drive;
     struct aio_queue *queue;

@@ -69,7 +69,7 @@ static void nothing_after_create(void)
         check_int(life(), ==, 0); /* fills caches that remain */
         rounds = 0;
         const unsigned before = test_fail_nth(life);
-        rounds = RIG_SLOW ? 5 : 50;
+        rounds = TEST_SLOW ? 5 : 50;
         const unsigned after = test_fail_nth(life);
         test_note("%s: %u requests", *name, before);
         check_uint(before, >=, 3);

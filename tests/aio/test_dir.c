@@ -262,12 +262,12 @@ static void killed_runs_are_cleaned_up(void)
     const char *path = place("killed");
     unsigned taken_over = 0;
     check_int(mkdir(path, 0700), ==, 0);
-    for (uint64_t round = 0; round < (RIG_SLOW ? 6 : 20); round++) {
+    for (uint64_t round = 0; round < (TEST_SLOW ? 6 : 20); round++) {
         pid_t child = fork();
         if (child == 0) {
             _exit(run_until_killed(path));
         }
-        usleep(core_rng_philox(1121, 0, round).word[0] % (RIG_SLOW ? 60000 : 20000));
+        usleep(core_rng_philox(1121, 0, round).word[0] % (TEST_SLOW ? 60000 : 20000));
         check_int(kill(child, SIGKILL), ==, 0);
         int status = 0;
         check_int(waitpid(child, &status, 0), ==, child);

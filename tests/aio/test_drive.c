@@ -15,7 +15,7 @@
 #include "tests/harness/test.h"
 
 /* Sanitizers run the same cases with smaller requests. */
-enum { UNIT = RIG_SLOW ? 1 << 17 : 1 << 18 };
+enum { UNIT = TEST_SLOW ? 1 << 17 : 1 << 18 };
 static const int64_t patience_ns = 20000000000;
 
 static void write_all(struct rig *rig, uint64_t offset, const void *memory, uint64_t bytes)

@@ -14,7 +14,7 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-enum { PART_OF_CASES = RIG_SLOW ? 8 : 1 };
+enum { PART_OF_CASES = TEST_SLOW ? 8 : 1 };
 static const int64_t patience_ns = 20000000000;
 static const uint64_t seed = 20261121;
 

@@ -8,7 +8,7 @@
 #include "tests/aio/rig.h"
 #include "tests/harness/test.h"
 
-enum { PART_OF_CASES = RIG_SLOW ? 8 : 1, EXTENTS = 8, EXTENT_BYTES = 8192 };
+enum { PART_OF_CASES = TEST_SLOW ? 8 : 1, EXTENTS = 8, EXTENT_BYTES = 8192 };
 static const int64_t patience_ns = 20000000000;
 static const uint64_t seed = 20261121;
 

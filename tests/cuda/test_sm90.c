@@ -154,7 +154,7 @@ static void it_can_be_left_out(void)
         const char *value;
         bool forward, gradient; /* whether Hopper's kernels are used */
     } ways[] = {{"mma", false, false}, {"mma-forward", false, true}, {"mma-gradient", true, false}};
-    if (RIG_SANITIZED) {
+    if (TEST_SLOW) {
         test_skip("the other kernels are those of emulated_attention");
     }
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {

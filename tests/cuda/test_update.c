@@ -187,7 +187,7 @@ static void one_format(enum core_update_rule rule, int n)
 static void updates(enum core_update_rule rule)
 {
     rig_open(NULL, 1);
-    for (int n = 0; n < REF_FORMATS; n += RIG_SANITIZED ? 5 : 1) {
+    for (int n = 0; n < REF_FORMATS; n += TEST_SLOW ? 5 : 1) {
         one_format(rule, n);
     }
     rig_close();

@@ -14,15 +14,6 @@
 #include "kernels/table.h"
 #include "tests/harness/test.h"
 
-/* Fewer cases where a sanitizer slows them down. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RIG_SANITIZED 1
-#elif defined(__has_feature)
-#define RIG_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define RIG_SANITIZED 0
-#endif
-
 enum { RIG_ARRAYS_MAX = 48 };
 
 /* Opens the device with these options and `threads`; one rig at a time. */

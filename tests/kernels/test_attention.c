@@ -114,16 +114,16 @@ static void attention_sizes(void)
     const struct shape fixed[] = {{1, 1, 1, 1, 1, 0},      {2, 60, 2, 1, 64, 0},
                                   {1, 65, 4, 4, 64, 0},    {1, 190, 2, 1, 80, 0},
                                   {1, 130, 3, 1, 128, 50}, {1, 200, 2, 2, 16, 1}};
-    for (size_t i = 0; i < (RIG_SANITIZED ? few(3) : 6); i++) {
+    for (size_t i = 0; i < (TEST_SLOW ? few(3) : 6); i++) {
         rig_case(i);
         one_attention((enum kern_type)(i % 3), &fixed[i], false);
     }
     const size_t drawn = rig_is_card() && rig_machine_is_visible() ? 6 : 12; /* emulation is slow */
-    for (uint64_t seed = 10; seed < 10 + (RIG_SANITIZED ? few(4) : drawn); seed++) {
+    for (uint64_t seed = 10; seed < 10 + (TEST_SLOW ? few(4) : drawn); seed++) {
         rig_case(seed);
         const int64_t kv_heads = rig_int(1, 3);
         const struct shape s = {.rows = rig_int(1, 3),
-                                .length = rig_int(1, RIG_SANITIZED ? 70 : 130),
+                                .length = rig_int(1, TEST_SLOW ? 70 : 130),
                                 .heads = kv_heads * rig_int(1, 4),
                                 .kv_heads = kv_heads,
                                 .head_dim = rig_int(1, 70),
@@ -145,9 +145,9 @@ static void tile_sizes(void)
     /* The CPU's tiles have 60 queries. Under a sanitizer, two rows with three tiles and two rows
      * with two tiles are tested. */
     static const struct shape of_cpu[] = {{1, 130, 1, 1, 64, 0}, {2, 100, 2, 1, 72, 33}};
-    const struct shape *shapes = RIG_SANITIZED && !rig_is_card() ? of_cpu : fixed;
-    const size_t count = RIG_SANITIZED ? few(2) : sizeof fixed / sizeof fixed[0];
-    const size_t types = RIG_SANITIZED && rig_is_card() ? 1 : 2; /* types of one template */
+    const struct shape *shapes = TEST_SLOW && !rig_is_card() ? of_cpu : fixed;
+    const size_t count = TEST_SLOW ? few(2) : sizeof fixed / sizeof fixed[0];
+    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* types of one template */
     for (size_t i = 0; i < types * count; i++) {
         rig_case(i + 40);
         const enum kern_type type = i % 2 == 0 ? KERN_BF16 : KERN_FP16;
@@ -165,7 +165,7 @@ static void tiles_are_right(void)
 static void many_tiles(void)
 {
     const int64_t heads = rig_is_card() && !rig_machine_is_visible() ? 140 : 2;
-    for (int64_t dim = 64; dim <= (RIG_SANITIZED ? 64 : 128); dim += 64) {
+    for (int64_t dim = 64; dim <= (TEST_SLOW ? 64 : 128); dim += 64) {
         rig_case((uint64_t)dim);
         const struct shape s = {1, 130, heads, heads / 2, dim, 0};
         one_attention(KERN_BF16, &s, false);
@@ -191,7 +191,7 @@ static void answers_case(void)
     static const int32_t gaps[][2] = {{20, 33},   {70, 140}, {64, 128}, {0, 100},
                                       {129, 129}, {0, 0},    {1, 149}};
     enum { ROWS = sizeof gaps / sizeof gaps[0] };
-    for (size_t i = 0; i < (RIG_SANITIZED ? 2 : rig_is_card() ? 3 : 4); i++) {
+    for (size_t i = 0; i < (TEST_SLOW ? 2 : rig_is_card() ? 3 : 4); i++) {
         const int64_t rows = rig_is_card() && i != 1 ? 3 : ROWS; /* an emulated card is slow */
         const struct shape shapes[] = {{rows, 150, 2, 1, 16, 0}, {rows, 150, 1, 1, 24, 50}};
         rig_case(i + 70);
@@ -216,7 +216,7 @@ static const char *tokens_of(const void *array, enum kern_type type, int64_t wid
 
 static void documents_case(void)
 {
-    for (int type = RIG_SANITIZED ? 2 : 0; type < 3; type++) {
+    for (int type = TEST_SLOW ? 2 : 0; type < 3; type++) {
         rig_case((uint64_t)type + 5);
         const struct shape s = {1, 132, 4, 2, type == KERN_BF16 ? 64 : 48, type == 2 ? 37 : 0};
         const int64_t borders[] = {0, 1, 67, 131, 132};
@@ -341,7 +341,7 @@ static void single_keys_have_no_gradient(void)
  * nothing from a comparison of bits. */
 static void skip_bits(void)
 {
-    if (RIG_SANITIZED && rig_is_card()) {
+    if (TEST_SLOW && rig_is_card()) {
         test_skip("the same kernels as in the other cases");
     }
 }

@@ -70,12 +70,12 @@ static void linear_sizes(void)
     const int64_t fixed[][3] = {{1, 1, 1},    {12, 32, 384}, {13, 33, 385}, {24, 64, 16},
                                 {70, 100, 3}, {5, 1200, 40}, {1100, 40, 9}, {40, 16, 800}};
     for (int type = 0; type < 3; type++) {
-        const size_t fixed_count = RIG_SANITIZED ? 3 : sizeof fixed / sizeof fixed[0];
+        const size_t fixed_count = TEST_SLOW ? 3 : sizeof fixed / sizeof fixed[0];
         for (size_t i = 0; i < fixed_count; i++) {
             rig_case(i);
             one_linear((enum kern_type)type, fixed[i][0], fixed[i][1], fixed[i][2]);
         }
-        for (uint64_t seed = 100; seed < (RIG_SANITIZED ? 103 : 130); seed++) {
+        for (uint64_t seed = 100; seed < (TEST_SLOW ? 103 : 130); seed++) {
             rig_case(seed);
             one_linear((enum kern_type)type, rig_int(1, 60), rig_int(1, 90), rig_int(1, 70));
         }
@@ -150,7 +150,7 @@ static void contract_holds(void)
 
 static void embed_sizes(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 4 : 12); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 4 : 12); seed++) {
         rig_case(seed);
         const enum kern_type type = (enum kern_type)(seed % 3);
         const int64_t length = rig_int(1, 20);

@@ -71,7 +71,7 @@ static void one_norm(uint64_t seed, const struct norm_shape *shape)
 
 static void norm_sizes(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 12 : 90); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 12 : 90); seed++) {
         rig_case(seed);
         const struct norm_shape shape = {.tokens = rig_int(1, 90),
                                          .heads = rig_int(0, 1) == 1 ? 1 : rig_int(2, 5),
@@ -81,7 +81,7 @@ static void norm_sizes(void)
     /* Rows that need more than a warp of a GPU or more than its registers, and rows that are not
      * aligned. */
     const int64_t widths[] = {256, 257, 2048, 2060, 8192, 8200};
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 36); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 36); seed++) {
         rig_case(seed + 1000);
         const struct norm_shape shape = {rig_int(1, 5), seed % 12 < 6 ? 1 : 2, widths[seed / 6]};
         one_norm(seed, &shape);
@@ -96,7 +96,7 @@ static void norms_are_right(void)
 
 static void act_sizes(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 12 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 12 : 60); seed++) {
         rig_case(seed);
         const enum kern_type type = (enum kern_type)(seed % 3);
         const enum kern_act_kind kind = (enum kern_act_kind)(seed / 3 % 4);
@@ -163,7 +163,7 @@ static void acts_are_right(void)
 
 static void rope_sizes(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 9 : 40); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 9 : 40); seed++) {
         rig_case(seed);
         const enum kern_type type = (enum kern_type)(seed % 3);
         const int64_t length = rig_int(1, 20);
@@ -308,7 +308,7 @@ static void expanded_weights_are_exact(void)
  * it. */
 static void dropout_cases(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 18); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 18); seed++) {
         rig_case(seed);
         const int64_t count = seed % 3 == 0 ? rig_int(16384, 40000) : rig_int(1, 300);
         struct kern_dropout_arguments y = {
@@ -336,7 +336,7 @@ static void dropouts_are_right(void)
 
 static void dora_cases(void)
 {
-    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 24); seed++) {
+    for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 24); seed++) {
         static const double steps[] = {
             [KERN_F32] = 64, [KERN_BF16] = 1 << 18, [KERN_FP16] = 1 << 15};
         rig_case(seed);

@@ -38,13 +38,12 @@ struct plain_options {
 };
 
 struct plain_result {
-    double loss;      /* mean over the targets of the step */
-    double grad_norm; /* before clipping */
-    int64_t targets;  /* tokens, or pairs */
-    double chosen, rejected,
-        /* for pairs: mean rewards, and the share of pairs whose chosen row has the larger one */
-        right;
-    bool skipped; /* fp16: the norm was not finite */
+    double loss;             /* mean over the targets of the step */
+    double grad_norm;        /* before clipping */
+    int64_t targets;         /* tokens, or pairs */
+    double chosen, rejected; /* mean rewards of pairs */
+    double right;            /* share of pairs whose chosen row has the larger reward */
+    bool skipped;            /* fp16: the norm was not finite */
 };
 
 /* `model` and `device` are borrowed; no queue of the device may exist yet. Returns -ENOMEM if the
