@@ -50,10 +50,17 @@ static int alloc_device(struct run_memory *memory, uint64_t bytes)
 
 /* ---- the nodes of pages ---- */
 
-/* A growing list of parts of the HOST tier. */
+/* A part of the HOST tier, which ends where the next one begins. */
+struct part {
+    uint64_t begin;
+    uint32_t node; /* index among the place's nodes */
+    size_t index;  /* in the order in which parts were added */
+};
+
+/* A growing list of parts. */
 struct parts {
     const struct run_memory_options *of;
-    struct core_region_part *list; /* owned */
+    struct part *list; /* owned */
     size_t count;
     size_t room;
 };
@@ -62,16 +69,15 @@ static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
 {
     if (parts->count == parts->room) {
         const size_t room = 2 * parts->room + 64;
-        struct core_region_part *list = realloc(parts->list, room * sizeof *list);
+        struct part *list = realloc(parts->list, room * sizeof *list);
         if (list == NULL) {
             return core_err_set(-ENOMEM, "no memory to place %zu parts of the HOST tier", room);
         }
         parts->list = list;
         parts->room = room;
     }
-    const struct run_place_node *where = &parts->of->place->nodes[node];
-    parts->list[parts->count++] = (struct core_region_part){
-        .begin = begin, .first = where->first, .end = where->end};
+    const size_t index = parts->count++;
+    parts->list[index] = (struct part){.begin = begin, .node = node, .index = index};
     return 0;
 }
 
@@ -123,11 +129,16 @@ static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
                : add_chunk(parts, &gradient, node);
 }
 
+/* Of parts with the same begin, the one that was added last is also last in the list, and the
+ * others are empty: the chunk, not the stripe of its buffer. */
 static int by_begin(const void *left, const void *right)
 {
-    const struct core_region_part *a = left;
-    const struct core_region_part *b = right;
-    return a->begin < b->begin ? -1 : a->begin > b->begin;
+    const struct part *a = left;
+    const struct part *b = right;
+    if (a->begin != b->begin) {
+        return a->begin < b->begin ? -1 : 1;
+    }
+    return a->index < b->index ? -1 : a->index > b->index;
 }
 
 /* Lists the parts of the HOST tier in ascending order: the buffers, and the chunks in them. */
@@ -155,6 +166,18 @@ static int list_parts(struct parts *parts)
     return rc;
 }
 
+/* Returns the members of the team that touch each part; NULL: no memory. */
+static struct core_region_part *touching_members(const struct parts *parts)
+{
+    struct core_region_part *list = calloc(parts->count, sizeof *list);
+    for (size_t i = 0; list != NULL && i < parts->count; i++) {
+        const struct run_place_node *node = &parts->of->place->nodes[parts->list[i].node];
+        list[i] = (struct core_region_part){
+            .begin = parts->list[i].begin, .first = node->first, .end = node->end};
+    }
+    return list;
+}
+
 /* ---- the HOST tier ---- */
 
 /* Touches the tier on a rank's nodes. The calling thread, a member of the team, moves to the first
@@ -163,8 +186,16 @@ static int alloc_placed(struct run_memory *memory, const struct run_memory_optio
                         struct core_region_options *options)
 {
     struct parts parts = {.of = given};
+    struct core_region_part *touched = NULL;
     struct core_cpus before;
     int rc = list_parts(&parts);
+    if (rc == 0) {
+        touched = touching_members(&parts);
+        rc = touched != NULL
+                 ? 0
+                 : core_err_set(-ENOMEM, "no memory to place %zu parts of the HOST tier",
+                                parts.count);
+    }
     if (rc == 0) {
         rc = core_cpus_allowed(&before);
     }
@@ -172,11 +203,12 @@ static int alloc_placed(struct run_memory *memory, const struct run_memory_optio
         rc = core_cpus_bind_self(&given->place->nodes[0].cpus);
     }
     if (rc == 0) {
-        options->parts = parts.list;
+        options->parts = touched;
         options->part_count = parts.count;
         rc = core_region_alloc(options, &memory->host);
         (void)core_cpus_bind_self(&before);
     }
+    free(touched);
     free(parts.list);
     return rc;
 }

@@ -9,7 +9,10 @@
 
 #include "core/base/err.h"
 #include "core/base/topo_read.h"
+#include "core/dev/dev.h"
+#include "offload/plan/layout.h"
 #include "offload/run/engine_internal.h"
+#include "offload/run/memory.h"
 #include "offload/run/place.h"
 #include "tests/base/dgx.h"
 #include "tests/base/machine.h"
@@ -314,6 +317,115 @@ static void same_bits(void)
     case_model_free(&made);
 }
 
+/* ---- the parts of the HOST tier ---- */
+
+/* whether qsort() gets its elements in reverse order; a stable sort then reverses equal ones */
+static bool reverses;
+void __real_qsort(void *base, size_t count, size_t bytes,
+                  int (*compare)(const void *, const void *));
+void __wrap_qsort(void *base, size_t count, size_t bytes,
+                  int (*compare)(const void *, const void *));
+
+void __wrap_qsort(void *base, size_t count, size_t bytes,
+                  int (*compare)(const void *, const void *))
+{
+    char *const elements = base;
+    for (size_t i = 0; reverses && i < count / 2; i++) {
+        for (size_t b = 0; b < bytes; b++) {
+            char *left = &elements[i * bytes + b];
+            char *right = &elements[(count - 1 - i) * bytes + b];
+            const char byte = *left;
+            *left = *right;
+            *right = byte;
+        }
+    }
+    __real_qsort(base, count, bytes, compare);
+}
+
+/* the parts of the last region that had any */
+static struct core_region_part parts[1024];
+static size_t part_count;
+int __real_core_region_alloc(const struct core_region_options *options, struct core_region *out);
+int __wrap_core_region_alloc(const struct core_region_options *options, struct core_region *out);
+
+int __wrap_core_region_alloc(const struct core_region_options *options, struct core_region *out)
+{
+    if (options->parts != NULL) {
+        check_uint(options->part_count, <=, sizeof parts / sizeof parts[0]);
+        part_count = options->part_count;
+        memcpy(parts, options->parts, part_count * sizeof *parts);
+    }
+    return __real_core_region_alloc(options, out);
+}
+
+/* Checks the node of each chunk of states in HOST. Returns the number of chunks that have the same
+ * begin as a stripe of another node. */
+static unsigned check_chunks(const struct run_prepared *prepared, const struct run_place *place)
+{
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    unsigned ties = 0;
+    for (uint32_t b = 0; b < prepared->input.block_count; b++) {
+        for (uint32_t c = 0; c < layout->places[b].chunk_count; c++) {
+            const struct plan_piece kept =
+                plan_chunk_at(&prepared->input, layout, PLAN_MASTER, b, c).kept;
+            const struct plan_buffer *buffer = kept.buffer != PLAN_NONE
+                                                   ? plan_buffer(prepared->plan, kept.buffer)
+                                                   : NULL;
+            if (buffer == NULL || buffer->tier != PLAN_HOST) {
+                continue;
+            }
+            const uint64_t begin = buffer->offset + kept.offset;
+            const unsigned first = place->nodes[run_place_of_chunk(place, b, c)].first;
+            size_t i = part_count;
+            while (i > 0 && parts[i - 1].begin > begin) {
+                i--;
+            }
+            check_uint(i, >, 0);
+            check_uint(parts[i - 1].begin, ==, begin);
+            check_uint(parts[i - 1].first, ==, first);
+            ties += i > 1 && parts[i - 2].begin == begin && parts[i - 2].first != first;
+        }
+    }
+    return ties;
+}
+
+/* A chunk at the start of its buffer is on the chunk's node, not on that of the buffer's stripe, in
+ * whatever order qsort() leaves equal elements. */
+static void chunks_are_on_their_nodes(void)
+{
+    char cpus[2][16];
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct dev_device *device = NULL;
+    struct run_memory memory;
+    struct run_place place;
+    struct run_options options = case_options();
+    options.topology = split_machine("parts", cpus);
+    options.threads = 4;
+    options.wishes.states = PLAN_WHERE_HOST;
+    options.wishes.chunk_elements = 64 << 10;
+    case_model_make(&made, "llama");
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    run_place_create(&options, NULL, -1, &place);
+    check_uint(place.node_count, ==, 2);
+    const struct dev_options bytes = {.memory_bytes = plan_tier_bytes(prepared->plan, PLAN_DEVICE) +
+                                                      RUN_MEMORY_SPARE_BYTES};
+    check_int(dev_open("cpu", &bytes, &device), ==, 0);
+    const struct run_memory_options wanted = {
+        .plan = prepared->plan, .input = &prepared->input, .device = device, .place = &place};
+    for (int way = 0; way < 2; way++) {
+        reverses = way == 1;
+        part_count = 0;
+        check_int(run_memory_init(&memory, &wanted), ==, 0);
+        check_uint(check_chunks(prepared, &place), >, 0);
+        run_memory_fini(&memory);
+    }
+    reverses = false;
+    dev_close(device);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
 /* If ranks cannot be placed, a warning says so, and the run continues. */
 static void too_many_ranks(void)
 {
@@ -329,4 +441,5 @@ static void too_many_ranks(void)
 
 TEST_MAIN({"sockets", sockets}, {"big_nodes", big_nodes}, {"many_nodes", many_nodes},
           {"odd_nodes", odd_nodes}, {"threads_are_bound", threads_are_bound},
-          {"same_bits", same_bits}, {"too_many_ranks", too_many_ranks})
+          {"same_bits", same_bits}, {"chunks_are_on_their_nodes", chunks_are_on_their_nodes},
+          {"too_many_ranks", too_many_ranks})
