@@ -13,10 +13,14 @@
 
 #include "aio/measure.h"
 #include "core/base/caches.h"
+#include "core/base/clock.h"
 #include "core/base/cpus.h"
 #include "core/base/err.h"
+#include "core/coll/codes.h"
+#include "core/coll/coll.h"
 #include "core/dev/dev.h"
 #include "core/json/cache.h"
+#include "kernels/quant.h"
 #include "offload/run/measure.h"
 #include "offload/run/prepare.h"
 #include "offload/run/rates_file.h"
@@ -158,6 +162,92 @@ static void slow_drives_are_measured_again(void)
         check_uint(test_heard_lines("and is measured again"), ==, rows[i].measurements > 1);
         check_uint(test_heard_lines("steps will be faster than predicted"), ==, !rows[i].steady);
     }
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
+/* ---- slow turns ---- */
+
+enum { MEASURED_RANKS = 4, MEASURED_WITHIN = 2, MEASURED_TURNS = 3, LATE_SECONDS = 1000 };
+
+static bool slows;              /* whether the last turns are slow */
+static _Atomic int64_t late_ns; /* added to the clock */
+/* calls in the measured turns, by what is measured */
+static unsigned reductions, gathers_within, packs, encodes;
+int64_t __real_core_clock_now_ns(void);
+int64_t __wrap_core_clock_now_ns(void);
+int __real_coll_submit(struct coll *coll, const struct coll_command *command,
+                       struct core_fence *out);
+int __wrap_coll_submit(struct coll *coll, const struct coll_command *command,
+                       struct core_fence *out);
+void __real_kern_quant_pack(enum kern_type type, const void *from, int64_t rows, int64_t cols,
+                            uint8_t *out);
+void __wrap_kern_quant_pack(enum kern_type type, const void *from, int64_t rows, int64_t cols,
+                            uint8_t *out);
+void __real_coll_codes_encode(enum coll_type type, const void *from, uint64_t count, void *codes);
+void __wrap_coll_codes_encode(enum coll_type type, const void *from, uint64_t count, void *codes);
+
+int64_t __wrap_core_clock_now_ns(void)
+{
+    return __real_core_clock_now_ns() + late_ns;
+}
+
+/* Makes the last turn slow: `calls` counts the calls, of which a turn has `each`. */
+static void slow_last(unsigned *calls, unsigned each)
+{
+    if (slows && (*calls)++ == (MEASURED_TURNS - 1) * each) {
+        late_ns += LATE_SECONDS * INT64_C(1000000000);
+    }
+}
+
+int __wrap_coll_submit(struct coll *coll, const struct coll_command *command,
+                       struct core_fence *out)
+{
+    if (command->within > 0) {
+        slow_last(&gathers_within, MEASURED_RANKS);
+    } else if (command->op == COLL_REDUCE_SCATTER) {
+        slow_last(&reductions, MEASURED_RANKS);
+    }
+    return __real_coll_submit(coll, command, out);
+}
+
+void __wrap_kern_quant_pack(enum kern_type type, const void *from, int64_t rows, int64_t cols,
+                            uint8_t *out)
+{
+    slow_last(&packs, 1);
+    __real_kern_quant_pack(type, from, rows, cols, out);
+}
+
+void __wrap_coll_codes_encode(enum coll_type type, const void *from, uint64_t count, void *codes)
+{
+    slow_last(&encodes, 1);
+    __real_coll_codes_encode(type, from, count, codes);
+}
+
+/* A turn of collectives or of codes that something else slowed down does not count. */
+static void slow_turns_do_not_count(void)
+{
+    /* at least 16 MiB in the slow turns */
+    const double slow = (16 << 20) / (double)LATE_SECONDS;
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    struct plan_rates rates = {0};
+    struct run_options options = case_options();
+    options.world = options.local = MEASURED_RANKS;
+    options.within = MEASURED_WITHIN;
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    slows = true;
+    check_int(run_measure_copies(shapes, &options, &rates), ==, 0);
+    slows = false;
+    check_uint(reductions, ==, MEASURED_TURNS * MEASURED_RANKS);
+    check_uint(gathers_within, ==, MEASURED_TURNS * MEASURED_RANKS);
+    check_uint(packs, ==, MEASURED_TURNS);
+    check_uint(encodes, ==, MEASURED_TURNS);
+    check_double(rates.coll_bytes, >, slow);
+    check_double(rates.within_bytes, >, slow);
+    check_double(rates.pack_elements, >, slow);
+    check_double(rates.code_elements, >, slow);
     run_shapes_destroy(shapes);
     case_model_free(&made);
 }
@@ -506,6 +596,7 @@ static void stores_are_weighed(void)
 
 TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
           {"slow_drives_are_measured_again", slow_drives_are_measured_again},
+          {"slow_turns_do_not_count", slow_turns_do_not_count},
           {"folders_are_made_by_two", folders_are_made_by_two},
           {"machines_are_measured_once", machines_are_measured_once},
           {"drives_are_asked_once", drives_are_asked_once},
