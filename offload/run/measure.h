@@ -78,7 +78,8 @@ enum { RUN_RATES_PATH_BYTES = 4096 };
 void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
 
 /* Measures the drive of a directory with the store's requests and checksums. Sets *steady to
- * whether the result can be cached: the drive was fast, or equally slow in two measurements. */
+ * whether the result can be cached: the drive was fast, or equally slow in two measurements and not
+ * stalled. If it cannot be cached, it is used nevertheless, and a warning says so. */
 int run_measure_drive(const struct run_shapes *shapes, const struct run_options *options,
                       const char *directory, struct run_drive_rates *out, bool *steady);
 
