@@ -310,6 +310,10 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
              products != NULL ? products : "the CPU");
 }
 
+/* ---- directories of checkpoints ---- */
+
+enum { PATH_BYTES = 4096 };
+
 /* Returns the value of a manifest's parameter as a number, or 0 if there is no such parameter. */
 static uint64_t number_of(const struct store_manifest *manifest, const char *name)
 {
@@ -319,7 +323,7 @@ static uint64_t number_of(const struct store_manifest *manifest, const char *nam
 
 struct run_checkpoint_shape run_checkpoint_shape(const char *directory)
 {
-    enum { THREADS_MAX = 4096, PATH_BYTES = 4096 };
+    enum { THREADS_MAX = 4096 };
     struct run_checkpoint_shape shape = {.threads = 0};
     uint64_t *steps = NULL;
     size_t count = 0;
@@ -342,6 +346,25 @@ struct run_checkpoint_shape run_checkpoint_shape(const char *directory)
     }
     free(steps);
     return shape;
+}
+
+int run_checkpoint_find_foreign(const char *directory, uint64_t run, uint64_t *step)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int rc = store_shelf_list(directory, &steps, &count);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct store_manifest manifest = {.step = 0};
+        char path[PATH_BYTES];
+        store_shelf_path(directory, steps[i], path, sizeof path);
+        if (store_checkpoint_peek(path, &manifest) == 0 && manifest.run != run) {
+            *step = steps[i];
+            rc = 1;
+        }
+        store_manifest_fini(&manifest);
+    }
+    free(steps);
+    return rc;
 }
 
 /* ---- streams ---- */

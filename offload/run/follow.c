@@ -250,22 +250,16 @@ static int send_sums(struct follower *follower, struct run_reply *reply)
  * replaced. */
 static int check_shelf(const char *directory, uint64_t run)
 {
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    int rc = store_shelf_list(directory, &steps, &count);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        struct store_manifest manifest = {.step = 0};
-        char path[4096];
-        store_shelf_path(directory, steps[i], path, sizeof path);
-        if (store_checkpoint_peek(path, &manifest) == 0 && manifest.run != run) {
-            rc = core_err_set(
-                -EEXIST, "%s belongs to another run; remove the checkpoints in %s on this machine",
-                path, directory);
-        }
-        store_manifest_fini(&manifest);
+    char path[4096];
+    uint64_t step = 0;
+    const int rc = run_checkpoint_find_foreign(directory, run, &step);
+    if (rc <= 0) {
+        return rc;
     }
-    free(steps);
-    return rc;
+    store_shelf_path(directory, step, path, sizeof path);
+    return core_err_set(-EEXIST,
+                        "%s belongs to another run; remove the checkpoints in %s on this machine",
+                        path, directory);
 }
 
 /* Opens the shelf of a directory, unless it is the one that is open. */

@@ -234,22 +234,9 @@ static int carry_all(struct carrying *carrying,
  * be mixed. */
 static int check_others(const struct run_optimizer *optimizer, const char *directory)
 {
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    char path[PATH_BYTES];
-    int rc = store_shelf_list(directory, &steps, &count);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        struct store_manifest manifest = {.step = 0};
-        store_shelf_path(directory, steps[i], path, sizeof path);
-        if (store_checkpoint_peek(path, &manifest) == 0) {
-            if (manifest.run != optimizer->run) {
-                rc = core_err_set(-EEXIST, "%s has checkpoints of another run", directory);
-            }
-            store_manifest_fini(&manifest);
-        }
-    }
-    free(steps);
-    return rc;
+    uint64_t step = 0;
+    const int rc = run_checkpoint_find_foreign(directory, optimizer->run, &step);
+    return rc > 0 ? core_err_set(-EEXIST, "%s has checkpoints of another run", directory) : rc;
 }
 
 /* Returns the options with the number of processes, which a plan does not know. */
