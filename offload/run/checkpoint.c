@@ -80,7 +80,6 @@ enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static const char CONFIG[] = "config";
 static const char THREADS[] = "threads";
-static const char RANKS[] = "ranks";
 static const char PAIR_LENGTH[] = "pair_length";
 
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options,
@@ -92,7 +91,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "moments", "%s", moments_name(options->moments));
     add(manifest, "seed", "%" PRIu64, options->seed);
     add(manifest, THREADS, "%u", options->threads);
-    add(manifest, RANKS, "%" PRIu32, options->world > 0 ? options->world : 1);
+    add(manifest, RUN_CHECKPOINT_RANKS, "%" PRIu32, options->world > 0 ? options->world : 1);
     add(manifest, "batch", "%" PRId64, options->pairs > 0 ? options->pairs : options->rows);
     add(manifest, "length", "%" PRId64, options->pairs > 0 ? options->row_length : options->length);
     add(manifest, "accum", "%" PRIu32, options->micro_batches);
@@ -339,7 +338,7 @@ struct run_checkpoint_shape run_checkpoint_shape(const char *directory)
         if (found) {
             const uint64_t threads = number_of(&manifest, THREADS);
             shape.threads = threads <= THREADS_MAX ? (unsigned)threads : 0;
-            shape.ranks = number_of(&manifest, RANKS);
+            shape.ranks = number_of(&manifest, RUN_CHECKPOINT_RANKS);
             shape.pair_length = number_of(&manifest, PAIR_LENGTH);
         }
         store_manifest_fini(&manifest);

@@ -7,6 +7,9 @@
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
+/* The parameter of a manifest that says how many ranks, or processes of an application, saved. */
+#define RUN_CHECKPOINT_RANKS "ranks"
+
 /* What a manifest records about a run besides its options, weights and states. */
 struct run_position {
     uint64_t run; /* random number of the run; a resumed run keeps it */

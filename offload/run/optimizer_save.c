@@ -247,8 +247,7 @@ static struct run_options described(const struct run_optimizer *optimizer)
     return options;
 }
 
-/* Keys of a manifest: the number of processes, and the number of the process that saved. */
-static const char RANKS[] = "ranks";
+/* The parameter of a manifest that is the number of the process that saved. */
 static const char SHARE[] = "rank";
 
 static void add_share(const struct run_optimizer *optimizer, struct store_manifest *manifest)
@@ -313,8 +312,9 @@ int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, u
 
 /* ---- loading ---- */
 
-static int number_of(const struct store_checkpoint *checkpoint, const char *name, uint32_t missing,
-                     uint32_t *out)
+/* Reads a number of processes, or of a process, from a manifest; `missing` if it is not there. */
+static int process_number(const struct store_checkpoint *checkpoint, const char *name,
+                          uint32_t missing, uint32_t *out)
 {
     enum { PROCESSES_MAX = 1 << 16 };
     const char *value = store_manifest_parameter(store_checkpoint_manifest(checkpoint), name);
@@ -354,7 +354,7 @@ static int check_source(const struct carrying *carrying, const struct store_chec
 /* Takes the number of processes that saved, and the step, from the first checkpoint. */
 static int begin_sources(struct carrying *carrying, const struct store_checkpoint *first)
 {
-    int rc = number_of(first, RANKS, 1, &carrying->world);
+    int rc = process_number(first, RUN_CHECKPOINT_RANKS, 1, &carrying->world);
     if (rc != 0) {
         return rc;
     }
@@ -372,10 +372,10 @@ static int add_source(struct carrying *carrying, struct store_checkpoint *checkp
     uint32_t rank = 0;
     int rc = carrying->sources == NULL ? begin_sources(carrying, checkpoint) : 0;
     if (rc == 0) {
-        rc = number_of(checkpoint, RANKS, 1, &world);
+        rc = process_number(checkpoint, RUN_CHECKPOINT_RANKS, 1, &world);
     }
     if (rc == 0) {
-        rc = number_of(checkpoint, SHARE, 0, &rank);
+        rc = process_number(checkpoint, SHARE, 0, &rank);
     }
     if (rc != 0) {
         return rc;
