@@ -12,8 +12,8 @@
 #include "core/coll/coll.h"
 #include "core/coll/peers.h"
 #include "offload/model/kept.h"
-#include "offload/plan/shard.h"
 #include "offload/run/checkpoint_writer.h"
+#include "offload/run/parts.h"
 
 /* Finds the rate of each store's drive. Extents are spread over the stores in proportion to these
  * rates, so all ranks use the same ones. A file of rates does not contain them; they are then
@@ -104,48 +104,26 @@ static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t
                               rank, hash, first);
 }
 
-/* Returns the first rank that saved a range which this rank needs and the part does not have; -1:
- * there is none. */
-static int missing_rank(const struct store_part *part, uint32_t of, uint64_t elements,
-                        struct plan_span need)
-{
-    for (uint32_t r = 0; of > 1 && r < of; r++) {
-        const uint64_t first = plan_shard_border(elements, of, r);
-        const struct plan_span shard = {first, plan_shard_border(elements, of, r + 1) - first};
-        if ((part->ranks >> r & 1) == 0 && plan_span_overlap(shard, need).count > 0) {
-            return (int)r;
-        }
-    }
-    return -1;
-}
-
 /* Checks that a checkpoint's part on this machine has all ranges that the rank needs. */
 static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
                       const struct store_part *part)
 {
     const struct run_prepared *prepared = worker->prepared != NULL ? worker->prepared
                                                                    : engine->given.prepared;
-    const struct plan_input *input = &prepared->input;
-    const struct blocks *blocks = engine->given.model->flat;
-    for (uint32_t b = 0; part->ranks != 0 && b < blocks->count; b++) {
-        const uint64_t elements = blocks->list[b].elements;
-        const bool trained = blocks->list[b].trained;
-        int missing = -1;
-        if (trained || !blocks->base_apart) {
-            missing = missing_rank(part, part->weights_of, elements, plan_weight_span(input, b));
-        }
-        if (missing < 0 && trained) {
-            missing = missing_rank(part, part->states_of, elements, plan_state_span(input, b));
-        }
-        if (missing >= 0) {
-            return core_err_set(
-                -ENODATA,
-                "%s on this machine lacks the data that rank %d wrote and this rank needs; "
-                "resume with --checkpoint-local and processes on all machines that have its parts",
-                engine->given.checkpoint, missing);
-        }
+    const uint64_t missing = run_part_needs(part, engine->given.model->flat, &prepared->input) &
+                             ~part->ranks;
+    unsigned first = 0;
+    if (part->ranks == 0 || missing == 0) { /* 0: the checkpoint is not in parts */
+        return 0;
     }
-    return 0;
+    while ((missing >> first & 1) == 0) {
+        first++;
+    }
+    return core_err_set(
+        -ENODATA,
+        "%s on this machine lacks the data that rank %u wrote and this rank needs; resume with "
+        "--checkpoint-local and processes on all machines that have its parts",
+        engine->given.checkpoint, first);
 }
 
 /* Each rank opens the checkpoint, because it reads its own parts. The state of the run is taken

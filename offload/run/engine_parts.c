@@ -40,37 +40,6 @@ static uint64_t all_ranks(uint32_t of)
 
 /* ---- what machines have and need ---- */
 
-/* Returns the ranks whose shards of a block overlap a span. */
-static uint64_t ranks_of_span(uint32_t of, uint64_t elements, struct plan_span need)
-{
-    uint64_t ranks = 0;
-    for (uint32_t r = 0; of > 1 && r < of; r++) {
-        const uint64_t first = plan_shard_border(elements, of, r);
-        const struct plan_span shard = {first, plan_shard_border(elements, of, r + 1) - first};
-        ranks |= (uint64_t)(plan_span_overlap(shard, need).count > 0) << r;
-    }
-    return ranks;
-}
-
-static uint64_t needs_of(const struct completing *work, uint32_t rank)
-{
-    const struct blocks *blocks = work->engine->given.model->flat;
-    struct plan_input input = work->engine->given.prepared->input;
-    uint64_t ranks = 0;
-    input.rank = rank;
-    for (uint32_t b = 0; b < blocks->count; b++) {
-        const uint64_t elements = blocks->list[b].elements;
-        const bool trained = blocks->list[b].trained;
-        if (trained || !blocks->base_apart) {
-            ranks |= ranks_of_span(work->part.weights_of, elements, plan_weight_span(&input, b));
-        }
-        if (trained) {
-            ranks |= ranks_of_span(work->part.states_of, elements, plan_state_span(&input, b));
-        }
-    }
-    return ranks;
-}
-
 static void note_part(const struct completing *work, struct machine *machine,
                       const struct store_part *part)
 {
@@ -88,10 +57,13 @@ static int look(struct completing *work)
     const struct store_manifest *mine = store_checkpoint_manifest(work->have);
     struct coll_peers *peers = engine->given.peers;
     const char *path = engine->given.checkpoint;
+    struct plan_input input = engine->given.prepared->input;
     for (uint32_t r = 0; r < engine->world; r++) {
         const uint32_t leader = run_engine_leader_of(engine, r);
+        input.rank = r;
         work->machines[leader].leads = true;
-        work->machines[leader].needs |= needs_of(work, r);
+        work->machines[leader].needs |= run_part_needs(&work->part, engine->given.model->flat,
+                                                       &input);
     }
     note_part(work, &work->machines[0], &mine->part);
     for (uint32_t r = 1; r < engine->world; r++) {

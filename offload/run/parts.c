@@ -10,6 +10,35 @@
 #include "offload/plan/shard.h"
 #include "offload/run/remote.h"
 
+/* Returns the ranks whose shards of a block overlap a span. */
+static uint64_t ranks_of_span(uint32_t of, uint64_t elements, struct plan_span need)
+{
+    uint64_t ranks = 0;
+    for (uint32_t r = 0; of > 1 && r < of; r++) {
+        const uint64_t first = plan_shard_border(elements, of, r);
+        const struct plan_span shard = {first, plan_shard_border(elements, of, r + 1) - first};
+        ranks |= (uint64_t)(plan_span_overlap(shard, need).count > 0) << r;
+    }
+    return ranks;
+}
+
+uint64_t run_part_needs(const struct store_part *part, const struct blocks *blocks,
+                        const struct plan_input *input)
+{
+    uint64_t ranks = 0;
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        const uint64_t elements = blocks->list[b].elements;
+        const bool trained = blocks->list[b].trained;
+        if (trained || !blocks->base_apart) {
+            ranks |= ranks_of_span(part->weights_of, elements, plan_weight_span(input, b));
+        }
+        if (trained) {
+            ranks |= ranks_of_span(part->states_of, elements, plan_state_span(input, b));
+        }
+    }
+    return ranks;
+}
+
 /* Cuts that are moved at once, with their elements and bytes. */
 struct piece {
     uint64_t cuts;

@@ -10,6 +10,12 @@
 
 struct coll_peers;
 
+/* Returns which ranks of the run that saved wrote the data that a rank of this run needs: bit r
+ * stands for rank r. `part` says among how many ranks the data is divided; its `ranks` are not
+ * read. `input` is the input of the rank that needs the data. */
+uint64_t run_part_needs(const struct store_part *part, const struct blocks *blocks,
+                        const struct plan_input *input);
+
 /* Cuts of one stream of a block, from the files of one rank's machine to those of another, or of
  * the same one. */
 struct run_part_move {
