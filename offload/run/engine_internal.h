@@ -105,6 +105,11 @@ uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank);
 
 /* ---- engine_parts.c ---- */
 
+/* Returns -EBADMSG if the checkpoint that a rank has opened has other checksums than that of the
+ * first rank: processes on several machines may find different checkpoints at the same path. The
+ * hashes are those of the checksums. */
+int run_engine_compare_checkpoint(const struct run_engine *engine, uint32_t rank,
+                                  uint64_t sums_hash, uint64_t first_hash);
 /* With `local`, gives each machine the ranges of the checkpoint that its ranks need and its files
  * lack. Returns -ENODATA if no machine has them. */
 int run_engine_complete_parts(struct run_engine *engine);

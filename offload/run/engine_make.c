@@ -262,17 +262,14 @@ static int make_ranks(struct run_engine *engine)
     return engine->given.peers != NULL ? make_processes(engine) : make_threads(engine);
 }
 
-/* Processes on several machines may find different checkpoints at the same path. */
 static int compare_checkpoints(const struct run_engine *engine)
 {
-    for (uint32_t r = 1; engine->given.peers != NULL && r < engine->world; r++) {
-        if (engine->workers[r].sums_hash != engine->workers[0].sums_hash) {
-            return core_err_set(
-                -EBADMSG, "rank %" PRIu32 " on %s finds another checkpoint in %s than rank 0", r,
-                coll_peers_at(engine->given.peers, r)->host, engine->given.checkpoint);
-        }
+    int rc = 0;
+    for (uint32_t r = 1; rc == 0 && engine->given.peers != NULL && r < engine->world; r++) {
+        rc = run_engine_compare_checkpoint(engine, r, engine->workers[r].sums_hash,
+                                           engine->workers[0].sums_hash);
     }
-    return 0;
+    return rc;
 }
 
 int run_engine_make(struct run_engine *engine)

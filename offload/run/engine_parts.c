@@ -40,6 +40,17 @@ static uint64_t all_ranks(uint32_t of)
 
 /* ---- what machines have and need ---- */
 
+int run_engine_compare_checkpoint(const struct run_engine *engine, uint32_t rank,
+                                  uint64_t sums_hash, uint64_t first_hash)
+{
+    return sums_hash == first_hash
+               ? 0
+               : core_err_set(-EBADMSG,
+                              "rank %" PRIu32 " on %s finds another checkpoint in %s than rank 0",
+                              rank, coll_peers_at(engine->given.peers, rank)->host,
+                              engine->given.checkpoint);
+}
+
 static void note_part(const struct completing *work, struct machine *machine,
                       const struct store_part *part)
 {
@@ -80,11 +91,11 @@ static int look(struct completing *work)
         }
         if (rc != 0) {
             snprintf(machine->message, sizeof machine->message, "%s", core_err_message());
-        } else if (machine->leads && reply.sums_hash != mine->sums.hash) {
-            return core_err_set(-EBADMSG,
-                                "rank %" PRIu32 " on %s finds another checkpoint in %s than rank 0",
-                                r, coll_peers_at(peers, r)->host, path);
         } else if (machine->leads) {
+            rc = run_engine_compare_checkpoint(engine, r, reply.sums_hash, mine->sums.hash);
+            if (rc != 0) {
+                return rc;
+            }
             note_part(work, machine, &reply.part);
         }
     }
