@@ -5,11 +5,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/half.h"
 #include "core/dev/dev.h"
+#include "offload/model/dtype.h"
 #include "offload/run/chunks.h"
 
 /* Returns the forward command of the head in the evaluation's tape, which ran last. */
@@ -131,16 +130,6 @@ static int fetch(struct run_rank *rank, const void *from, uint64_t bytes, void *
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-static void widen(const void *from, enum kern_type type, int64_t count, float *out)
-{
-    const uint16_t *half = from;
-    for (int64_t i = 0; i < count; i++) {
-        out[i] = type == KERN_BF16   ? core_bf16_to_f32(half[i])
-                 : type == KERN_FP16 ? core_fp16_to_f32(half[i])
-                                     : ((const float *)from)[i];
-    }
-}
-
 /* Runs the head over the row's last token. */
 static int last_logits(struct run_rank *rank, const struct model_program *program, int64_t length,
                        float *out)
@@ -187,7 +176,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
         rc = fetch(rank, logits, bytes, host);
     }
     if (rc == 0) {
-        widen(host, type, model->config.vocab, out);
+        model_convert(out, MODEL_F32, host, model_dtype_of(type), (size_t)model->config.vocab);
     }
     dev_memory_free(rank->device, logits);
     free(host);
