@@ -62,7 +62,7 @@ static void note_part(const struct completing *work, struct machine *machine,
 
 /* Asks the first process of each machine what it has. A machine whose part cannot be opened counts
  * as having none. */
-static int look(struct completing *work)
+static int ask_machines(struct completing *work)
 {
     struct run_engine *engine = work->engine;
     const struct store_manifest *mine = store_checkpoint_manifest(work->have);
@@ -245,7 +245,7 @@ static int call_one(struct completing *work, uint32_t machine, enum run_call cal
 
 /* Begins the part of a machine. The call's arguments are a struct store_part, the directory and the
  * manifest. */
-static int begin(struct completing *work, uint32_t machine, struct store_part part)
+static int begin_part(struct completing *work, uint32_t machine, struct store_part part)
 {
     const struct run_engine_options *given = &work->engine->given;
     const char *directory = store_shelf_directory(given->shelf);
@@ -277,7 +277,7 @@ static int begin(struct completing *work, uint32_t machine, struct store_part pa
 }
 
 /* Verifies the written part and publishes it in place of the old one; after an error, drops it. */
-static int end(struct completing *work, uint32_t machine, int rc)
+static int end_part(struct completing *work, uint32_t machine, int rc)
 {
     const struct core_err kept = core_err_keep(rc);
     const uint32_t seals = rc == 0;
@@ -311,11 +311,11 @@ static int complete_machine(struct completing *work, uint32_t machine)
     }
     part.ranks = ranks == work->part.ranks ? 0 : ranks; /* 0: the part is the whole checkpoint */
     work->streamed_bytes = 0;
-    rc = begin(work, machine, part);
+    rc = begin_part(work, machine, part);
     if (rc != 0) {
         return rc;
     }
-    rc = end(work, machine, move_all(work, machine, ranks));
+    rc = end_part(work, machine, move_all(work, machine, ranks));
     if (rc == 0) {
         core_log(CORE_LOG_INFO, "rank %" PRIu32 " on %s received %.3g GB of %s from other machines",
                  machine, coll_peers_at(engine->given.peers, machine)->host,
@@ -343,7 +343,7 @@ static int complete_all(struct completing *work)
     work->part.ranks = all_ranks(work->part.states_of > work->part.weights_of
                                      ? work->part.states_of
                                      : work->part.weights_of);
-    rc = look(work);
+    rc = ask_machines(work);
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         rc = work->machines[r].leads ? complete_machine(work, r) : 0;
     }

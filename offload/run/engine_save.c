@@ -365,8 +365,8 @@ static int describe(const struct run_engine *engine, const struct run_save_optio
     return 0;
 }
 
-static int begin(struct run_engine *engine, const struct run_save_options *options,
-                 unsigned steps_ahead, struct store_checkpoint_write **out)
+static int begin_checkpoint(struct run_engine *engine, const struct run_save_options *options,
+                            unsigned steps_ahead, struct store_checkpoint_write **out)
 {
     const struct store_checkpoint_options wanted = {
         .shelf = options->shelf,
@@ -396,7 +396,7 @@ static int open_writer(struct run_engine *engine, const struct run_save_options 
                        unsigned steps_ahead)
 {
     struct store_checkpoint_write *checkpoint = NULL;
-    int rc = begin(engine, options, steps_ahead, &checkpoint);
+    int rc = begin_checkpoint(engine, options, steps_ahead, &checkpoint);
     if (rc != 0) {
         return rc;
     }
@@ -506,7 +506,7 @@ static int read_out(struct run_engine *engine, const struct run_save_options *op
     if (rc != 0) {
         return rc;
     }
-    rc = begin(engine, options, 0, &checkpoint);
+    rc = begin_checkpoint(engine, options, 0, &checkpoint);
     if (rc != 0) {
         return rc;
     }

@@ -263,7 +263,7 @@ static int check_shelf(const char *directory, uint64_t run)
 }
 
 /* Opens the shelf of a directory, unless it is the one that is open. */
-static int hold_shelf(struct follower *follower, const char *directory)
+static int switch_shelf(struct follower *follower, const char *directory)
 {
     if (follower->shelf != NULL && store_shelf_is(follower->shelf, directory)) {
         return 0;
@@ -275,7 +275,7 @@ static int hold_shelf(struct follower *follower, const char *directory)
 
 static int open_shelf(struct follower *follower, const char *directory, uint64_t run)
 {
-    const int rc = hold_shelf(follower, directory);
+    const int rc = switch_shelf(follower, directory);
     return rc == 0 ? check_shelf(directory, run) : rc;
 }
 
@@ -383,7 +383,7 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
 /* Opens the shelf of a checkpoint's folder, if the shelf's directory exists on this machine. A run
  * that was killed while it renamed the files of a part has left a list of them, and opening the
  * shelf completes that part. */
-static int hold_shelf_of(struct follower *follower, const char *folder)
+static int switch_shelf_of(struct follower *follower, const char *folder)
 {
     char directory[4096];
     const char *slash = strrchr(folder, '/');
@@ -392,7 +392,7 @@ static int hold_shelf_of(struct follower *follower, const char *folder)
     }
     memcpy(directory, folder, (size_t)(slash - folder));
     directory[slash - folder] = '\0';
-    return access(directory, F_OK) == 0 ? hold_shelf(follower, directory) : 0;
+    return access(directory, F_OK) == 0 ? switch_shelf(follower, directory) : 0;
 }
 
 /* Opens this machine's part of a checkpoint, and replies with what the part has. */
@@ -401,7 +401,7 @@ static int open_part(struct follower *follower, struct run_reply *reply)
     const char *folder = follower->memory;
     (void)store_checkpoint_close(follower->have);
     follower->have = NULL;
-    int rc = hold_shelf_of(follower, folder);
+    int rc = switch_shelf_of(follower, folder);
     if (rc == 0) {
         rc = store_checkpoint_open(folder, run_options_file_io(&follower->made.options), NULL,
                                    &follower->have);

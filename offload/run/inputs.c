@@ -298,8 +298,8 @@ bool run_inputs_has(const struct run_inputs *inputs, uint32_t micro)
     return inputs->given[micro] || micro + 1 == inputs->micro_batches;
 }
 
-int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
-                   int64_t *targets)
+int run_inputs_write(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
+                     int64_t *targets)
 {
     static const struct model_batch nothing = {0};
     int rc = batch != NULL ? check_shape(inputs, batch) : 0;

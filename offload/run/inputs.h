@@ -71,8 +71,8 @@ void run_inputs_fini(struct run_inputs *inputs);
  * are not trained on; NULL: only padding. Call it for all micro-batches in order, or for the first
  * one alone. Adds the number of the batch's targets, or of its pairs with targets in both rows, to
  * *targets. Returns -EINVAL with a message that names the row and the place of the first error. */
-int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
-                   int64_t *targets);
+int run_inputs_write(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
+                     int64_t *targets);
 
 /* Returns whether a step computes micro-batch `micro`: it was given, or it is the last one, whose
  * backward completes the gradients. */

@@ -225,8 +225,8 @@ static int make_tables(struct run_update *update, const struct run_update_option
     return 0;
 }
 
-/* Creates the queues of a rank with several nodes. An application's chunks come a few at a time, so
- * all threads share them. */
+/* Creates the queues of a rank with several nodes. An application's chunks arrive a few at a time,
+ * so all threads share them. */
 static int make_nodes(struct run_update *update, struct core_bell *bell)
 {
     const struct run_place *place = update->place;

@@ -54,8 +54,8 @@ static int gather(struct run_rank *rank, uint32_t source, struct plan_span range
 
 /* Copies the pages that this rank has of a range of a block's weights to the slot, where the range
  * begins at `at`. */
-static int bring_own(struct run_rank *rank, uint32_t source, struct plan_span range, char *slot,
-                     uint64_t at)
+static int load_own_pages(struct run_rank *rank, uint32_t source, struct plan_span range,
+                          char *slot, uint64_t at)
 {
     const uint32_t stage = plan_layout_of(rank->plan)->section_stages[0];
     const char *kept = run_chunk_weights_memory(rank, source);
@@ -77,14 +77,14 @@ static int bring_own(struct run_rank *rank, uint32_t source, struct plan_span ra
                                            : rc;
 }
 
-static int bring_section(struct run_rank *rank, uint32_t source,
-                         const struct model_section *section, char *slot)
+static int load_section(struct run_rank *rank, uint32_t source, const struct model_section *section,
+                        char *slot)
 {
     uint64_t at = 0;
     for (unsigned i = 0; i < section->range_count; i++) {
         const struct plan_span range = {.first = section->ranges[i].first,
                                         .count = section->ranges[i].bytes};
-        int rc = bring_own(rank, source, range, slot, at);
+        int rc = load_own_pages(rank, source, range, slot, at);
         if (rc == 0 && plan_shards_weights(rank->input)) {
             rc = gather(rank, source, range, slot + at);
         }
@@ -96,7 +96,7 @@ static int bring_section(struct run_rank *rank, uint32_t source,
     return 0;
 }
 
-/* Brings the weights of each section to the slot, and then launches its steps. */
+/* Loads the weights of each section into the slot, and then launches its steps. */
 static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
 {
     const struct model_sections *sections = rank->shapes->one_sections;
@@ -105,7 +105,7 @@ static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
         const struct model_section *section = &sections->list[i];
         struct model_cursor cursor = {.next = section->first, .end = section->end};
         struct core_fence done = {0};
-        int rc = bring_section(rank, source, section, slot);
+        int rc = load_section(rank, source, section, slot);
         if (rc == 0) {
             model_section_bind(section, slot, binding);
             rc = model_run(rank->compute_queue, &rank->shapes->one->logits, MODEL_RUN_ALL, binding,
@@ -184,7 +184,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
 }
 
 /* Takes part in gathering the sections for the rank that computes the logits. */
-static int help(struct run_rank *rank)
+static int gather_sections(struct run_rank *rank)
 {
     const struct plan_command *head = head_command(rank);
     const struct model_sections *sections = rank->shapes->one_sections;
@@ -196,7 +196,7 @@ static int help(struct run_rank *rank)
     }
     char *slot = run_memory_of(&rank->memory, head, PLAN_AS_SECTION);
     for (size_t i = 0; rc == 0 && i < sections->first[MODEL_PASS_COUNT]; i++) {
-        rc = bring_section(rank, source, &sections->list[i], slot);
+        rc = load_section(rank, source, &sections->list[i], slot);
     }
     return rc;
 }
@@ -209,5 +209,5 @@ int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, f
     if (rc != 0) {
         return rc;
     }
-    return ids != NULL ? last_logits(rank, rank->shapes->one, length, out) : help(rank);
+    return ids != NULL ? last_logits(rank, rank->shapes->one, length, out) : gather_sections(rank);
 }

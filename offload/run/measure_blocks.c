@@ -157,7 +157,7 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 
 /* Gives each pair the gaps of two full rows in a combined row that they fill: first the tokens that
  * both share, then the rest, divided equally between them. */
-static int stage_put_gaps(struct stage *stage, const struct run_options *options)
+static int stage_write_gaps(struct stage *stage, const struct run_options *options)
 {
     enum { GAPS = 2 };
     const int64_t both = 2 * options->row_length - options->length;
@@ -193,7 +193,7 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
     } else {
         rc = stage_fill(stage, bytes, (uint64_t)(options->rows * options->length));
     }
-    return rc == 0 ? stage_put_gaps(stage, options) : rc;
+    return rc == 0 ? stage_write_gaps(stage, options) : rc;
 }
 
 static int time_steps(struct stage *stage, const struct model_steps *steps, enum model_which which,

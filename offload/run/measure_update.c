@@ -116,8 +116,8 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
 }
 
 /* Warns if small budgets made the measurement small. */
-static void tell_cache(const struct run_shapes *shapes, const struct run_options *options,
-                       uint64_t bytes)
+static void warn_cached(const struct run_shapes *shapes, const struct run_options *options,
+                        uint64_t bytes)
 {
     const uint64_t cache = cache_bytes();
     if (bytes <= cache && run_measure_kept_bytes(shapes, options) > cache) {
@@ -198,7 +198,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     }
     out->update_elements = (double)elements / seconds * own;
     out->memory_bytes *= own;
-    tell_cache(shapes, options, memory.bytes);
+    warn_cached(shapes, options, memory.bytes);
     struct adam_norm norm;
     adam_norm_init(&norm, team, CORE_CPU_ALL);
     const struct core_squares_args squares = {

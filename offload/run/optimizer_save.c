@@ -37,9 +37,9 @@ struct carrying {
     char *weights; /* owned: the weights of a chunk, in one array */
 };
 
-/* Writes the counters that the manifest keeps as the application's data: the number of updates of
+/* Sets the counters that the manifest keeps as the application's data: the number of updates of
  * each parameter. */
-static int put_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
+static int set_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
 {
     return store_manifest_set_application(manifest, optimizer->updates,
                                           optimizer->parameter_count * sizeof *optimizer->updates);
@@ -273,7 +273,7 @@ static int write_checkpoint(struct run_optimizer *optimizer, struct store_shelf 
     if (optimizer->world > 1) {
         add_share(optimizer, &manifest);
     }
-    int rc = put_counters(optimizer, &manifest);
+    int rc = set_counters(optimizer, &manifest);
     if (rc != 0) {
         store_manifest_fini(&manifest);
         return rc;

@@ -100,7 +100,7 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Returns whether the weights of a block that other blocks borrow can come by sections. If the
+/* Returns whether the weights of a block that other blocks borrow can be loaded by sections. If the
  * block itself computes, it must be able to compute with rows alone. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
@@ -108,14 +108,14 @@ static bool can_lend_sections(const struct run_prepared *prepared, uint32_t bloc
            prepared->blocks[block].rows_bytes > 0;
 }
 
-/* Selects the blocks whose weights come by sections. */
+/* Selects the blocks whose weights are loaded by sections. */
 struct sectioning {
     uint64_t whole_max_bytes; /* selects blocks whose weights have more bytes than this */
     bool trained;             /* selects blocks with trained weights, too */
 };
 
-/* Keeps the sections of the selected blocks. Other blocks come whole; the blocks that they borrow
- * can then not come by rows. Returns how many blocks have sections. */
+/* Keeps the sections of the selected blocks. Other blocks are loaded whole; the blocks that they
+ * borrow can then not be loaded by rows. Returns how many blocks have sections. */
 static uint32_t choose_sections(struct run_prepared *prepared, const struct sectioning *sectioning)
 {
     uint32_t count = 0;
@@ -148,7 +148,7 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
     return bytes;
 }
 
-/* Plans with whole blocks if they fit. Otherwise brings weights by sections, which are read more
+/* Plans with whole blocks if they fit. Otherwise loads weights by sections, which are read more
  * often: first the frozen weights that are larger than a layer, then all frozen ones, then all
  * weights. Each of these is tried with larger groups first, then with smaller ones in a longer
  * tape, because the activations of a whole group are in memory when a step runs micro-batch by

@@ -486,13 +486,13 @@ bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates)
     return rc == 0;
 }
 
-/* Arguments of put_cached. */
+/* Arguments of write_cached. */
 struct cached_numbers {
     const struct run_rates_cached *cached;
     const void *rates;
 };
 
-static void put_cached(struct core_json_write *json, const void *from)
+static void write_cached(struct core_json_write *json, const void *from)
 {
     const struct cached_numbers *what = from;
     json->indent = 2;
@@ -514,7 +514,7 @@ void run_rates_cache_write(const struct run_rates_cached *cached, const void *ra
     if (!path_of(cached, path)) {
         return;
     }
-    const int rc = core_cache_write(path, put_cached, &what);
+    const int rc = core_cache_write(path, write_cached, &what);
     if (rc != 0) {
         core_log(CORE_LOG_INFO, "measured rates could not be cached in %s: %s", cached->folder,
                  strerror(-rc));

@@ -121,8 +121,8 @@ static int describe_stored(struct run_shapes *shapes, const struct run_options *
     return rc;
 }
 
-/* Returns the block whose array comes by sections when this block computes: the largest frozen one
- * that no other block needs whole (the embedding counts only if it can compute with rows of its
+/* Returns the block whose array is loaded by sections when this block computes: the largest frozen
+ * one that no other block needs whole (the embedding counts only if it can compute with rows of its
  * array), or else this block. Returns PLAN_NONE for the embedding, which has no sections. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
 {

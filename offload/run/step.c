@@ -285,14 +285,14 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
     const uint32_t last = rank->options->micro_batches - 1;
     assert(index <= last);
     if (index + 1 < count) {
-        return run_inputs_put(&rank->inputs, index, batch, targets);
+        return run_inputs_write(&rank->inputs, index, batch, targets);
     }
     int rc = 0;
     /* The last micro-batch of the tape completes the gradients. */
     for (uint32_t i = index; rc == 0 && i < last; i++) {
-        rc = run_inputs_put(&rank->inputs, i, NULL, targets);
+        rc = run_inputs_write(&rank->inputs, i, NULL, targets);
     }
-    return rc == 0 ? run_inputs_put(&rank->inputs, last, batch, targets) : rc;
+    return rc == 0 ? run_inputs_write(&rank->inputs, last, batch, targets) : rc;
 }
 
 int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
@@ -368,7 +368,7 @@ int run_rank_drain(struct run_rank *rank)
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch)
 {
     int64_t targets = 0;
-    return run_inputs_put(&rank->inputs, 0, batch, &targets);
+    return run_inputs_write(&rank->inputs, 0, batch, &targets);
 }
 
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, struct kern_loss *out)
@@ -378,7 +378,7 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, st
     if (rc != 0) {
         return rc;
     }
-    rc = run_inputs_put(&rank->inputs, 0, batch, &targets);
+    rc = run_inputs_write(&rank->inputs, 0, batch, &targets);
     if (rc != 0) {
         return rc;
     }

@@ -126,9 +126,9 @@ static void short_rows_are_filled(void)
     desk_open(&desk, "llama", 2);
     const struct model_batch plain = {.rows = 1, .length = 5, .ids = ids};
     const struct model_batch masked = {.rows = 1, .length = 5, .ids = ids, .labels = labels};
-    check_int(run_inputs_put(&desk.inputs, 0, &plain, &targets), ==, 0);
+    check_int(run_inputs_write(&desk.inputs, 0, &plain, &targets), ==, 0);
     check_int(targets, ==, 4);
-    check_int(run_inputs_put(&desk.inputs, 1, &masked, &targets), ==, 0);
+    check_int(run_inputs_write(&desk.inputs, 1, &masked, &targets), ==, 0);
     check_int(targets, ==, 4 + 3);
     for (uint32_t micro = 0; micro < 2; micro++) {
         const struct model_binding binding = sent(&desk, micro, 0.25f);
@@ -158,7 +158,7 @@ static void packed_rows(void)
     desk_open(&desk, "llama", 1);
     const struct model_batch batch = {
         .rows = 1, .length = 8, .ids = ids, .starts = starts, .positions = positions};
-    check_int(run_inputs_put(&desk.inputs, 0, &batch, &targets), ==, 0);
+    check_int(run_inputs_write(&desk.inputs, 0, &batch, &targets), ==, 0);
     check_int(targets, ==, 2 + 4);
     const struct model_binding binding = sent(&desk, 0, 1);
     for (int i = 0; i < CASE_LENGTH; i++) {
@@ -169,7 +169,7 @@ static void packed_rows(void)
     }
     /* The next step's batch may lack positions, or have no rows. */
     targets = 0;
-    check_int(run_inputs_put(&desk.inputs, 0, NULL, &targets), ==, 0);
+    check_int(run_inputs_write(&desk.inputs, 0, NULL, &targets), ==, 0);
     check_int(targets, ==, 0);
     const struct model_binding empty = sent(&desk, 0, 1);
     check_true(empty.base[MODEL_BASE_STARTS] == NULL);
@@ -191,7 +191,8 @@ static void losses_are_added(void)
     const struct model_batch batch = {.rows = 1, .length = 8, .ids = ids};
     desk_open(&desk, "gpt2", 3);
     for (uint32_t micro = 0; micro < 3; micro++) {
-        check_int(run_inputs_put(&desk.inputs, micro, micro != 1 ? &batch : NULL, &targets), ==, 0);
+        check_int(run_inputs_write(&desk.inputs, micro, micro != 1 ? &batch : NULL, &targets), ==,
+                  0);
         check_true(run_inputs_has(&desk.inputs, micro) == (micro != 1));
         check_uint(desk.inputs.places[micro], ==, micro > 0);
     }

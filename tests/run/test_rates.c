@@ -459,7 +459,7 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
 
 /* The update is measured outside of the processors' caches if the model does not fit into these
  * caches. If the budgets do not allow that, a warning says so. */
-static void updates_in_cache_are_told(void)
+static void updates_in_cache_are_reported(void)
 {
     struct case_model made;
     struct run_shapes *shapes = NULL;
@@ -601,7 +601,7 @@ TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
           {"machines_are_measured_once", machines_are_measured_once},
           {"drives_are_asked_once", drives_are_asked_once},
           {"measuring_takes_little", measuring_takes_little},
-          {"updates_in_cache_are_told", updates_in_cache_are_told},
+          {"updates_in_cache_are_reported", updates_in_cache_are_reported},
           {"blocks_are_measured_in_budgets", blocks_are_measured_in_budgets},
           {"what_cannot_fit_is_planned", what_cannot_fit_is_planned},
           {"blocks_that_cannot_be_measured", blocks_that_cannot_be_measured},
