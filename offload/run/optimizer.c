@@ -15,7 +15,7 @@
 /* ---- the worker's thread ---- */
 
 /* Runs on the update's thread. */
-static void note_updated(void *user, uint32_t block)
+static void give_back_updated(void *user, uint32_t block)
 {
     run_optimizer_give_back(user, block, true);
 }
@@ -101,9 +101,9 @@ static int make_block_tables(struct run_optimizer *optimizer)
     optimizer->ready = zeroed(2 * (size_t)count, sizeof *optimizer->ready);
     optimizer->order = zeroed(count, sizeof *optimizer->order);
     optimizer->taken = zeroed(count, sizeof *optimizer->taken);
-    optimizer->made = zeroed(count, sizeof *optimizer->made);
+    optimizer->times_given_back = zeroed(count, sizeof *optimizer->times_given_back);
     if (optimizer->missing == NULL || optimizer->ready == NULL || optimizer->order == NULL ||
-        optimizer->taken == NULL || optimizer->made == NULL) {
+        optimizer->taken == NULL || optimizer->times_given_back == NULL) {
         return core_err_set(-ENOMEM, "no memory for %" PRIu32 " blocks", count);
     }
     for (uint32_t b = 0; b < count; b++) {
@@ -187,7 +187,7 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
         .groups = optimizer->terms,
         .group_count = (uint32_t)optimizer->parameter_count,
         .commands_max = plan_flow_commands_max(optimizer->flow),
-        .updated = note_updated,
+        .updated = give_back_updated,
         .total = optimizer->sum != NULL ? total_of_all : NULL,
         .user = optimizer,
     };
@@ -295,7 +295,7 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
     free(optimizer->ready);
     free(optimizer->order);
     free(optimizer->taken);
-    free(optimizer->made);
+    free(optimizer->times_given_back);
     free(optimizer->terms);
     free(optimizer->updates);
     pthread_mutex_destroy(&optimizer->lock);
@@ -358,9 +358,9 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
     const uint64_t block = token == 0 ? 0 : (token - 1) % (count + UINT64_C(1));
     const uint64_t now = atomic_load_explicit(&optimizer->done.reached, memory_order_acquire);
     *next = block == count ? step * count : now + 1;
-    return block == count
-               ? now >= *next
-               : atomic_load_explicit(&optimizer->made[block], memory_order_acquire) >= step;
+    return block == count ? now >= *next
+                          : atomic_load_explicit(&optimizer->times_given_back[block],
+                                                 memory_order_acquire) >= step;
 }
 
 /* Returns the token of a parameter's update in the last closed step. The token is reached without

@@ -29,8 +29,8 @@ void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bo
         lent->parts[i].gradient = NULL;
     }
     pthread_mutex_lock(&optimizer->lock);
-    atomic_fetch_add_explicit(&optimizer->made[block], 1, memory_order_release);
-    core_line_reach(&optimizer->done, ++optimizer->updated);
+    atomic_fetch_add_explicit(&optimizer->times_given_back[block], 1, memory_order_release);
+    core_line_reach(&optimizer->done, ++optimizer->given_back_count);
     pthread_mutex_unlock(&optimizer->lock);
 }
 
