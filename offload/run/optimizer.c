@@ -49,7 +49,7 @@ static int step_job(void *context, const void *arguments)
 static void step_failed(void *context, int rc)
 {
     struct run_optimizer *optimizer = context;
-    core_line_fail(&optimizer->done, rc, core_err_message());
+    core_line_fail(&optimizer->given_back, rc, core_err_message());
     core_line_fail(&optimizer->settled, rc, core_err_message());
 }
 
@@ -235,7 +235,7 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
     pthread_mutex_init(&optimizer->lock, NULL);
     core_line_init(&optimizer->arrived, "the application", NULL);
     core_line_init(&optimizer->closed, "the step's end", NULL);
-    core_line_init(&optimizer->done, "the update", NULL);
+    core_line_init(&optimizer->given_back, "the update", NULL);
     core_line_init(&optimizer->settled, "the norm", NULL);
     int rc = make(optimizer, options);
     if (rc != 0) {
@@ -262,7 +262,7 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
     }
     if (optimizer->worker != NULL) {
         const uint64_t closed = optimizer->steps * optimizer->blocks->count;
-        (void)core_fence_wait((struct core_fence){&optimizer->done, closed}, -1);
+        (void)core_fence_wait((struct core_fence){&optimizer->given_back, closed}, -1);
         cancel(optimizer);
         core_queue_destroy(optimizer->worker);
     }
@@ -349,14 +349,14 @@ static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, u
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
 }
 
-/* Returns whether a token is reached. Sets *next to the smallest value of the line `done` at which
- * a token that is not reached may become so. */
+/* Returns whether a token is reached. Sets *next to the smallest value of the line `given_back` at
+ * which a token that is not reached may become so. */
 static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
 {
     const uint32_t count = optimizer->blocks->count;
     const uint64_t step = token == 0 ? 0 : (token - 1) / (count + UINT64_C(1)) + 1;
     const uint64_t block = token == 0 ? 0 : (token - 1) % (count + UINT64_C(1));
-    const uint64_t now = atomic_load_explicit(&optimizer->done.reached, memory_order_acquire);
+    const uint64_t now = atomic_load_explicit(&optimizer->given_back.reached, memory_order_acquire);
     *next = block == count ? step * count : now + 1;
     return block == count ? now >= *next
                           : atomic_load_explicit(&optimizer->times_given_back[block],
@@ -382,7 +382,7 @@ int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token)
     uint64_t next = 0;
     int rc = 0;
     while (rc == 0 && !token_reached(optimizer, token, &next)) {
-        rc = core_fence_wait((struct core_fence){&optimizer->done, next}, -1);
+        rc = core_fence_wait((struct core_fence){&optimizer->given_back, next}, -1);
     }
     return rc;
 }
@@ -411,7 +411,7 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
     if (token_reached(optimizer, token, &next)) {
         return 1;
     }
-    const int rc = core_fence_poll((struct core_fence){&optimizer->done, next});
+    const int rc = core_fence_poll((struct core_fence){&optimizer->given_back, next});
     return rc < 0 ? rc : 0;
 }
 

@@ -77,12 +77,13 @@ struct run_optimizer {
 
     /* Written by the worker and the update, read by the application's thread. */
     pthread_mutex_t lock;      /* protects `given_back_count` */
-    uint64_t given_back_count; /* number of blocks given back in all steps: the value of `done` */
+    uint64_t given_back_count; /* the value of `given_back` */
     uint64_t *updates;         /* owned, [parameters] */
-    /* owned, [blocks]: number of steps in which the block was given back; changes before `done` */
+    /* owned, [blocks]: number of steps in which the block was given back; changes before
+     * `given_back` */
     _Atomic uint64_t *times_given_back;
-    struct core_line done;    /* counts blocks that were given back */
-    struct core_line settled; /* counts steps whose norm is known */
+    struct core_line given_back; /* counts blocks that were given back, in all steps */
+    struct core_line settled;    /* counts steps whose norm is known */
     struct run_optimizer_result result;
 };
 

@@ -30,7 +30,7 @@ void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bo
     }
     pthread_mutex_lock(&optimizer->lock);
     atomic_fetch_add_explicit(&optimizer->times_given_back[block], 1, memory_order_release);
-    core_line_reach(&optimizer->done, ++optimizer->given_back_count);
+    core_line_reach(&optimizer->given_back, ++optimizer->given_back_count);
     pthread_mutex_unlock(&optimizer->lock);
 }
 
