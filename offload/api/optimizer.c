@@ -267,10 +267,9 @@ void tide_optim_destroy(struct tide_optim *optim)
         return;
     }
     const struct context_before before = context_enter(optim->context);
-    if (run_optimizer_destroy(optim->run)) {
-        setup_fini(&optim->setup);
-        free(optim);
-    }
+    run_optimizer_destroy(optim->run);
+    setup_fini(&optim->setup);
+    free(optim);
     context_leave(&before);
 }
 

@@ -66,9 +66,8 @@ struct run_optimizer_options {
 /* Returns -EINVAL for impossible options, -EFBIG if no plan fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
 /* Waits for the updates of closed steps; drops gradients of a step that was not closed. Accepts
- * NULL. Returns false if a command did not end; the memory that the optimizer was given must then
- * not be freed. */
-bool run_optimizer_destroy(struct run_optimizer *optimizer);
+ * NULL. */
+void run_optimizer_destroy(struct run_optimizer *optimizer);
 
 /* Replaces a group's settings for the steps after the last closed one; if updates do not wait for
  * the norm, only for steps whose first gradient was not submitted yet. */

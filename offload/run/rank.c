@@ -456,12 +456,9 @@ static bool is_stuck(struct run_rank *rank)
     if (run_update_wait(rank->update, last_chance_ns) == -ETIMEDOUT) {
         return true;
     }
-    struct core_fence tails[3] = {{0}};
-    if (rank->application == NULL) {
-        tails[0] = dev_queue_tail(rank->compute_queue);
-        tails[1] = dev_queue_tail(rank->up_queue);
-        tails[2] = dev_queue_tail(rank->down_queue);
-    }
+    const struct core_fence tails[] = {dev_queue_tail(rank->compute_queue),
+                                       dev_queue_tail(rank->up_queue),
+                                       dev_queue_tail(rank->down_queue)};
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         if (core_fence_wait(tails[i], last_chance_ns) == -ETIMEDOUT) {
             return true;

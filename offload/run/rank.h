@@ -64,7 +64,8 @@ uint64_t run_rank_number(const void *owner);
 /* Creates a rank with all its memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
 /* Accepts NULL. Returns false if a lane did not end its command; everything that the rank was given
- * must then stay, because the lane's thread may still use it. */
+ * must then stay, because the lane's thread may still use it. Always returns true for the rank of
+ * an application, which waits for its lanes without a limit and has no checkpoint lane. */
 bool run_rank_destroy(struct run_rank *rank);
 /* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it,
  * too. */
