@@ -399,7 +399,8 @@ static void a_gradient_overflows(void)
     for (unsigned layer = 0; layer < 2; layer++) {
         snprintf(folder, sizeof folder, "%s/layer-%u", test_directory(), layer);
         snprintf(name, sizeof name, "layers.%u.input_layernorm.weight", layer);
-        snprintf(words, sizeof words, "the gradient of layer %u is not finite (of such ", layer);
+        snprintf(words, sizeof words,
+                 "the gradient of layer %u is not finite (the last such block, ", layer);
         world_spoil(&head, folder, name, LARGE16);
         struct tide_engine *engine = world_engine(&options);
         check_int(tide_engine_step(engine, &world.batch, 1, 1e-3, &step), ==, -EDOM);
