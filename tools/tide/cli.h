@@ -15,9 +15,9 @@ enum cli_exit {
     CLI_DONE = 0,
     CLI_FAILED = 1,        /* I/O, device, out of space */
     CLI_WRONG = 2,         /* wrong usage or bad input */
-    CLI_NO_FIT = 3,        /* it cannot fit, or a regression was found */
+    CLI_NO_FIT = 3,        /* a plan does not fit, or a regression was found */
     CLI_NOT_VERIFIED = 4,  /* verification failed */
-    CLI_INTERRUPTED = 130, /* with a checkpoint saved */
+    CLI_INTERRUPTED = 130, /* stopped by a signal */
 };
 
 enum cli_kind {
@@ -93,14 +93,14 @@ struct cli_parsed {
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
 
-/* Returns the value of a --option as cli_parse will take it, for what has to be known before; NULL:
- * it is not given. */
+/* Returns the value that cli_parse() will take for an option, for code that needs it earlier; NULL
+ * if the option is not given. */
 const char *cli_find(int argc, char **argv, const char *name);
 
 bool cli_is_given(const struct cli_given *given, size_t index);
 
 /* Parses `text` as a value of the option and writes it to option->out; a CLI_FLAG ignores `text`.
- * Returns -EINVAL with a message. */
+ * Returns 0, or -EINVAL with a message. */
 int cli_take(const struct cli_option *option, const char *text);
 
 /* Sends the lines of our own log to `write`, too; NULL ends this. */
@@ -116,10 +116,10 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
  * Signals that were ignored when the program was started stay ignored. */
 void cli_signal_catch(int number, void (*handler)(int number));
 
-/* Writes a text that may come from data for people to read. Control characters, bytes that are
- * not UTF-8, and characters that change the direction of a line are written as \x1b or \u202e,
- * so that no row, name or template can control the terminal. All messages, log lines and tables
- * use this. */
+/* Writes a text that may come from data, so that a terminal can show it safely. Control characters,
+ * bytes that are not UTF-8, and characters that change the direction of a line are written as \x1b
+ * or \u202e, so that no row, name or template can control the terminal. All messages, log lines and
+ * tables use this. */
 void cli_print_text(FILE *stream, const char *text, size_t bytes);
 
 /* Flushes stdout. Returns `code`, or CLI_FAILED with a message if the output could not be written.
@@ -134,7 +134,7 @@ int cli_close_json(const struct cli_command *command, struct core_json_write *js
  * empty. */
 bool cli_color(FILE *stream);
 
-/* A table. Columns are as wide as their widest cell; the last one is not padded. Cells are
+/* A table of text. Columns are as wide as their widest cell; lines do not end in spaces. Cells are
  * copied. */
 struct cli_table;
 int cli_table_create(size_t columns, struct cli_table **out);
@@ -156,8 +156,9 @@ const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
 int cli_rate_digits(double rate);
 
 /* Calls `run` with the arguments of main() and returns its result. It runs on the calling thread
- * or, if the stack limit of that is below CORE_THREAD_STACK_BYTES, on a new thread with that stack,
- * which then receives all signals. */
+ * or, if the stack limit is below CORE_THREAD_STACK_BYTES, on a new thread with a stack of this
+ * size, which then receives all signals. If that thread cannot be started, prints a message and
+ * returns CLI_FAILED. */
 int cli_main(int (*run)(int argc, char **argv), int argc, char **argv);
 
 #endif

@@ -43,10 +43,10 @@ struct text {
 };
 
 struct event_file {
-    FILE *stream;   /* owned; NULL after a failure */
-    char path[512]; /* path of the file */
-    int rc;         /* the first failure */
-    uint64_t step;  /* the step that is being written */
+    FILE *stream; /* owned; NULL after a failure */
+    char path[512];
+    int rc;        /* the first failure */
+    uint64_t step; /* the step that is being written */
     struct text values;
     unsigned char room[VALUES_BYTES];
 };

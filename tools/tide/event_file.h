@@ -9,12 +9,12 @@
 
 struct event_file;
 
-/* Creates the folder, its missing parents, and in it a file whose name sorts after the existing
- * ones. -errno with the path. */
+/* Creates the folder with its missing parents, and in the folder a file whose name sorts after the
+ * existing ones. Returns 0, or -errno with a message that names the path. */
 int event_file_open(const char *folder, struct event_file **out);
 /* Returns 0 or the first failure of a write. NULL is allowed. */
 int event_file_close(struct event_file *file);
-/* Removes the file, because its run did not begin. NULL is allowed. */
+/* Closes and removes the file of a run that did not begin. NULL is allowed. */
 void event_file_discard(struct event_file *file);
 
 /* Writes the head of the file, which marks a restart at `step`: TensorBoard hides events of older

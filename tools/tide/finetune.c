@@ -30,7 +30,7 @@ struct job {
     struct finetune_data *data; /* owned */
     struct finetune_data *eval; /* owned */
     struct finetune_log *log;   /* owned */
-    FILE *fifos[2];             /* owned; of --log and --csv, see hold_fifos(); NULL: a file */
+    FILE *fifos[2];             /* owned; --log and --csv if they are FIFOs, otherwise NULL */
     struct tide_engine *engine; /* owned */
     struct finetune_run run;
     bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
@@ -40,8 +40,8 @@ struct job {
     char out[PATH_MAX]; /* --out without links */
 };
 
-/* Prints the error and returns the exit code. Wrong input is found before the first step or is a
- * row of the data; any other error after the first step is a failure of the run. */
+/* Prints the error and returns the exit code. Once the first step has begun, every error is a
+ * failure of the run, except -EINVAL while it trains: a bad row of the data. */
 static int report_failure(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
@@ -113,7 +113,7 @@ static int check_outputs(const struct job *job)
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
-/* Outputs are created when the run begins, which is too late to find out that they cannot be. */
+/* Outputs are created only when the run begins, so this checks early whether they can be. */
 static int check_writable(const struct job *job)
 {
     const struct finetune_flags *flags = &job->flags;
@@ -136,8 +136,8 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Opens logs that are FIFOs, because one that no process reads is refused before anything is
- * loaded. They stay open: their readers would see an end if they were closed before the log opens
+/* Opens logs that are FIFOs, so that a FIFO without a reader is refused before anything is loaded.
+ * Keeps them open, because their readers would see an end if they were closed before the log opens
  * them. */
 static int hold_fifos(struct job *job)
 {
@@ -153,8 +153,8 @@ static int hold_fifos(struct job *job)
     return 0;
 }
 
-/* Warns if a micro-batch is never full, and if the first ranks get more micro-batches of a step
- * than they need to. */
+/* Warns if the data does not fill one micro-batch, and if the first ranks get micro-batches that
+ * all ranks could share. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
     const struct tide_engine_options *engine = &job->settings.engine;
@@ -288,7 +288,7 @@ static bool keeps_existing_model(const struct job *job)
     return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;
 }
 
-/* Prints planned and measured figures. */
+/* Prints planned and measured figures to stderr, and the result to stdout. */
 static void print_outcome(const struct job *job)
 {
     const struct finetune_run *run = &job->run;
@@ -338,9 +338,9 @@ static int check_steps(const struct job *job)
                               steps, job->flags.out, job->there);
 }
 
-/* Returns whether --out has all that this run has to write, although it was resumed from an earlier
- * step than the last one: the model of the last step, which cli_out_check() found to be of the same
- * run as the checkpoint, and the last checkpoint that was due. */
+/* Returns whether --out already has everything that this resumed run would write: the last
+ * checkpoint that is due, and the model of the last step. cli_out_check() has found that the model
+ * and the checkpoints are of the same run. */
 static bool has_finished(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
@@ -416,7 +416,7 @@ static int train(struct job *job)
                         job->flags.out, job->run.save_problem);
 }
 
-/* A failure of the log has been reported when it happened; here it becomes the exit code. */
+/* A failure of the log was reported when it happened; here it sets the exit code. */
 static int close_job(struct job *job, int code)
 {
     tide_engine_destroy(job->engine);
@@ -476,7 +476,7 @@ static int run_job(struct job *job)
     return CLI_DONE;
 }
 
-/* Parses the flags and does the job. */
+/* Does the work of the first process. */
 static int run_first(const struct cli_command *command, int argc, char **argv,
                      struct tide_world *world)
 {

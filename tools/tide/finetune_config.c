@@ -302,7 +302,8 @@ struct monitor {
     const char *folder, *name, *file;
 };
 
-/* Sets *out to where DeepSpeed puts the monitor's folder or file. */
+/* Sets *out to the path at which DeepSpeed puts the monitor's folder or file, unless the flag is
+ * given. */
 static int take_monitor(const struct monitor *monitor, char *path, const char **out)
 {
     const bool here = monitor->folder == NULL || monitor->folder[0] == '\0';

@@ -1,4 +1,4 @@
-/* finetune_config.h: what a ds_config.json sets of a run. Main thread. */
+/* finetune_config.h: the settings of a run that come from a ds_config.json. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_CONFIG_H
 #define TOOLS_TIDE_FINETUNE_CONFIG_H
 
@@ -12,10 +12,10 @@
 
 enum { FINETUNE_PATH_BYTES = 1024 };
 
-/* Zeroed before. It holds what the engine's options point to, so it must not move. */
+/* The caller zeroes it. The engine's options point into it, so it must not move. */
 struct finetune_config {
     struct core_cfg *cfg; /* owned; NULL without --config */
-    /* engine.stores; --store adds to them, too */
+    /* engine.stores points here; --store adds to them, too */
     struct tide_store_path store_paths[TIDE_STORES_MAX];
     char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES]; /* their directories */
     bool has_total;                                    /* the file says how long the schedule is */
@@ -28,15 +28,16 @@ struct finetune_config {
 };
 
 /* Reads flags->config, in which flags replace "auto", and copies the settings of the file to
- * `engine` and `schedule`, which must have the defaults before. Warns of keys without effect. The
- * caller calls finetune_config_fini() even after a failure. */
+ * `engine` and `schedule`, which the caller has set to defaults. Warns of keys without effect.
+ * Returns 0, or -errno with a message. The caller calls finetune_config_fini() even after a
+ * failure. */
 int finetune_config_load(struct finetune_config *out, const struct finetune_flags *flags,
                          const struct tide_inspection *model, struct tide_engine_options *engine,
                          struct schedule *schedule);
 void finetune_config_fini(struct finetune_config *config);
 
-/* Returns whether the file gives the key a value other than "auto". In both cases *out is the key's
- * note. */
+/* Returns whether the file gives the key a value other than "auto". If the file has the key, even
+ * with "auto", writes its note to *out. */
 bool finetune_config_has(const struct finetune_config *config, const char *key,
                          struct core_cfg_note *out);
 

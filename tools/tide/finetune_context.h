@@ -14,15 +14,15 @@ struct finetune_context {
     struct finetune_live live;
     struct finetune_events events; /* warnings of libtide and of the command, for the log */
     int64_t reads_ns;              /* time at which counting of rows began */
-    bool may_stop; /* a signal interrupts libtide; false once there is something to save */
+    bool may_stop; /* a signal cancels libtide's work: while the engine is created */
 };
 
 /* `verbose` as in struct cli_common. `talk` must not move until fini. */
 int finetune_context_init(struct finetune_context *talk, int verbose);
 void finetune_context_fini(struct finetune_context *talk);
 
-/* Inspects a model folder: 0 if it is consistent, or -errno. Without `weights`, config.json is
- * enough, and other problems are warnings. */
+/* Inspects a model folder. Returns 0 if it is consistent, otherwise -errno with a message. Without
+ * `weights`, config.json is enough, and other problems are warnings. */
 int finetune_context_inspect(struct finetune_context *talk, const char *path, bool weights,
                              struct tide_inspection *out);
 
@@ -30,8 +30,9 @@ int finetune_context_inspect(struct finetune_context *talk, const char *path, bo
 int finetune_context_data(struct finetune_context *talk,
                           const struct finetune_data_options *options, struct finetune_data **out);
 
-/* Returns the enum cli_exit of a negative errno; 2 for wrong input. -EFBIG is 1, as from a file
- * system: only the caller knows whether a plan did not fit, which is 3. */
+/* Returns the enum cli_exit of a negative errno: CLI_WRONG for wrong input, otherwise CLI_FAILED. A
+ * plan that does not fit (-EFBIG) is CLI_NO_FIT, which the caller must return itself, because file
+ * systems use this error, too. */
 int finetune_exit_code(int rc);
 
 #endif

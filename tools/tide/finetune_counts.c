@@ -1,6 +1,6 @@
 /* finetune_counts.c: keeps a small file for each set of data, named after a hash of everything that
- * the counts depend on. Data files are identified by path, size and times, as in make; changed
- * files are counted again. */
+ * the counts depend on. Data files are identified by path, inode, size and times; changed files are
+ * counted again. */
 #include "tools/tide/finetune_counts.h"
 
 #include <dirent.h>
@@ -40,7 +40,8 @@ static const struct {
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-/* Adds the path, size and times of a regular file to the key. */
+/* Adds the path, inode, size and times of a regular file to the key, and its size to *bytes.
+ * Returns false for anything else. */
 static bool add_file(const char *path, uint64_t *key, uint64_t *bytes)
 {
     struct stat at;

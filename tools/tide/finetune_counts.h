@@ -17,11 +17,11 @@ struct finetune_data_place {
 struct finetune_data_options {
     const char *path;   /* a file, a pattern, or "-": standard input, kept to be read again */
     const char *model;  /* the folder with the tokenizer */
-    int64_t vocab;      /* ids are below it */
-    int64_t length_max; /* tokens of a row */
+    int64_t vocab;      /* ids must be below it */
+    int64_t length_max; /* most tokens of a row */
     bool cut;           /* cut and count longer rows; otherwise they are an error */
     unsigned batch;     /* rows of a micro-batch; with `pairs`, pairs */
-    unsigned step_max;  /* micro-batches of a step */
+    unsigned step_max;  /* most micro-batches of a step */
     bool pack;          /* several rows in one of `length_max`, each with its own attention */
     bool split;         /* continue longer rows in further rows */
     /* every row is a pair of answers, chosen and rejected. A batch of finetune_data_step() has two
@@ -37,14 +37,14 @@ struct finetune_data_options {
     int64_t now;        /* time for chat templates; see text_feed_options */
     uint64_t row_bytes; /* memory limit of one row (text_memory_init); 0: chosen */
     const char *cache;  /* folder for counts of large files; NULL: none */
-    int64_t steps; /* steps that will be made; later rows are not read; 0: at least one epoch */
+    int64_t steps;      /* steps of the run: later rows are not counted; 0: count an epoch */
     /* A run that resumes has made `begun` of these steps, perhaps with other ranks and batches, and
      * continues at this place. 0: it begins with the first row. */
     int64_t begun;
     struct finetune_data_place place;
     /* Called while rows are counted with the share of bytes read, 0 to 1; may be NULL. */
     void (*progress)(void *user, double part);
-    void *user; /* passed to it */
+    void *user; /* passed to `progress` */
 };
 
 /* Figures of an epoch, or of its beginning if fewer rows are trained on. */
@@ -74,8 +74,9 @@ struct finetune_counts {
     uint64_t key;
 };
 
-/* Finds the file for the counts of this data; `rows` is how many rows are counted. There is none
- * for data that cannot be identified, such as a pipe. */
+/* Writes key and path of the file for the counts of this data to *out; `rows` is how many rows are
+ * counted. The path is "" without a cache, for small data, and for data that cannot be identified,
+ * such as a pipe. */
 void finetune_counts_place(const struct finetune_data_options *options, int64_t rows,
                            struct finetune_counts *out);
 /* Reads the kept counts. Returns false if there are none or they are unusable. Counts that depend

@@ -29,7 +29,7 @@ struct finetune_data {
     struct text_feed *feed; /* owned; NULL until the first step, and after a failed rewind */
     int input;              /* owned: file that keeps standard input; -1: not used */
     struct finetune_data_info info;
-    /* memory of the feed: first of the feed that counts, then of the feed of the run */
+    /* memory of the feed that counts rows, later of the run's feed */
     struct text_memory memory;
     struct finetune_counts counts; /* file that keeps `info` */
     bool counted_before;           /* counts are from an earlier run */
@@ -38,7 +38,7 @@ struct finetune_data {
     struct text_batch next;        /* borrowed from the feed */
     bool has_next;
     int64_t tokens;             /* tokens of the last step */
-    int64_t wait_ns;            /* for the last step */
+    int64_t wait_ns;            /* wait for the rows of the last step */
     struct text_position place; /* position after the rows of the last step */
 };
 
@@ -64,7 +64,7 @@ static int64_t rows_of(const struct finetune_data_options *options, int64_t step
     return small ? rows : INT64_MAX;
 }
 
-/* Rows that the whole run reads; INT64_MAX if its length is given in epochs. */
+/* Returns how many rows the whole run reads; INT64_MAX if its length is given in epochs. */
 static int64_t rows_needed(const struct finetune_data_options *options)
 {
     return options->steps > 0 ? rows_of(options, options->steps) : INT64_MAX;
@@ -99,8 +99,8 @@ static bool is_place(const struct text_position *at, const struct finetune_data_
     return memcmp(at->word + FIRST, place->word + FIRST, COUNT * sizeof place->word[0]) == 0;
 }
 
-/* Reads the rows once: their number, and the longest one. A resumed run may have used more rows in
- * its first steps than the same number of steps would now, so it counts from its place. */
+/* Reads the rows once to fill `info`. A resumed run may have used more rows in its first steps than
+ * as many steps use now, so the rows of its remaining steps are counted from its place. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
@@ -230,8 +230,9 @@ static int count_batches(struct finetune_data *data)
     return 0;
 }
 
-/* Makes no room in a micro-batch for rows that no epoch has, because all of it is computed. Another
- * order may pack the data into another number of rows. */
+/* Shrinks the micro-batch to the rows of the data, because missing rows would be computed as
+ * padding. With --shuffle, packed or split rows keep the requested size, because another order may
+ * give another number of rows. */
 static void fit_batch(struct finetune_data *data)
 {
     const struct finetune_data_options *options = &data->options;
@@ -302,7 +303,7 @@ static int alloc_batches(struct finetune_data *data)
                                 count, data->feed_options.batch_rows);
 }
 
-/* Batches to prepare ahead: those of the next step and some more. */
+/* Returns how many batches to prepare ahead: those of the next step and some more. */
 static unsigned ahead_of(unsigned step_max)
 {
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
@@ -410,7 +411,7 @@ static int forget_counts(struct finetune_data *data, int rc)
                : rc;
 }
 
-/* Gets the next micro-batch of the feed unless there is one: 0 or -errno. */
+/* Gets the next micro-batch of the feed, unless `next` already holds it. Returns 0 or -errno. */
 static int look_ahead(struct finetune_data *data)
 {
     while (!data->has_next) {
@@ -453,7 +454,7 @@ int finetune_data_step(struct finetune_data *data, const struct tide_batch **bat
 {
     uint64_t epoch = 0;
     unsigned count = 0;
-    /* The feed starts to fill batches at once, and only a plan ensures that they fit into
+    /* Opened only now: the feed fills batches at once, and only a plan ensures that they fit into
      * memory. */
     int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
     if (opened != 0) {

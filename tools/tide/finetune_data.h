@@ -10,9 +10,9 @@
 
 struct finetune_data;
 
-/* Reads the rows that will be trained on once, to find the longest and, for a run given in epochs,
- * their number. Paths are borrowed until close. Returns -EINVAL for a bad or too long row, and if
- * there is nothing to train on. */
+/* Reads the rows of the run once, to count them and to find the longest, unless an earlier run has
+ * kept the counts. Paths are borrowed until close. Returns 0 or -errno with a message; -EINVAL for
+ * a bad or too long row, and if there is nothing to train on. */
 int finetune_data_open(const struct finetune_data_options *options, struct finetune_data **out);
 void finetune_data_close(struct finetune_data *data);
 
@@ -20,20 +20,21 @@ void finetune_data_describe(const struct finetune_data *data, struct finetune_da
 /* Returns the bytes that the data takes during the run. */
 uint64_t finetune_data_memory(const struct finetune_data *data);
 
-/* Gets the micro-batches of the next step, up to `step_max` of one epoch, borrowed until the next
- * call. Returns their number or -errno. After the last micro-batch of an epoch, the next epoch
- * begins. */
+/* Sets *batches to the micro-batches of the next step, up to `step_max` of one epoch, borrowed
+ * until the next call. Returns their number or -errno. After the last micro-batch of an epoch, the
+ * next epoch begins. */
 int finetune_data_step(struct finetune_data *data, const struct tide_batch **batches);
 
-/* Returns the tokens of that step without padding. */
+/* Returns the tokens of the last step without padding. */
 int64_t finetune_data_tokens(const struct finetune_data *data);
-/* Returns seconds of waiting for the rows of that step; 0 for the first step after opening. */
+/* Returns how many seconds the last step waited for its rows; 0 for the first step after opening.
+ * */
 double finetune_data_wait(const struct finetune_data *data);
 
 /* Continues with the first row of the first epoch. */
 int finetune_data_rewind(struct finetune_data *data);
 
-/* Tells the position of the next step. */
+/* Writes the position of the next step to *out. */
 void finetune_data_tell(const struct finetune_data *data, struct finetune_data_place *out);
 /* Continues at this position. Returns -EINVAL if the file or the options that select rows have
  * changed. */

@@ -1,5 +1,5 @@
-/* finetune_events.h: events between two steps: warnings, saves, resumes. Kept until the log writes
- * them. Any thread. */
+/* finetune_events.h: events between two steps: warnings, saves, resumes. They are kept until the
+ * log writes them. Any thread. */
 #ifndef TOOLS_TIDE_FINETUNE_EVENTS_H
 #define TOOLS_TIDE_FINETUNE_EVENTS_H
 

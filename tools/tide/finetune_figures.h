@@ -25,7 +25,7 @@ struct finetune_record {
     double lr;
     /* seconds that the device waited in this step, by enum tide_wait */
     double waits[FINETUNE_WAITS];
-    double data_wait; /* seconds before the step in which its rows were not ready */
+    double data_wait; /* seconds that the step waited for its rows */
     bool evaluated;   /* an evaluation followed this step */
     double eval_loss;
     struct finetune_drive drives[TIDE_STORES_MAX]; /* in the order of --store */
@@ -68,9 +68,10 @@ bool finetune_figure_known(const struct finetune_figure *figure,
 double finetune_figure_value(const struct finetune_figure *figure,
                              const struct finetune_record *record);
 
-/* Writes all figures as members of the open object. */
+/* Writes the figures that the record has as members of the open object. */
 void finetune_figures_write(struct core_json_write *json, const struct finetune_record *record);
-/* Writes all figures as a row of the CSV table; or their names, as its first row. */
+/* Writes all figures as a row of the CSV table, with empty fields for those that the record does
+ * not have; or their names, as the first row. */
 void finetune_figures_print(FILE *file, const struct finetune_record *record);
 void finetune_figures_print_names(FILE *file);
 

@@ -328,8 +328,8 @@ static void write_item(const struct cli_option *option, const char *shown, char 
              option->value != NULL ? option->value : "", shown);
 }
 
-/* Flags that go with --lora, --loss or --freeze, or are for few machines; the short help has no
- * room for them. */
+/* Returns whether the short help leaves the flag out: it goes with --lora, --loss or --freeze, or
+ * is for few machines. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
@@ -339,8 +339,8 @@ static bool is_detail(const struct finetune_flag *row)
            row->at == AT(rendezvous) || strcmp(row->name, "numa") == 0;
 }
 
-/* Prints items in lines. They keep their order, except that one of the next few may be moved up to
- * fill the end of a line. */
+/* Prints items in lines. They keep their order, except that one of the next few items may be moved
+ * up to fill the end of a line. */
 static void print_items(char (*items)[ITEM_BYTES], size_t count)
 {
     enum { WIDTH = 84, NEXT = 5 };
@@ -387,7 +387,8 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
     print_items(items, used);
 }
 
-/* Checks what goes with the loss of pairs. Returns the exit code, or -1 to continue. */
+/* Checks flags that need --loss dpo or cannot be used with it. Returns the exit code, or -1 to
+ * continue. */
 static int check_loss(const struct cli_command *command, const struct finetune_flags *flags)
 {
     if (flags->loss != TIDE_LOSS_DPO) {

@@ -47,7 +47,7 @@ struct finetune_flags {
 
     const char *dev;
     int64_t threads, ranks, zero;
-    const char *rendezvous; /* where torchrun's processes meet; NULL: beside its own */
+    const char *rendezvous; /* where torchrun's processes meet; NULL: at MASTER_PORT + 1 */
     uint64_t tile_bytes, device_memory, host_memory, data_memory;
     struct cli_texts store;
     int numa;   /* the index in "auto|off" */

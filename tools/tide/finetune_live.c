@@ -117,7 +117,7 @@ static void print_wait(const struct finetune_record *record, char *out, size_t b
     }
 }
 
-/* Prints the figures; those that do not fit into the line of a terminal are only in the logs. */
+/* Writes the figures to `out`; a terminal gets fewer of them, so that they fit into its line. */
 static void print_figures(const struct finetune_live *live, const struct finetune_record *record,
                           char *out, size_t bytes)
 {

@@ -38,16 +38,16 @@ struct finetune_summary {
     double plan_host_gb;
     double plan_device_gb;
     double plan_seconds;                           /* predicted time of a step */
-    struct finetune_drive drives[TIDE_STORES_MAX]; /* drives of all steps of this process */
+    struct finetune_drive drives[TIDE_STORES_MAX]; /* bytes of all steps of this process */
     size_t drive_count;
 };
 
 /* Opens a log. Returns -errno with a message that names the path. */
 int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out);
-/* Closes the files. 0, or the first failure of a write. NULL is allowed. */
+/* Closes the files. Returns 0, or the first failure of a write. NULL is allowed. */
 int finetune_log_close(struct finetune_log *log);
 
-/* Call it before the first step. */
+/* Empties the files of an earlier run, unless the log appends. Call it before the first step. */
 void finetune_log_begin(struct finetune_log *log, const struct finetune_log_head *head);
 void finetune_log_step(struct finetune_log *log, struct finetune_record *record);
 void finetune_log_summary(struct finetune_log *log, const struct finetune_summary *summary);

@@ -15,7 +15,7 @@ int finetune_place_parse(const char *text, struct tide_engine_options *out);
 int finetune_store_parse(const char *text, struct tide_engine_options *out,
                          struct tide_store_path *paths, char *directory, size_t room);
 
-/* Parses "0.9,0.999". */
+/* Parses "0.9,0.999". Returns 0, or -EINVAL with a message. */
 int finetune_betas_parse(const char *text, double *beta1, double *beta2);
 
 #endif

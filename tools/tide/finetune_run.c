@@ -134,8 +134,8 @@ static void finish_checkpoint(struct finetune_run *run)
     }
 }
 
-/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated: it
- * has a time. */
+/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated is
+ * whether it has a time. */
 static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
 {
     *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
@@ -310,7 +310,7 @@ static int read_waits(const struct tide_engine *engine, struct finetune_record *
     return 0;
 }
 
-/* Takes the bytes of each store into the record and the summary. */
+/* Writes the step's bytes of each store to the record, and adds them to the summary. */
 static int read_drives(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_summary *sum = &run->summary;
@@ -331,7 +331,7 @@ static int read_drives(struct finetune_run *run, struct finetune_record *record)
     return 0;
 }
 
-/* *full: whether the step had all planned micro-batches. */
+/* Takes a step. *full is whether it had all planned micro-batches. */
 static int make_step(struct finetune_run *run, struct finetune_record *record, bool *full)
 {
     const struct tide_engine_options *engine = &run->settings->engine;
@@ -417,7 +417,7 @@ static void summarize(struct finetune_run *run, struct steps *steps)
     if (tide_plan_describe(tide_engine_plan(run->engine), &plan) == 0) {
         run->summary.plan_host_gb = (double)plan.host_bytes / 1e9;
         run->summary.plan_device_gb = (double)plan.device_bytes / 1e9;
-        /* Takes the prediction for the kind of step that most of the steps were. */
+        /* Uses the prediction for the more frequent kind of step. */
         const bool clipped = plan.timing == TIDE_TIMING_SPECULATIVE &&
                              2 * run->ahead < run->steps - run->begun;
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;

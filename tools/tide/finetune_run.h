@@ -29,7 +29,7 @@ struct finetune_run {
     int64_t begun; /* steps before the resume */
     int64_t skipped;
     int64_t ahead;       /* steps whose speculative update was right */
-    size_t full_steps;   /* those with all planned micro-batches, without the first step made */
+    size_t full_steps;   /* steps with all planned micro-batches, without the first one */
     double full_seconds; /* median of the times of these steps */
     double first_loss, last_loss, eval_loss;
     struct finetune_summary summary;
@@ -39,13 +39,13 @@ struct finetune_run {
     char save_problem[512]; /* why the last checkpoint that was due is missing; "": it is not */
 };
 
-/* Trains until the last step or a signal. Writes the summary in any case, also to the log. Returns
- * errors of libtide and of the data. */
+/* Trains until the last step or a signal. Computes the summary even after an error, and writes it
+ * to the log if a step was made. Returns 0, or -errno with a message. */
 int finetune_run_steps(struct finetune_run *run);
 
-/* Sets what the run's rows depend on. The checkpoints in `out`, from which a run with --resume
- * continues (NULL: no such run), keep the time of its start, its steps and its place in the rows.
- * Without them the time is the present (text_feed_now). */
+/* Sets `begun`, `place` and `now` of the settings, on which the run's rows depend, from the
+ * checkpoint in `out` with which a resumed run continues (NULL: not resumed). Without a checkpoint,
+ * or if it has no time, `now` is set by text_feed_now(). */
 int finetune_checkpoint_look(struct tide_context *context, const char *out,
                              struct finetune_settings *settings);
 

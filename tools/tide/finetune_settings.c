@@ -120,7 +120,7 @@ static int take_defaults(struct finetune_settings *settings, const struct finetu
     return take_learning(settings, flags, true);
 }
 
-/* Returns whether a key has another value now than the file gave it. */
+/* Returns whether the setting of the key differs from `before`. */
 static bool has_changed(const struct finetune_flag_key *key,
                         const struct finetune_settings *settings,
                         const struct finetune_settings *before)
@@ -156,8 +156,8 @@ static void warn_overridden(const struct finetune_settings *settings,
     }
 }
 
-/* train batch = micro-batch x accumulation x ranks. If one of the two flags is given alone, the
- * train_batch_size of the file stays, unless the file sets the other factor. */
+/* train batch = micro-batch x accumulation x ranks. If only --batch or only --accum is given, the
+ * other one follows from the train_batch_size of the file, unless the file sets it. */
 static int take_batch(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -223,7 +223,7 @@ static bool has_own_rates(const struct schedule *schedule)
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;
 }
 
-/* A schedule that changes betas needs an optimizer with betas, and --betas must not be given. */
+/* Lets the schedule change the betas only if the optimizer has betas and --betas is not given. */
 static void take_moving_betas(struct finetune_settings *settings,
                               const struct finetune_flags *flags)
 {
@@ -387,7 +387,7 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     return 0;
 }
 
-/* Takes what the configuration sets beside the engine's options and the schedule. */
+/* Loads the configuration, and takes its settings besides the engine's options and the schedule. */
 static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
@@ -486,9 +486,9 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
-/* Reduces the planned micro-batches to those that a step can have. They go to rank 0 first, so a
- * rank gets the same ones as with the larger number. Another order may pack rows into another
- * number of micro-batches. */
+/* Reduces the micro-batches of a step to as many as the epoch has. They go to rank 0 first, so each
+ * rank gets the same ones as before. With --shuffle, packed or split rows are left alone, because
+ * another order may give another number of micro-batches. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

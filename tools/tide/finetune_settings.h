@@ -48,8 +48,8 @@ struct finetune_settings {
     char cache[FINETUNE_PATH_BYTES]; /* "": no cache */
 };
 
-/* `flags` must outlive `out`. On failure there is nothing to fini. Returns -EINVAL and others with
- * a message. */
+/* `flags` must outlive `out`. On failure there is nothing to fini. Returns 0, or -errno with a
+ * message. */
 int finetune_settings_init(struct finetune_settings *out, const struct finetune_flags *flags,
                            const struct tide_inspection *model);
 void finetune_settings_fini(struct finetune_settings *settings);

@@ -15,7 +15,8 @@ void finetune_stop_begin(void);
 void finetune_stop_end(void); /* restores the previous actions, if there are any */
 
 struct tide_world;
-/* Asks other processes, too; NULL: there are none. They end before the world is closed. */
+/* From now on finetune_stop_asked() asks the other processes, too; NULL: only this one. Call it
+ * with NULL before the world is closed. */
 void finetune_stop_world(const struct tide_world *world);
 
 /* Returns whether a stop was requested. Any thread. */

@@ -1,4 +1,4 @@
-/* finetune_world.c: see finetune_world.h. */
+/* finetune_world.c: connects the processes, and serves the first one. */
 #include "tools/tide/finetune_world.h"
 
 #include <errno.h>
@@ -78,7 +78,8 @@ static uint64_t select_compared(int argc, char **argv, const char **to)
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out)
 {
-    /* The flags are parsed when the world is open, so that errors are the first process's. */
+    /* The flags are parsed when the world is open, so that the first process reports errors in
+     * them. */
     const char **compared = calloc((size_t)argc + 1, sizeof *compared);
     const char *dev = cli_find(argc, argv, "dev");
     const struct tide_world_options options = {
@@ -89,7 +90,7 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
         .arguments = compared,
         .argument_count = select_compared(argc, argv, compared)};
     struct tide_world *world = NULL;
-    /* MPI may set variables of a launcher when it starts. */
+    /* Read before MPI starts, because MPI may set variables of a launcher. */
     const unsigned rank = tide_world_rank();
     const bool leads = rank == 0;
     if (!leads) {

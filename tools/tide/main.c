@@ -75,7 +75,7 @@ static int tide_main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     /* Threads of the OpenMP runtime of oneDNN would spin on processors that other threads use; and
-     * their stacks have the size of the process limit. */
+     * their stacks would be as large as the limit of the process. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OMP_STACKSIZE", "8M", 0);
     /* Freed large blocks are returned to the system, so that the memory that is counted is the

@@ -23,8 +23,8 @@ int cli_out_resolve(const char *path, char whole[PATH_MAX]);
  * long begins. */
 int cli_out_check(const struct cli_out *out);
 
-/* Steps of the model in a folder according to its note (see model_folder_note), if none of its
- * files has changed since; 0: there is no such model. */
+/* Returns the steps of the model in a folder according to its note (see model_folder_note), if none
+ * of its files has changed since; 0 if there is no such model. */
 int64_t cli_out_steps(const char *path);
 
 #endif

@@ -32,7 +32,7 @@ static bool is_same(const struct stat *one, const struct stat *other)
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* Writing to devices and pipes destroys no data. */
+/* Returns whether writing can destroy data, unlike writing to devices and pipes. */
 static bool holds_bytes(const struct stat *info)
 {
     return S_ISREG(info->st_mode) || S_ISDIR(info->st_mode);

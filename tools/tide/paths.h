@@ -45,9 +45,9 @@ bool cli_path_is_same(const char *one, const char *other);
 
 /* Writes the three parts one after the other. Returns 0 or -ENAMETOOLONG. */
 int cli_path_join(char *out, const char *one, const char *between, const char *other);
-/* Cuts off the last name and returns it in `name`; leaves "." or "/" if nothing was before it. */
+/* Cuts off the last name and writes it to `name`; leaves "." or "/" if nothing was before it. */
 void cli_path_cut_name(char *path, char name[PATH_MAX]);
-/* Removes slashes from the end, except a first one. */
+/* Removes slashes from the end, but keeps "/" itself. */
 void cli_path_cut_slashes(char *path);
 
 #endif

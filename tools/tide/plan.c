@@ -149,8 +149,7 @@ static int take_machine(struct wish *wish, struct cli_machine *machine)
     return 0;
 }
 
-/* Several ranks of a machine divide everything between them, unless --zero or the configuration
- * says otherwise. */
+/* Ranks of --machine hold shards of everything (--zero 3), unless --zero or --config is given. */
 static void set_machine(const struct wish *wish, const struct cli_machine *machine,
                         struct tide_engine_options *engine)
 {
@@ -161,7 +160,7 @@ static void set_machine(const struct wish *wish, const struct cli_machine *machi
     }
 }
 
-/* A model may be named by its config.json: everything that a plan needs is in there. */
+/* A model may be named by its config.json, which has everything that a plan needs. */
 static void take_model_file(struct wish *wish)
 {
     static const char name[] = "config.json";
@@ -213,7 +212,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     return code;
 }
 
-/* Adds the options that `tide finetune` does not have. `wish` may be NULL for --help. */
+/* Writes the options that `tide finetune` does not have. `wish` may be NULL for --help. */
 static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
 {
     static struct wish none;

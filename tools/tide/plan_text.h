@@ -20,7 +20,7 @@ int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 
 enum { CLI_WHAT_IFS_MAX = 16 };
 
-/* Writes these predictions into `out` instead, in the same order. */
+/* Writes the predictions that cli_plan_print_what_if() prints to `out`, in the same order. */
 int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
                       size_t *count);
 
@@ -35,7 +35,7 @@ const char *cli_plan_acts_name(uint64_t acts);
 const char *cli_plan_order_name(uint64_t order);
 const char *cli_plan_timing_name(uint64_t timing);
 
-/* Terabytes that a day of such steps writes to the drives. */
+/* Returns how many terabytes a day of such steps writes to the drives. */
 double cli_plan_wear_tb(const struct tide_plan_info *info);
 
 #endif

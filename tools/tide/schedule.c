@@ -110,7 +110,7 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     const int64_t size = schedule->first_steps + schedule->second_steps;
     assert(update >= 0 && schedule->moves_beta);
     if (update == 0) {
-        /* DeepSpeed uses it for the first update, then continues from max_beta. */
+        /* DeepSpeed uses min_beta for the first update, then continues from max_beta. */
         return schedule->min_beta;
     }
     if (update - 1 < size) {

@@ -58,7 +58,7 @@ struct tokenize {
     FILE *file;                       /* owned */
     char *target;                     /* owned: final name of `partial`; NULL: none */
     char *partial;                    /* owned: temporary name of the output */
-    int lock;                         /* locked while there is `partial` */
+    int lock;                         /* descriptor of `partial`, locked */
     struct core_json_write json;
     struct figures figures;
 };
@@ -113,7 +113,7 @@ static int need_scratch(struct tokenize *t)
                : rc;
 }
 
-/* Documents that a row of the files becomes. */
+/* Returns how many documents a row of the files becomes. */
 static uint64_t rows_each(const struct tokenize *t)
 {
     return t->options.pairs ? 2 : 1;
@@ -417,7 +417,7 @@ static int open_out(struct tokenize *t)
         return rc;
     }
     (void)fchmod(t->lock, there ? info.st_mode & 07777 : 0666 & ~mask);
-    /* The lock lasts until the file has its name, so that no other run takes it over before. */
+    /* The lock is kept until the file is renamed, so that no other run takes it over earlier. */
     const int fd = fcntl(t->lock, F_DUPFD_CLOEXEC, 0);
     t->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (t->file == NULL && fd >= 0) {
