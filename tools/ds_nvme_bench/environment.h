@@ -15,7 +15,7 @@ struct bench_environment {
     uint64_t memlock_bytes; /* CORE_MEM_UNLIMITED: no limit */
     uint64_t huge_pages_free;
     char huge_pages[16]; /* transparent_hugepage/enabled */
-    char io_uring[256];  /* that it works, or why not */
+    char io_uring[256];  /* says that it works, or why it does not */
 };
 
 struct bench_device {

@@ -7,8 +7,8 @@
 
 #include "tools/ds_nvme_bench/sweep.h"
 
-/* Parses "128K,1M" into at most BENCH_LIST_MAX numbers; sizes are multiples of 4096. `name` is the
- * name of the option for messages. */
+/* Parses "128K,1M" into `list`, which has room for BENCH_LIST_MAX numbers up to `high`; sizes are
+ * multiples of 4096. Returns 0, or -EINVAL with a message that names the option `name`. */
 int bench_list_parse(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
                      unsigned *count);
 

@@ -82,7 +82,7 @@ uint64_t bench_point_in_flight(const struct bench_params *params)
 }
 
 /* Returns enough slots to exceed every cache, whatever the depth: states are moved through large
- * buffers, and a drive that writes from or to a cache looks faster than it is. */
+ * buffers, and a drive looks faster than it is if its buffers stay in a cache. */
 static unsigned slots_of(const struct bench_params *params)
 {
     uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);
@@ -290,7 +290,7 @@ static int wait_all(struct bench_run *run)
     return 0;
 }
 
-/* Writes the part that will be read once, to get its checksums. */
+/* With checksums, first writes each part that will be read, to get its checksums. */
 static int write_sums(struct bench_run *run, const volatile int *stop)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {

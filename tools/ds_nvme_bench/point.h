@@ -17,7 +17,7 @@ struct bench_params {
     enum bench_op op;
     uint32_t block_bytes;
     uint32_t depth;   /* blocks in flight in each thread */
-    uint32_t threads; /* drives at the same time, each on its part of the file */
+    uint32_t threads; /* I/O threads, each a drive on its part of the file */
 };
 
 struct bench_how {
@@ -50,14 +50,15 @@ struct bench_point {
     uint64_t shorts;
     uint64_t retries;
     uint64_t errors;
-    double bytes;       /* measured, ramp included */
+    double bytes;       /* bytes moved, including the ramp */
     double cpu_seconds; /* processor time of the process while these bytes moved */
     char setup[96];     /* how the back end was set up */
     bool unregistered;  /* registering the buffers was requested and failed with a warning */
 };
 
 /* Measures `point` (its params are set) and adds samples to it. Writes overwrite the scratch file.
- * `memory` has at least bench_point_memory() bytes. Returns -EINTR if *stop is set. */
+ * `memory` has at least bench_point_memory() bytes. Returns 0, or -errno with a message; -EINTR if
+ * *stop is set. After -ETIMEDOUT the kernel may still use `memory`. */
 int bench_point_run(const struct bench_target *target, const struct core_region *memory,
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);

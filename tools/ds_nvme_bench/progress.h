@@ -16,8 +16,8 @@ struct bench_progress {
     int64_t begin_ns; /* start of the operation that bench_progress_moved reports */
 };
 
-/* Callback for bench_target_options and bench_sweep_options; `user` is the struct
- * bench_progress. */
+/* Callbacks for bench_target_options and bench_sweep_options; `user` is the struct bench_progress.
+ * */
 void bench_progress_fill(void *user, uint64_t done_bytes, uint64_t bytes);
 void bench_progress_point(void *user, const struct bench_point *point, double share_done,
                           double seconds_left);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Settings whose medians are within 2 % of the best count as equally good. */
+/* Settings that reach 98 % of the best count as equally good. */
 static const double good_enough = 0.98;
 static const double wide_interval = 0.05;
 /* Bytes in flight to prefer if noise hides which of the small settings is good. */
@@ -197,7 +197,7 @@ struct judged {
     const struct bench_params *setting;
     double score;   /* the smallest share of the best, over the operations */
     bool whole;     /* measured for every operation, with the full number of samples */
-    bool confident; /* intervals within 5 %, no trend */
+    bool confident; /* 5 samples or more, intervals within 5 %, no trend */
     double in_flight;
 };
 

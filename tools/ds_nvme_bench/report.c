@@ -84,7 +84,7 @@ int bench_report_writable(const char *path)
     return 0;
 }
 
-/* Returns why the setting may not reach the speed of the drive, if known. */
+/* Returns what keeps every setting below the speed of the drive; NULL if nothing is known. */
 static const char *find_obstacle(const struct bench_report *report)
 {
     const struct bench_result *result = &report->results[0];

@@ -36,11 +36,12 @@ struct bench_report {
 };
 
 /* Returns the bytes per second of the slowest directory for an operation at the recommended
- * setting; 0: not measured. Requests are striped, so all drives together reach this times
- * bench_report_drives(). */
+ * setting, or at the best setting if none is recommended; 0: not measured. Requests are striped, so
+ * all drives together reach this times bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
-/* Returns the number of drives that the directories are on, as far as known. */
+/* Returns the number of drives that the directories are on; an unknown drive counts as another one.
+ * */
 unsigned bench_report_drives(const struct bench_report *report);
 
 void bench_report_table(const struct bench_report *report, FILE *out);
@@ -75,7 +76,7 @@ int bench_report_compare(const struct bench_report *report, const char *path, do
  * message. */
 int bench_report_comparable(const char *path);
 
-/* Writes what limits the speed, in one or two sentences. */
+/* Writes one or two sentences on what limits the speed to `text`; "" if no point was measured. */
 void bench_report_verdict(const struct bench_report *report, char *text, size_t bytes);
 
 #endif

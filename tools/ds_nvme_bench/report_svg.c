@@ -22,7 +22,7 @@ enum {
 struct field {
     const struct bench_sweep *sweep;
     enum bench_op op;
-    double x; /* x of its upper left corner */
+    double x; /* x and y of its upper left corner */
     double y;
     double block_low; /* log2 of bytes */
     double block_high;

@@ -14,10 +14,10 @@ enum { SLOTS = 4, TENSORS_MAX = 4096, READS = 0, WRITES = 1 };
 
 struct swap {
     const struct bench_swap_options *options; /* borrowed */
-    struct bench_target_io io;                /* its memory: SLOTS tensors */
+    struct bench_target_io io;                /* its memory has room for SLOTS tensors */
     struct aio_sum *sums;                     /* owned, or NULL */
     unsigned tensors;
-    uint64_t moved; /* bytes asked for, of all passes */
+    uint64_t moved; /* bytes requested in all passes */
     struct core_fence read[TENSORS_MAX];
     struct core_fence wrote[TENSORS_MAX];
 };

@@ -200,7 +200,8 @@ static int scan_blocks(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Measures smaller and smaller depths of one block size until a tenth of the speed is lost. */
+/* Measures smaller and smaller depths of one block size until one scores less than 80 % of the
+ * best. */
 static int scan_depths(struct search *search, uint32_t block_bytes, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;
@@ -228,8 +229,8 @@ static bool is_decided(const struct bench_sweep *sweep)
     return made->confident && made->score >= 0.985;
 }
 
-/* Drops the samples of the candidates, which are from the scan, so that the n-th sample of each is
- * from the same round. */
+/* Drops the samples that the scan took of the candidates, so that the n-th samples of all
+ * candidates are from the same round. */
 static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_params *picked,
                               unsigned count)
 {
@@ -340,7 +341,8 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* Returns the most memory or file space that a setting within the limit needs. */
+/* Returns the most memory or file space that a setting needs; settings above BENCH_MEMORY_MAX are
+ * ignored. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {

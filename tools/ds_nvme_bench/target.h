@@ -33,14 +33,14 @@ struct bench_target_options {
     /* size of the scratch file; 0: as much as can be written in `fill_seconds` */
     uint64_t bytes;
     double fill_seconds;
-    const volatile int *stop;                                          /* if set, return -EINTR */
+    const volatile int *stop; /* if set, -EINTR is returned */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* NULL: none */
     void *user;
 };
 
 /* Chooses the NUMA node of threads and buffers: `wanted` >= 0, or the node of the drive if it is
  * known and the machine has several. Returns -EINVAL with a message if there is no such node. Call
- * before any point is measured; the target must not move in memory afterwards. */
+ * it before any point is measured; the target must not move in memory afterwards. */
 int bench_target_place(struct bench_target *target, int wanted, int drive_node);
 
 int bench_target_open(const struct bench_target_options *options, struct bench_target *out);

@@ -45,9 +45,9 @@ uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, con
 
 struct verify {
     const struct bench_verify_options *options; /* borrowed */
-    struct bench_target_io io;                  /* its memory: SLOTS requests */
+    struct bench_target_io io;                  /* its memory has room for SLOTS requests */
     uint64_t requests;
-    uint64_t moved; /* bytes asked for, of all passes */
+    uint64_t moved; /* bytes requested in all passes */
     struct core_fence fences[SLOTS];
     uint64_t offsets[SLOTS];
 };

@@ -25,7 +25,7 @@ struct bench_verify {
 /* Returns 0 with the counts even if bytes were wrong. */
 int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out);
 
-/* Computes the bytes at `offset` (a multiple of 4096) in a pass. */
+/* Fills `memory` with the bytes that belong at `offset` (a multiple of 4096) in a pass. */
 void bench_verify_fill(uint64_t seed, unsigned pass, uint64_t offset, void *memory, uint64_t bytes);
 /* Counts the pieces of 4 KiB that differ from these bytes; *first gets the offset of the first. */
 uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, const void *memory,

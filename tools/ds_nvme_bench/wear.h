@@ -23,7 +23,8 @@ struct bench_wear {
  * rated for, 0 if unknown. */
 struct bench_wear bench_wear_of(double params, double mixed, double rated_bytes);
 
-/* Parses "7B", "350M", "1.1B", "1e9" as a number of parameters; -EINVAL with a message. */
+/* Parses "7B", "350M", "1.1B", "1e9" as a number of parameters. Returns 0, or -EINVAL with a
+ * message. */
 int bench_params_parse(const char *text, double *out);
 
 #endif
