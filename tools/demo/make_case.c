@@ -71,7 +71,7 @@ static uint64_t elements_of(const struct tensor *tensor)
     return (uint64_t)tensor->rows * (uint64_t)(tensor->columns > 0 ? tensor->columns : 1);
 }
 
-/* Creates a file: 0, or -errno with a message. */
+/* Creates a file. Returns 0, or -errno with a message. */
 static int create_file(const char *folder, const char *name, FILE **out)
 {
     char path[1024];
@@ -159,8 +159,8 @@ static int write_header(const struct model *model, FILE *file)
     return rc;
 }
 
-/* Returns an approximately normal number with deviation 0.02, which is the sum of four uniform
- * numbers. Weights of norms are 1. */
+/* Returns 1 for norms; otherwise the scaled sum of four uniform numbers, which is nearly normal
+ * with deviation 0.02. */
 static uint16_t weight(const struct model *model, size_t tensor, uint64_t at)
 {
     if (model->tensors[tensor].columns == 0) {

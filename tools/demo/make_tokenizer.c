@@ -31,8 +31,8 @@ struct words {
     int64_t most;
 };
 
-/* Byte-level vocabularies write bytes that are not printable letters as other letters; this is the
- * letter of a byte. */
+/* Returns the letter that stands for a byte in a byte-level vocabulary, which replaces bytes that
+ * cannot be printed. */
 static unsigned letter_of(unsigned byte)
 {
     const bool shown = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;

@@ -24,7 +24,7 @@ struct speaker {
     struct tide_context *context;     /* owned */
     struct tide_engine *engine;       /* owned */
     int64_t end;                      /* the id that ends a turn; -1: none */
-    uint32_t most;                    /* tokens of a reply */
+    uint32_t most;                    /* most tokens of a reply */
 };
 
 static int adopt(int rc)

@@ -56,7 +56,8 @@ static int take_one(const struct report_line *line, const char *group,
     return refuse_member(line, group, target->name, target->bytes > 0 ? "a text" : "a number");
 }
 
-/* Reads a member into its target, which does not change if the member is missing or null. */
+/* Reads members of the object into their targets. A target does not change if its member is missing
+ * or null. */
 static int read_members(const struct report_line *line, const char *group,
                         const struct core_json_value *object, const struct target *targets,
                         size_t count)
@@ -72,8 +73,8 @@ static int read_members(const struct report_line *line, const char *group,
     return rc;
 }
 
-/* Like read_members(), for a member of the object `group` in `parent`; in messages "plan.step" is
- * its member "step". */
+/* Like read_members(), for the object that `parent` has under the last name in `group`: "step" for
+ * "plan.step". */
 static int take_in(const struct report_line *line, const char *group,
                    const struct core_json_value *parent, const struct target *targets, size_t count)
 {

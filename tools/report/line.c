@@ -165,7 +165,7 @@ static int take_group(struct reading *reading, const char *group)
     return rc;
 }
 
-/* Adds the bytes of one drive; other members are skipped. */
+/* Sets *sum to the bytes read from and written to one drive; skips other members. */
 static int take_drive(struct reading *reading, double *sum)
 {
     static const struct key bytes[] = {{"drives[]", "read_bytes", REPORT_DRIVE},

@@ -18,7 +18,8 @@ struct report_line {
 int report_line_read(const struct report_line *line, enum report_line_kind *kind,
                      struct report_values *values, bool *more);
 
-/* Reads "run", "plan" and "events" of the line of a step, or the figures of the summary. */
+/* Reads the events of the line and, of a step, "run" and "plan", or else the figures of the
+ * summary. Returns 0, or -errno with a message. */
 int report_head_take(const struct report_line *line, enum report_line_kind kind, uint64_t step,
                      struct report_run *run);
 

@@ -1,3 +1,3 @@
-# A text becomes the middle of a table of lines of C.
+# Turns each line of a text into an element of a C array of strings.
 s/[\\"]/\\&/g
 s/.*/    "&\\n",/

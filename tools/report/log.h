@@ -5,8 +5,8 @@
 struct report_run;
 
 /* `path` must outlive `out`. An incomplete last line is ignored, and steps that were repeated after
- * a resume count once. Returns -EINVAL with file, line and key if the file is not a log; -ENOENT
- * ... */
+ * a resume count once. Returns 0, or -errno with a message; -EINVAL with file, line and key if the
+ * file is not a log. */
 int report_log_read(const char *path, struct report_run *out);
 
 #endif

@@ -100,7 +100,8 @@ static void write_part(struct core_json_write *json, const struct report_run *ru
     core_json_write_array_end(json);
 }
 
-/* If a bucket has one step, low, high and sum are equal; if it has no values, `sum` is null. */
+/* If buckets have one step each, leaves out low and high, which equal sum, and count: sum is null
+ * if there is no value. */
 static void write_figure(struct core_json_write *json, const struct report_run *run, int figure)
 {
     const struct report_bucket *whole = &run->whole[figure];

@@ -1,4 +1,4 @@
-// page.js: draws the page from the run's data, which run.c writes into the page as JSON, and shows the
+// page.js: draws the page from the run's data, which page.c writes into the page as JSON, and shows the
 // values at the pointer in all charts at once; arrow keys move the pointer. No network, no storage.
 'use strict';
 const run = JSON.parse(document.getElementById('run').textContent);

@@ -17,7 +17,7 @@ def _value(key):
 
 
 def _files(library):
-    """The files of the wheel: names and contents."""
+    """Returns the name of the wheel and its files, {name: content}."""
     version, tag = _value("version"), f"py3-none-linux_{platform.machine()}" if library else "py3-none-any"
     info = f"tide-{version}.dist-info"
     files = {f"tide/{path.name}": path.read_bytes() for path in sorted(HERE.glob("tide/*.py"))}

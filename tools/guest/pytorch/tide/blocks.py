@@ -19,7 +19,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def _tensor(value, what):
-    """A tensor that shares the memory of a tensor or a numpy array."""
+    """Returns a tensor that shares the memory of a tensor or a numpy array."""
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
     if tensor.device.type not in _DEVICES:
         raise NotImplementedError(f"{what} is on {tensor.device}: tide.Blocks supports tensors on the CPU and on CUDA "
@@ -28,7 +28,7 @@ def _tensor(value, what):
 
 
 def _plain(tensor):
-    """The tensor, or a copy if torch conjugates or negates its memory when it reads it."""
+    """Returns the tensor, or a copy if torch conjugates or negates its memory when it reads it."""
     return tensor.resolve_conj().resolve_neg()
 
 

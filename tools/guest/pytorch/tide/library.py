@@ -160,7 +160,7 @@ def check(rc):
 
 
 def size(value):
-    """The number of bytes in 4096, "512K", "1M", "24GiB"; "24GB" is decimal. None: 0."""
+    """Returns the number of bytes in 4096, "512K", "1M", "24GiB"; "24GB" is decimal. None: 0."""
     if isinstance(value, int) and value < 0:
         raise ValueError(f"invalid size {value}: it is negative")
     if value is None or isinstance(value, int):
@@ -176,7 +176,7 @@ def size(value):
 
 
 def store_paths(store):
-    """An array of StorePath from None, a path, a (path, size) pair, or a list of paths and pairs."""
+    """Returns an array of StorePath from None, a path, a (path, size) pair, or a list of paths and pairs."""
     if store is None:
         store = []
     elif isinstance(store, (str, os.PathLike, tuple)):
@@ -192,12 +192,12 @@ def store_paths(store):
 
 
 def text(value):
-    """A string for the library; None stays None."""
+    """Returns a string for the library; None stays None."""
     return None if value is None else os.fsencode(value)
 
 
 def texts(values):
-    """An array of strings for the library."""
+    """Returns an array of strings for the library."""
     return (c_char_p * len(values))(*map(text, values))
 
 

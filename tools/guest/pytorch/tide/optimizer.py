@@ -26,8 +26,8 @@ _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.
 _STRIDED = torch.strided
 _COPIED = ("cuda",)  # devices whose gradients and weights the library copies
 _LAST = c_int(1)
-# Gradients in host memory whose updates begin inside backward are submitted when so many, or so many bytes, have been
-# taken: each time wakes threads that compete with backward for the processors.
+# Gradients in host memory whose updates begin inside backward are submitted when this many gradients, or
+# this many bytes, have been taken, because each submit wakes threads that compete with backward for the processors.
 _BATCH = 32
 _BATCH_BYTES = 16 << 20
 _living = weakref.WeakSet()
@@ -263,7 +263,7 @@ class AdamW(torch.optim.Optimizer):
         self._report_writes()
 
     def _written(self):
-        """Parameters whose weights the program wrote since the library was told the last time."""
+        """Returns the indices of parameters whose weights the program wrote since the library was last told."""
         versions = [p._version for p in self._params]
         if versions == self._versions:
             return []
@@ -637,7 +637,7 @@ class AdamW(torch.optim.Optimizer):
         return self._overlap
 
     def _refuses_clipping(self, ids):
-        """Whether gradients of these parameters are gone, or clipped by the library."""
+        """Returns whether gradients of these parameters are gone, or clipped by the library."""
         return any((was or self._clips) and id(p) in ids for was, p in zip(self._taken, self._params))
 
 

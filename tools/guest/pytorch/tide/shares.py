@@ -23,7 +23,7 @@ class Shares:
         # Sums are computed on a thread of the library, so they have a group of their own. NCCL has no sums on the CPU.
         self._sums = dist.new_group(self.ranks, backend="gloo", use_local_synchronization=True)
         self._sum = library.SUM(self._add_up)
-        self._spans = None  # of each process, of each parameter: (first element, number of elements)
+        self._spans = None  # for each process a list with (first element, number of elements) of each parameter
 
     def fill(self, options):
         options.world, options.rank = self.world, self.rank

@@ -21,19 +21,19 @@ def _arrays(elements, tensors):
 
 
 def steps(handle, index, weights):
-    """The number of steps that updated a parameter."""
+    """Returns the number of steps that updated a parameter."""
     count = c_uint64()
     check(lib.tide_optim_get_states(handle, index, byref(_arrays(weights.numel(), {})), byref(count)))
     return count.value
 
 
 def names(weights):
-    """The states of a parameter, as the library names them."""
+    """Returns the library's names of the states of a parameter."""
     return ["m", "v"] if weights.dtype == torch.float32 else ["m", "v", "master"]
 
 
 def get(handle, index, weights):
-    """The states of a parameter by the library's names, in fp32, and its number of steps."""
+    """Returns the states of a parameter by the library's names, in fp32, and its number of steps."""
     tensors = {name: torch.empty(weights.shape, dtype=torch.float32) for name in names(weights)}
     count = c_uint64()
     check(lib.tide_optim_get_states(handle, index, byref(_arrays(weights.numel(), tensors)), byref(count)))
@@ -41,17 +41,17 @@ def get(handle, index, weights):
 
 
 def put(handle, index, weights, tensors, count):
-    """Replaces states of a parameter; `weights` follow a master."""
+    """Replaces states of a parameter; a new master also changes its weights."""
     check(lib.tide_optim_set_states(handle, index, byref(_arrays(weights.numel(), tensors)), count))
 
 
 def numbers(groups):
-    """{id(parameter): its number in a state_dict}"""
+    """Returns {id(parameter): its number in a state_dict}."""
     return {id(p): n for n, p in enumerate(itertools.chain(*(group["params"] for group in groups)))}
 
 
 def to_torch(tensors, count):
-    """The states of one parameter in a state_dict."""
+    """Returns the states of one parameter as a state_dict has them."""
     state = {"step": torch.tensor(float(count))}
     state.update((name, tensors[own]) for name, own in _MOMENTS.items())
     if "master" in tensors:
@@ -60,7 +60,7 @@ def to_torch(tensors, count):
 
 
 def _keys(state, weights):
-    """{key in the state_dict: the library's name}"""
+    """Returns {key in the state_dict: the library's name}."""
     master = "master" in state and weights.dtype != torch.float32
     return {**_MOMENTS, "master": "master"} if master else _MOMENTS
 
@@ -80,8 +80,8 @@ def from_torch(state, weights):
 
 
 def match(state_dict, optimizer):
-    """The states of each parameter of tide.AdamW in a state_dict of torch.optim.AdamW, checked; None: it has none
-    there."""
+    """Finds and checks the states of each parameter of tide.AdamW in a state_dict of torch.optim.AdamW. Returns a list,
+    with None for a parameter that has no states there."""
     groups = state_dict["param_groups"]
     for group in groups:
         for key, what in _REFUSED.items():
@@ -112,7 +112,7 @@ def match(state_dict, optimizer):
 
 
 def reference(path):
-    """The reference to a checkpoint in a state_dict, which identifies that checkpoint."""
+    """Returns what a state_dict has to identify a checkpoint: its path and checksum."""
     path = path.absolute()
     return {"checkpoint": str(path), "xxh3": json.loads((path / "manifest.json").read_text())["xxh3"]}
 
