@@ -252,7 +252,8 @@ static int end_epoch(struct text_batches *batches)
     return 0;
 }
 
-/* Copies a row of this rank to its place among rows of full capacity. Returns its tokens. */
+/* Copies a row of this rank to its place among rows of full capacity. Returns the number of its
+ * tokens. */
 static int64_t copy_row(const struct text_batches *batches, const struct filling *filling,
                         size_t row)
 {

@@ -36,12 +36,13 @@ struct text_batch {
     int64_t targets;
     int64_t targets_all; /* number of targets over all ranks: the divisor of the loss of a step */
     uint64_t epoch;      /* from 0 */
-    double part;         /* share of its bytes that were read, 0 to 1; negative: unknown */
+    double part;         /* share of the epoch's bytes read, 0 to 1; negative: unknown */
     struct text_counts counts;
     struct text_position after;
 };
 
-/* Does what text_feed_open() does. Keeps a pointer to the options. */
+/* Opens the files at `from`, with the errors of text_feed_open(). Keeps a pointer to the options.
+ * */
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
                       struct text_batches **out);
 void text_batches_close(struct text_batches *batches);

@@ -285,7 +285,7 @@ static int refuse_row(const struct text_chat *chat)
                         text_chat_formats());
 }
 
-/* Lists the variables of a template for a row, with its first `messages` messages (0: all). */
+/* Lists the variables that are the same in all renderings of a row. */
 static int list_variables(const struct text_chat *chat, const struct text_row *row,
                           struct jinja_variable variables[VARIABLES_MAX], size_t *out)
 {

@@ -26,7 +26,8 @@ int64_t text_chat_end(const struct text_chat *chat);
 /* Returns whether a template uses the time. */
 bool text_chat_dated(const struct text_chat *chat);
 
-/* Renders the first `messages` of a row (0: all). */
+/* Renders the first `messages` messages of a row (0: all), with the generation prompt if `prompt`.
+ * Returns 0, or -errno with a message. */
 int text_chat_render(const struct text_chat *chat, struct jinja_run *run,
                      const struct text_row *row, size_t messages, bool prompt,
                      struct jinja_rendering *out);

@@ -44,8 +44,7 @@ static int zstd_restart(void *state)
     return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot be restarted") : 0;
 }
 
-/* Charges the window of a frame, up to 128 MiB, after its header has been read and before it is
- * allocated. */
+/* Charges what the stream has allocated: mostly the window of a frame, up to 128 MiB. */
 static int charge(struct zstd *zstd)
 {
     const uint64_t bytes = ZSTD_sizeof_DStream(zstd->stream);
@@ -72,7 +71,7 @@ static int zstd_run(void *state, struct text_codec_io *io)
             return core_err_set(-EINVAL, "broken zstd data: %s", ZSTD_getErrorName(rc));
         }
     } while (out.pos < out.size && in.pos + out.pos > before && in.pos < in.size);
-    zstd->ended = in.pos + out.pos > 0 ? rc == 0 : zstd->ended; /* there was no input and no room */
+    zstd->ended = in.pos + out.pos > 0 ? rc == 0 : zstd->ended; /* no bytes moved: unchanged */
     io->in += in.pos;
     io->in_bytes -= in.pos;
     io->out += out.pos;

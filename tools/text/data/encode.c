@@ -262,7 +262,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
     return add_tokens(encoder, &encoding, out);
 }
 
-/* Keeps the tokens of a prompt beside those of the whole row. */
+/* Encodes a prompt and copies its tokens, because the next encoding overwrites them. */
 static int encode_prompt(struct text_encoder *encoder, const char *text, size_t bytes,
                          unsigned flags, size_t *count)
 {

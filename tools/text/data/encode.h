@@ -12,7 +12,7 @@ struct text_encoder;
 struct text_row;
 struct text_tokenizer;
 
-/* Loads the files of `folder`; `vocab` and `now` as in text_feed_options. */
+/* Loads the files of `folder`; `vocab` and `now` are those of text_feed_options. */
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out);
 /* Creates an encoder for another thread that uses the tokenizer and template of `first`, which must

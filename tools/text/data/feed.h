@@ -21,15 +21,15 @@
 struct text_feed;
 
 /* Opens the files and starts to prepare batches; `from` NULL: at the beginning. Strings and lists
- * of the options are borrowed until close. Returns -EINVAL for options that contradict each other
- * and for a position of other data; -ENOENT, -ENOTSUP ... */
+ * of the options are borrowed until close. Returns 0, or -errno with a message; -EINVAL for options
+ * that contradict each other and for a position of other data. */
 int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
                    struct text_feed **out);
 void text_feed_close(struct text_feed *feed);
 
-/* Returns 1 and the next batch; 0 after the last epoch, with the counts of all of it; -errno with a
- * message for a bad row (with TEXT_BAD_STOP), a file that cannot be read, and an epoch with
- * nothing to train on. After an error, every call returns it. */
+/* Returns 1 and the next batch; 0 after the last epoch, with the counts of all rows; -errno with a
+ * message for a bad row (with TEXT_BAD_STOP), a file that cannot be read, and an epoch with nothing
+ * to train on. After an error, every call returns it. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
 
 /* Sets *out to the time for `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if it is not set, the

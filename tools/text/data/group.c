@@ -247,7 +247,7 @@ static int make_sample_in(struct text_group *group, struct text_made *made, unsi
                               second);
 }
 
-/* Encodes a row within the memory of a thread: 1 if the row needs more. */
+/* Encodes a row within the memory of a thread. Returns 1 if the row needs more memory. */
 static int make_small(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct core_budget *before = core_charge_bind(budget_of(group, thread));

@@ -88,7 +88,7 @@ static void grow(struct text_lines *lines)
 
 enum { ENDED, MORE, FULL };
 
-/* Reads more of the file: MORE; ENDED; FULL if the buffer is full; -errno. */
+/* Reads more of the file. Returns MORE, ENDED at its end, FULL if the buffer is full, or -errno. */
 static int fill(struct text_lines *lines)
 {
     if (lines->begin > 0) {
@@ -209,7 +209,8 @@ static int next_line(struct text_lines *lines, struct text_line *out)
     return 1;
 }
 
-/* Gets the byte `at` bytes ahead, -1 at the end of the file. FULL if that is beyond the buffer. */
+/* Sets *byte to the byte `at` bytes ahead, or to -1 at the end of the file. Returns FULL if that
+ * byte does not fit into the buffer. */
 static int byte_at(struct text_lines *lines, size_t at, int *byte)
 {
     while (lines->end - lines->begin <= at) {

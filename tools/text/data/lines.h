@@ -26,11 +26,11 @@ bool text_lines_array(const struct text_lines *lines);
  * been used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);
 uint64_t text_lines_used(const struct text_lines *lines);
-/* Returns whether it can be closed and opened again. */
+/* Returns whether the file can be closed and opened again. */
 bool text_lines_reopens(const struct text_lines *lines);
 
-/* Makes the file readable again or, with `lines_only`, at any byte: then an array becomes lines,
- * one for each element. */
+/* Copies the file to a nameless one, unless it can be read more than once and, with `lines_only`,
+ * from any byte. With `lines_only`, each element of an array becomes a line. */
 int text_lines_spool(struct text_lines *lines, bool lines_only);
 
 /* Continues at a byte at which a row begins, after `row` rows. */
@@ -46,7 +46,7 @@ int text_lines_next(struct text_lines *lines, struct text_line *out);
 
 /* Continues with the first row that begins at or after `offset`, in a file of lines. */
 int text_lines_seek_near(struct text_lines *lines, uint64_t offset);
-/* Counts the lines that end before `offset`. Seek before reading on. */
+/* Counts the lines that end before `offset`. Call text_lines_seek() before the next read. */
 int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows);
 
 #endif

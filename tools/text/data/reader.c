@@ -102,7 +102,7 @@ bool text_reader_dated(const struct text_reader *reader)
     return encoder != NULL && text_encoder_dated(encoder);
 }
 
-/* Handles a bad row: 0 if it is skipped. */
+/* Handles a bad row. Returns 0 if it is skipped, otherwise its error. */
 static int handle_bad_row(struct text_reader *reader, const struct text_made *made)
 {
     char name[TEXT_NAME_BYTES];

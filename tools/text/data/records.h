@@ -69,8 +69,8 @@ int text_records_seek(struct text_records *records, uint64_t epoch, struct text_
 /* Returns the place of the next row. */
 struct text_place text_records_place(const struct text_records *records);
 
-/* Returns 1 and the next row; 0 at the end of the epoch; -EINVAL for a broken array, -EIO ... Skips
- * blank lines. */
+/* Returns 1 and the next row; 0 at the end of the epoch; -errno, such as -EINVAL for a broken
+ * array. Skips blank lines. */
 int text_records_next(struct text_records *records, struct text_record *out);
 
 enum { TEXT_NAME_BYTES = 512 };

@@ -26,8 +26,8 @@ struct text_row_instruction {
     const struct core_json_value *system; /* NULL: none */
 };
 
-/* Makes a document of two turns: the user's, which also has the keys instruction and input, and the
- * answer. */
+/* Makes a document of the system turn, if there is one, the user's turn, which also has the keys
+ * instruction and input, and the answer. */
 int text_row_chat_instruct(const struct text_row_instruction *parts, struct core_json **out);
 
 #endif

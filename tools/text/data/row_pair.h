@@ -13,9 +13,9 @@ struct text_row_pair {
     const struct core_json_value *system;
 };
 
-/* Sets what `row` has of a pair. Prompt and answers are all texts, or all lists of messages.
- * Returns -EINVAL with the key and the error. The caller frees the documents made for `row`, even
- * after an error. */
+/* Sets the kind of `row`, its prompt and both answers. Prompt and answers are all texts, or all
+ * lists of messages. Returns -EINVAL with the key and the error. The caller frees the documents
+ * made for `row`, even after an error. */
 int text_row_pair_read(struct text_row *row, const struct text_row_pair *pair);
 
 #endif

@@ -10,8 +10,8 @@
 struct text_source;
 
 /* "-" is standard input or, if `input` is not 0, the plain file that this descriptor refers to. Any
- * other path must be a regular file: -EINVAL for a pipe, a socket or a device, at once. Returns
- * -ENOENT, -EISDIR ...; -ENOTSUP if the library for the data is not built in. */
+ * other path must be a regular file: a pipe, a socket or a device is -EINVAL, without waiting.
+ * Returns 0, or -errno with a message; -ENOTSUP if the library for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 

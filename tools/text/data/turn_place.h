@@ -1,6 +1,6 @@
-/* turn_place.h: finds where a turn is in the text of a whole conversation, by comparing it with the
- * text of its first messages, in which the template may write earlier turns or the turn itself
- * differently. Private to turns.c. One thread. */
+/* turn_place.h: finds where a turn is in the text of a whole conversation, by comparing this text
+ * with that of the first messages alone, in which the template may write earlier turns or the turn
+ * itself differently. Private to turns.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_TURN_PLACE_H
 #define TOOLS_TEXT_DATA_TURN_PLACE_H
 
@@ -38,8 +38,8 @@ size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, cons
                                     size_t at);
 
 /* Finds where the prompt begins in the text of the conversation with the generation prompt: after
- * the whole or, if the whole ends with a token that the other text lacks, at the token that it has
- * instead. Returns false if unknown. */
+ * the whole or, if the whole ends with a token that the other text lacks, at the token that the
+ * other text has instead. Returns false if unknown. */
 bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);

@@ -41,8 +41,8 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Fills the list for one conversation. Returns -EINVAL if the template refuses the first messages
- * of it. */
+/* Fills the list for one conversation. Returns -EINVAL if the template refuses to render only its
+ * first messages. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif

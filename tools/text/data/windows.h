@@ -21,14 +21,15 @@ int text_windows_seek(struct text_windows *windows, uint64_t epoch, struct text_
 
 /* Moves to the next window of the epoch. Returns 1; 0 at its end; -errno. */
 int text_windows_next(struct text_windows *windows);
-/* After the end: continues with the next epoch. */
+/* Continues with the next epoch, after text_windows_next() has returned 0. */
 void text_windows_turn(struct text_windows *windows);
 /* Adds a row to the next window. Returns false if there is nothing to do now. An error is returned
  * by text_windows_next(). */
 bool text_windows_ahead(struct text_windows *windows);
 
 /* Returns the current window: its rows; the places of its beginning and of its end; the share of
- * the epoch's bytes that was read up to its end (negative: unknown); all counts up to its end. */
+ * the epoch's bytes that was read up to its end (negative: unknown). text_windows_count() writes
+ * all counts up to its end. */
 const struct text_pack *text_windows_rows(const struct text_windows *windows);
 struct text_place text_windows_place(const struct text_windows *windows);
 struct text_place text_windows_after(const struct text_windows *windows);
