@@ -190,7 +190,8 @@ void token_added_free(struct text_tokenizer *tokenizer)
     core_charge_free(tokenizer->late.nodes);
 }
 
-/* Finds the longest token that begins at `at`: its index and end. */
+/* Returns the index of the longest token that begins at `at`, and writes its end; TOKEN_NONE: there
+ * is none. */
 static uint32_t longest(const struct token_trie *trie, const char *text, size_t bytes, size_t at,
                         size_t *end)
 {
@@ -315,8 +316,8 @@ static int append_token(struct text_tokenizer *tokenizer, const struct text_spec
     return 0;
 }
 
-/* `place`: by id, 1 + index of the added token, or 0. Flags in added_tokens_decoder replace those
- * of tokenizer.json; its ids do not. */
+/* Adds a token, or updates it. `place` has, for each id, 1 + the index of its added token, or 0.
+ * Flags in added_tokens_decoder replace those of tokenizer.json; its ids do not. */
 static int extend_by(struct text_tokenizer *tokenizer, const struct text_special_token *token,
                      uint32_t *place, const char *folder)
 {
@@ -386,7 +387,7 @@ static void compare_frame(const struct text_tokenizer *tokenizer,
     }
 }
 
-/* transformers 5 has its own implementation of this class, without the normalizer of
+/* Warns of LlamaTokenizer: transformers 5 implements this class without the normalizer of
  * tokenizer.json. */
 static void compare_class(const struct text_tokenizer *tokenizer,
                           const struct text_special *special, const char *folder)

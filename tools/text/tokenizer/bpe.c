@@ -388,7 +388,7 @@ static int emit_known(struct text_scratch *scratch, const struct token_text *tex
     return rc;
 }
 
-/* Encodes a word of at most TOKEN_WORD_BYTES by the cache, and adds it if it is missing. */
+/* Encodes a word of at most TOKEN_WORD_BYTES from the cache, and adds it there if it is missing. */
 static int encode_cached(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                          size_t end)
 {

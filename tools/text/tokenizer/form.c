@@ -55,7 +55,8 @@ static bool follows(uint32_t point, bool composes)
     return property->combining_class != 0 || (composes && (second || vowel));
 }
 
-/* Planes without assigned characters, or only private ones: no form changes them. */
+/* Returns whether the plane has no assigned characters, or only private ones, which no form
+ * changes. */
 static bool is_empty_plane(uint32_t point)
 {
     const uint32_t plane = point >> 16;

@@ -17,8 +17,8 @@ struct token_form;
 int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out);
 void token_form_destroy(struct token_form *form);
 
-/* Returns the length of a beginning of the text, in whole characters, that the form does not
- * change, whatever follows it. */
+/* Returns how many bytes at the beginning of the text, in whole characters, the form leaves
+ * unchanged, whatever follows them. */
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
 /* Returns the number of bytes from here on that are normalised together. Call it where
  * token_form_pass() stopped. */

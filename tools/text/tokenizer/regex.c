@@ -185,8 +185,8 @@ static void write_point(struct writer *writer)
     put_text(writer, "}");
 }
 
-/* Writes \b: matches where a character of \w meets another character or the end of the text. Or \B,
- * which matches everywhere else. */
+/* Writes \b: matches where a character of \w meets another character or the end of the text; or,
+ * without `border`, \B, which matches everywhere else. */
 static void write_border(struct writer *writer, bool border)
 {
     const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",

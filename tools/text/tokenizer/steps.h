@@ -1,6 +1,6 @@
 /* steps.h: the steps from a text to ids and back, each in the .c file of its name: their data after
- * loading, and the functions they call of each other (private to tools/text/tokenizer). struct
- * text_tokenizer is immutable after loading; struct text_scratch belongs to one thread. */
+ * loading, and the functions by which they call each other (private to tools/text/tokenizer).
+ * struct text_tokenizer is immutable after loading; struct text_scratch belongs to one thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_STEPS_H
 #define TOOLS_TEXT_TOKENIZER_STEPS_H
 
@@ -160,7 +160,8 @@ struct text_scratch {
     bool tracks;
 };
 
-/* Each function loads one section. */
+/* Each load function loads one section. token_added_finish() prepares the search for added tokens
+ * once everything is loaded. */
 int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_added_finish(struct text_tokenizer *tokenizer);
 int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
@@ -168,8 +169,8 @@ int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core
 int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_post_processor_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 struct text_special;
-/* Adds tokens that the files beside tokenizer.json name and it lacks, and compares other settings
- * of these files. `folder` is their folder, for messages. */
+/* Adds tokens that the files beside tokenizer.json name and tokenizer.json lacks, and warns if
+ * other settings of these files differ. `folder` is their folder, for messages. */
 int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
                        const char *folder);
 void token_added_free(struct text_tokenizer *tokenizer);
@@ -183,9 +184,9 @@ int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t e
 int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                   size_t end);
 int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
-/* Finds the first added token of a trie at or after `from`, as `tokenizers` does: its bounds, with
- * stripped spaces. Returns false if there is none. `from` becomes the end of the match without
- * these spaces. */
+/* Finds the first added token of a trie at or after `from`, as `tokenizers` does. Writes its
+ * bounds, which include stripped spaces, and its index in `added`. Returns false if there is none.
+ * `from` becomes the end of the match without these spaces. */
 bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);

@@ -42,8 +42,8 @@ struct text_encoding {
     size_t count;
 };
 
-/* Encodes a text. Returns -EILSEQ with the index of the byte that is not UTF-8; -E2BIG above
- * TEXT_BYTES_MAX. */
+/* Encodes a text. Returns 0, or -errno with a message; -EILSEQ with the index of the byte that is
+ * not UTF-8; -E2BIG above TEXT_BYTES_MAX. */
 int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
                           unsigned flags, struct text_encoding *out);
 

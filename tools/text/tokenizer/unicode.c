@@ -37,7 +37,7 @@ static char table_next(size_t *part, size_t *at)
     return token_kind_runs[*part] == NULL ? '\0' : token_kind_runs[*part][(*at)++];
 }
 
-/* Reads the next run: its kind and number of characters. False after the last one. */
+/* Reads the next run: its kind and number of characters. Returns false after the last one. */
 static bool next_run(size_t *part, size_t *at, char *next, struct token_run *run)
 {
     if (*next == '\0') {
