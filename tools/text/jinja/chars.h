@@ -29,8 +29,8 @@ size_t jinja_char_count(const char *text, size_t bytes);
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 
 bool jinja_char_is(uint32_t point, enum jinja_char_class class_);
-/* Writes the other case of a character: returns 1 or 2 characters. Returns -ENOTSUP without
- * utf8proc. */
+/* Write a character in upper or lower case. Return the number of characters written, 1 or 2;
+ * -ENOTSUP without utf8proc. */
 int jinja_char_upper(uint32_t point, uint32_t out[2]);
 int jinja_char_lower(uint32_t point, uint32_t out[2]);
 

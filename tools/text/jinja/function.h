@@ -32,7 +32,7 @@ struct jinja_function {
     const char *parameters;
 };
 
-/* Rows end with a NULL name. */
+/* Returns the row with this name, or NULL. The last row has a NULL name. */
 const struct jinja_function *jinja_function_find(const struct jinja_function *rows,
                                                  const char *name, size_t bytes);
 const struct jinja_function *jinja_filter_find(const char *name, size_t bytes);

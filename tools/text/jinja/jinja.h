@@ -20,7 +20,8 @@ struct jinja_run; /* each thread needs its own */
 
 enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* limit of a source */
 
-/* `name` is the name of the source in messages. Returns -EINVAL with "name:line: ...". */
+/* `name` is the name of the source in messages. Returns 0, or -errno with a message; syntax errors
+ * are -EINVAL with "name:line: ...". */
 int jinja_template_create(const char *source, size_t bytes, const char *name,
                           struct jinja_template **out);
 void jinja_template_destroy(struct jinja_template *source);
@@ -71,10 +72,10 @@ struct jinja_rendering {
     size_t generated_count;
 };
 
-/* Renders a template. Returns -EINVAL for errors in the template or raised by it (raise_exception),
- * -E2BIG above a limit, -ENOTSUP for changing the case of letters without utf8proc; each with
- * "name:line: ...". `now` is the time for strftime_now, in seconds since 1970 without time zone; no
- * clock is read. */
+/* Renders a template. Returns 0, or -errno with a message: -EINVAL for errors in the template or
+ * raised by it (raise_exception), -E2BIG above a limit, -ENOTSUP for changing the case of letters
+ * without utf8proc; each with "name:line: ...". `now` is the time for strftime_now, in seconds
+ * since 1970 without time zone; no clock is read. */
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,
                  const struct jinja_variable *variables, size_t count, int64_t now,
                  struct jinja_rendering *out);

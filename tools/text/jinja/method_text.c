@@ -6,7 +6,8 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Writes the other case of a character; fails the run if it is unknown here. */
+/* Writes a character in upper or lower case; fails the run if that needs utf8proc and tide was
+ * built without it. */
 static void write_case(struct jinja_run *run, uint32_t point, bool upper)
 {
     char text[4];

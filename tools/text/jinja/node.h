@@ -111,7 +111,7 @@ struct jinja_node *jinja_node_make(struct jinja_parser *parser, enum jinja_node_
 
 bool jinja_at_sign(const struct jinja_parser *parser, const char *sign);
 bool jinja_at_name(const struct jinja_parser *parser, const char *name);
-/* Skips the word if it is this sign. */
+/* Skips the next word if it is this sign, and returns whether it was. */
 bool jinja_skip_sign(struct jinja_parser *parser, const char *sign);
 bool jinja_skip_name(struct jinja_parser *parser, const char *name);
 void jinja_expect_sign(struct jinja_parser *parser, const char *sign);

@@ -418,7 +418,7 @@ static void write_json(struct writer *writer, struct jinja_value value)
     run->depth--;
 }
 
-/* Reads the argument `indent`: a number is a number of spaces, a text is used as it is. */
+/* Reads the argument `indent`: a number is a number of spaces, a text is used unchanged. */
 static struct jinja_value read_indent(struct jinja_run *run,
                                       const struct jinja_arguments *arguments)
 {

@@ -142,8 +142,8 @@ bool jinja_step(struct jinja_run *run, size_t steps);
 bool jinja_step_characters(struct jinja_run *run, size_t bytes);
 bool jinja_step_text(struct jinja_run *run, size_t bytes);
 bool jinja_step_bytes(struct jinja_run *run, size_t bytes);
-/* Enters a nested level; the caller leaves it by run->depth--. False, without entering, if it is
- * too deep. */
+/* Enters a nested level; the caller leaves it by run->depth--. Returns false, without entering, if
+ * the level would be too deep. */
 bool jinja_deeper(struct jinja_run *run);
 /* Allocates zeroed memory of the run. Returns NULL if the run fails. */
 void *jinja_alloc(struct jinja_run *run, size_t bytes);
@@ -163,9 +163,9 @@ struct jinja_value jinja_integer(int64_t integer);
 struct jinja_value jinja_real(double real);
 /* Returns a real without its fraction; fails the run beyond 64 bits and for NaN and infinity. */
 struct jinja_value jinja_whole(struct jinja_run *run, double real);
-/* Does not copy: the bytes must outlive the value. */
+/* Returns a string of these bytes, which are not copied and must outlive the value. */
 struct jinja_value jinja_string(const char *text, size_t bytes);
-/* Copies the bytes. */
+/* Returns a string with a copy of the bytes. */
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *text, size_t bytes);
 /* Allocates a string of `bytes`, to be filled through `text`. */
 struct jinja_value jinja_string_room(struct jinja_run *run, size_t bytes, char **text);
@@ -203,7 +203,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
 
-/* Return or write str() of a value; jinja_write_repr() writes its repr(). */
+/* Return or write the str() of a value; jinja_write_repr() writes its repr(). */
 struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value value);
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes);
 void jinja_write_value(struct jinja_run *run, struct jinja_value value);
