@@ -164,8 +164,8 @@ int finetune_checkpoint_look(struct tide_context *context, const char *out,
         settings->now = place.now;
         return 0;
     }
-    return text_feed_now(
-        &settings->now); /* a checkpoint's errors are reported when it is resumed */
+    /* Errors of the checkpoint are reported when the engine resumes from it. */
+    return text_feed_now(&settings->now);
 }
 
 /* Checks that the rows were read with the time of the checkpoint from which the engine resumed. */

@@ -33,17 +33,16 @@ struct text_records {
     struct text_records_options options; /* `paths` is not kept */
     uint64_t epoch;
     struct text_place place;
-    uint64_t
-        *window; /* owned: the mixed rows of the window, each as file << OFFSET_BITS | offset */
+    /* owned: the mixed rows of the window, each as file << OFFSET_BITS | offset */
+    uint64_t *window;
     size_t window_count;
     size_t window_room;
     uint64_t window_index; /* index of the window; UINT64_MAX: none */
     uint64_t window_epoch;
 };
 
-enum {
-    OFFSET_BITS = 46
-};                      /* files of at most 64 TiB; the other bits are enough for TEXT_FILES_MAX */
+/* Files have at most 64 TiB; the other bits are enough for TEXT_FILES_MAX. */
+enum { OFFSET_BITS = 46 };
 enum { OPEN_MAX = 16 }; /* limit of open files that can be reopened */
 
 static void close_file(struct text_records *records, struct file *file)
