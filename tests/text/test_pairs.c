@@ -359,7 +359,7 @@ static void resumes(void)
     other.pairs = false;
     other.shuffle = true;
     check_int(text_feed_open(&other, &after[0], &feed), ==, -EINVAL);
-    check_contains(core_err_message(), "files and their sizes, --loss, --seq-len");
+    check_contains(core_err_message(), "those of the checkpoint: --loss");
 }
 
 /* Long answers are cut, and the pair is counted once. Pairs whose prompt fills the row are dropped.
