@@ -259,7 +259,7 @@ static const struct core_cfg_row rows[] = {
      AT(fp16.loss_scale_window),
      .means = "Steps without overflow after which the scale doubles; above 0 if the scale adapts."},
     {INT("fp16.hysteresis", "2", 1, NO_LIMIT), .state = CORE_CFG_HONOURED, AT(fp16.hysteresis),
-     .means = "Number of the overflow at which the scale is halved; 1: the first."},
+     .means = "Overflows until the scale is halved; 1: the first one halves it."},
     {BOOL("fp16.consecutive_hysteresis", "false"), .state = CORE_CFG_HONOURED,
      AT(fp16.consecutive_hysteresis),
      .means = "Restore the hysteresis after every step without overflow."},
