@@ -142,8 +142,8 @@ static int looks_encoded(const char *argument)
         return rc == -ENOMEM ? rc : 0;
     }
     size_t at = strspn(front, " \t\r\n");
-    bool object = bytes == 3 && (front[at] == '{' || strncmp(front, "//", 2) == 0 ||
-                                 strncmp(front, "/*", 2) == 0);
+    bool object = bytes == 3 && (front[at] == '{' || strncmp(front + at, "//", 2) == 0 ||
+                                 strncmp(front + at, "/*", 2) == 0);
     free(front);
     return object;
 }

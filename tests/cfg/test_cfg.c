@@ -492,6 +492,11 @@ static void base64(void)
         check_int(core_cfg_load(text, NULL, &cfg), ==, 0);
         core_cfg_destroy(cfg);
     }
+    struct core_cfg *commented = NULL;
+    encode("\n// from a launcher\n{}", text);
+    check_int(core_cfg_load(text, NULL, &commented), ==, 0);
+    core_cfg_destroy(commented);
+    encode("{\"train_batch_size\": 8}  ", text);
     text[20] = '\0';
     expect_load(text, -EINVAL, "base64 text:1:2: this string is never closed");
     text[17] = '\0';
