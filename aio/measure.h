@@ -28,9 +28,9 @@ struct aio_measure_options {
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
     /* size of the temporary file; 0: 512 MiB, or a quarter of the free space if that is less */
     uint64_t bytes;
-    bool sums;      /* with checksums, as a store does; ignored for blocks below 1 MiB */
-    double seconds; /* 0: 1.6. Filling the file takes at most as long again, or as long as 32 MiB
-                     * need */
+    bool sums; /* with checksums, as a store does; ignored for blocks below 1 MiB */
+    /* 0: 1.6. Filling the file first takes up to the same time, or longer if its first 32 MiB do */
+    double seconds;
 };
 
 /* Measures a directory with an unnamed temporary file, which is gone afterwards even if the process

@@ -51,8 +51,8 @@ struct kern_quant_spans {
     struct kern_quant_span codes, scales, nested;
 };
 struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *part);
-/* Sets the pointers of `part` to its bytes in a whole stored tensor; all other members but y are
- * set. */
+/* Sets the pointers of `part` to its bytes in a whole stored tensor. The caller has set the other
+ * members; `y` is not used. */
 void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
 /* Returns how many elements are encoded together; encoding begins at a multiple of this number. */

@@ -145,7 +145,7 @@ __device__ uint32_t size_of(float x)
 
 constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
 
-/* Returns the largest size of all elements. */
+/* Returns the bits of the largest magnitude; above INFINITE if an element is NaN. */
 __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
     uint32_t most = 0;

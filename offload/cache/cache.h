@@ -116,7 +116,8 @@ struct cache_look {
 int cache_look(struct cache *cache, const char *name, struct cache_look *out);
 
 struct cache_stats {
-    uint64_t host_bytes, host_used_bytes, host_peak_bytes; /* slots */
+    /* memory of slots: the budget, in use, and the most that was in use */
+    uint64_t host_bytes, host_used_bytes, host_peak_bytes;
     uint64_t store_bytes, store_used_bytes;
     uint64_t device_bytes, device_used_bytes;
     uint64_t gets, hits; /* hits: the block was in memory or on its way there */

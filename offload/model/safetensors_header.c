@@ -15,13 +15,14 @@ static const struct {
     unsigned bits;
     enum model_dtype dtype;
 } types[] = {
-    {"F32", 32, MODEL_F32},      {"F16", 16, MODEL_F16},      {"BF16", 16, MODEL_BF16},
-    {"BOOL", 8, MODEL_OTHER},    {"U8", 8, MODEL_OTHER},      {"I8", 8, MODEL_OTHER},
-    {"F8_E5M2", 8, MODEL_OTHER}, {"F8_E4M3", 8, MODEL_OTHER}, {"F8_E8M0", 8, MODEL_OTHER},
-    {"I16", 16, MODEL_OTHER},    {"U16", 16, MODEL_OTHER},    {"I32", 32, MODEL_OTHER},
-    {"U32", 32, MODEL_OTHER},    {"F64", 64, MODEL_OTHER},    {"I64", 64, MODEL_OTHER},
-    {"U64", 64, MODEL_OTHER},    {"C64", 64, MODEL_OTHER},    {"F4", 4, MODEL_OTHER},
-    {"F6_E2M3", 6, MODEL_OTHER}, {"F6_E3M2", 6, MODEL_OTHER},
+    {"F32", 32, MODEL_F32},          {"F16", 16, MODEL_F16},      {"BF16", 16, MODEL_BF16},
+    {"BOOL", 8, MODEL_OTHER},        {"U8", 8, MODEL_OTHER},      {"I8", 8, MODEL_OTHER},
+    {"F8_E5M2", 8, MODEL_OTHER},     {"F8_E4M3", 8, MODEL_OTHER}, {"F8_E8M0", 8, MODEL_OTHER},
+    {"I16", 16, MODEL_OTHER},        {"U16", 16, MODEL_OTHER},    {"I32", 32, MODEL_OTHER},
+    {"U32", 32, MODEL_OTHER},        {"F64", 64, MODEL_OTHER},    {"I64", 64, MODEL_OTHER},
+    {"U64", 64, MODEL_OTHER},        {"C64", 64, MODEL_OTHER},    {"F4", 4, MODEL_OTHER},
+    {"F6_E2M3", 6, MODEL_OTHER},     {"F6_E3M2", 6, MODEL_OTHER}, {"F8_E4M3FNUZ", 8, MODEL_OTHER},
+    {"F8_E5M2FNUZ", 8, MODEL_OTHER},
 };
 
 struct parser {

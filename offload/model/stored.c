@@ -367,8 +367,9 @@ static struct model_codes codes_of(const struct model_stored_reader *reader,
                                 .cols = part->cols};
 }
 
-/* Adds the hashes of bytes from byte `at` of a part on, which were copied from the files. Pieces of
- * codes begin at multiples of SUM_BYTES, so that the sum does not depend on the size of pieces. */
+/* Adds to a part's sum the hashes of the `bytes` bytes in reader->made, which were copied from the
+ * files and begin at byte `at` of the part. Pieces of codes begin at multiples of SUM_BYTES, so the
+ * sum does not depend on their size. */
 static void sum_bytes(const struct model_stored_reader *reader,
                       const struct model_stored_part *part, uint64_t at, uint64_t bytes)
 {

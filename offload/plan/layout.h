@@ -115,10 +115,10 @@ struct plan_layout {
     uint64_t slot_states_offset;
     uint64_t slot_gradient_offset;
     uint64_t chunk_elements;
-    uint32_t shared_sum;  /* DEVICE: fp32, of a borrowed parameter */
-    uint32_t codes;       /* DEVICE: a whole gradient as codes, while ranks reduce it */
-    uint32_t *acts;       /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
-                          * turns */
+    uint32_t shared_sum; /* DEVICE: the fp32 sum of the gradients of a borrowed parameter */
+    uint32_t codes;      /* DEVICE: a whole gradient as codes, while ranks reduce it */
+    /* owned, [boundary * in_flight]: DEVICE; entries repeat if boundaries take turns in a buffer */
+    uint32_t *acts;
     uint32_t *acts_host;  /* owned, like acts; entries may be PLAN_NONE */
     uint32_t *acts_store; /* owned, like acts; entries may be PLAN_NONE */
     uint32_t *kept;       /* owned, [block * in_flight]; entries may be PLAN_NONE */
@@ -196,8 +196,8 @@ bool plan_layout_reaches_stored(const struct plan_input *input, const struct pla
 bool plan_layout_has_sums(const struct plan_input *input);
 
 /* Returns whether whole gradients are computed in other buffers than those that wait for the
- * update. This is so if the update cannot access DEVICE memory, or if stage 2 keeps only a
- * shard. */
+ * update. This is so if the update cannot access DEVICE memory, or if each rank keeps only its
+ * shard of the gradients (ZeRO stages 2 and 3). */
 bool plan_layout_moves_gradients(const struct plan_input *input);
 
 /* Returns whether a GPU computes the sums of squares of all gradients: its rate is known, and there

@@ -26,8 +26,8 @@ struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other)
 /* Returns the number of ranks that share the budgets that the user gives. */
 uint32_t plan_sharing(const struct plan_input *input);
 
-/* Returns the size of a block's weights where they are kept, in elements of `weight_bytes`: of
- * their stored form, or of the weights themselves. */
+/* Returns how many elements of `weight_bytes` a block's weights take in the form in which they are
+ * kept: the stored form if they have one, else the weights themselves. */
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 
 /* Return the elements whose working weights, or whose states, this rank keeps: the whole block or

@@ -216,8 +216,9 @@ const struct plan_operand *plan_command_operand(const struct plan_command *comma
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
 /* The bytes that a tape moves. gather_bytes are received from other ranks by gathers (the rank
- * sends as many if all shards are equal). reduce_bytes are sent or received by reductions. The
- * `between` members are the parts of these that pass between nodes. */
+ * sends as many if all shards are equal). reduce_bytes are sent to other ranks by reductions (the
+ * rank receives as many if all shards are equal). The `between` members are the parts of these that
+ * pass between nodes. */
 struct plan_traffic {
     uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
     uint64_t gather_bytes, reduce_bytes;

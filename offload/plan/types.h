@@ -239,8 +239,8 @@ struct plan_prediction {
     uint64_t reduce_between_bytes;
 };
 
-/* A policy that fits and was not chosen. The figures are those of its fastest candidate with these
- * activations and timing, and with the slots and chunks that were tried first. */
+/* Activations and timing that fit and were not chosen. The figures are those of their fastest
+ * candidate over all orders, before slots and chunks were improved. */
 struct plan_alternative {
     enum plan_acts acts;
     enum plan_order order;

@@ -110,7 +110,7 @@ static void in_place(void)
     free(kept);
 }
 
-/* fp64 is summed in fp64, and fp32 sums keep the order of the ranks. */
+/* fp64 is summed in fp64, fp32 in fp32, and sums keep the order of the ranks. */
 static void order(void)
 {
     double big[] = {1e16, 1e16};
@@ -121,6 +121,9 @@ static void order(void)
     check_double(sums[0], ==, 1);
     coll_sum(COLL_F64, (const void *[]){one, big, minus}, 3, 1, 1, sums);
     check_double(sums[0], ==, 0);
+    double fine[] = {0x1p-40, 0x1p-40}; /* lost in fp32 */
+    coll_sum(COLL_F64, (const void *[]){one, fine}, 2, 0, 2, sums);
+    check_double(sums[1], ==, 1 + 0x1p-40);
     float f_big = 1e8F;
     float f_one = 1;
     float f_minus = -1e8F;

@@ -64,7 +64,7 @@ static struct {
     struct copies copies[THREADS_MAX];
     struct box boxes[BOXES_MAX];
     unsigned boxes_count;
-    uint64_t met; /* number of warps of the block that have met */
+    uint64_t met; /* number of barriers that all threads of the block have reached */
     unsigned arrived;
     int gathering, gathered;
     unsigned done;

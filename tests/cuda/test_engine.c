@@ -32,7 +32,8 @@ static const struct way {
      NULL},
     {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, NULL},
 };
-/* These and other ways are run with every precision and timing. */
+/* Ways that all_of() runs in each precision, and once with updates inside; on an emulated card only
+ * with TIDE_TEST_FULL=1. */
 static const struct way more_ways[] = {
     {"planner's choice", PLAN_WHERE_AUTO, PLAN_WHERE_AUTO, PLAN_ACTS_AUTO, false, 0, NULL},
     {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false, 0, NULL},

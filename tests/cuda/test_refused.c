@@ -20,7 +20,8 @@ static int launch(enum kern_op op, const struct dev_launch *where, const void *a
     return -ENOSYS;
 }
 
-/* Every op of the table has a row, and tells how much scratch it needs. */
+/* Every op of the table has a row with its name and the size of its arguments. Two ops tell how
+ * much scratch they need. */
 static void all_ops_are_there(void)
 {
     size_t count = 0;

@@ -371,7 +371,8 @@ static void refused(void)
     check_contains(rig_err, "exists and is not empty");
 }
 
-/* The log has one line for each step with exactly these keys, then the summary. */
+/* The log has one line for each step with exactly these keys (the last two only in the first
+ * line), then the summary. */
 static void log_keys(void)
 {
     static const char *const keys[] = {"step",
@@ -624,8 +625,7 @@ static void checkpoints(void)
     check_contains(rig_out, ", 1 of 1 checkpoints not written");
 }
 
-/* The first signal ends the run after its step, with a checkpoint; a second signal ends it at
- * once. */
+/* A signal ends the run after its step, with a checkpoint. */
 static void signals(void)
 {
     rig_rows();

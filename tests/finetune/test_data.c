@@ -205,7 +205,7 @@ static void waits_for_nothing(void)
     check_uint(waited, <=, 2);
 }
 
-/* With --seq-len, longer rows are cut with a warning; without it, they are an error. */
+/* With --seq-len, longer rows are cut; without it, they are an error. */
 static void long_rows(void)
 {
     struct finetune_data_options options = rows_options(rows_file(3, 9));

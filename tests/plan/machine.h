@@ -30,9 +30,9 @@ void machine_destroy(struct machine *machine);
 void machine_do(struct machine *machine, const struct plan_command *command, enum plan_kind kind,
                 uint32_t step);
 
-/* Runs a command of PLAN_Q_COLL on all ranks at once. Returns the bytes that rank 0 sends. */
-uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
-                             const struct plan_command *const *commands, uint32_t step);
+/* Runs a command of PLAN_Q_COLL on all ranks at once. */
+void machine_do_together(struct machine *const *machines, uint32_t world,
+                         const struct plan_command *const *commands, uint32_t step);
 
 /* Checks weights and states after `steps` updates, where the plan keeps them. */
 void machine_check(struct machine *machine, uint32_t steps);

@@ -156,8 +156,8 @@ static void gather_pages(struct machine *const *machines, uint32_t world,
     check_uint(gathered, ==, end - first);
 }
 
-uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
-                             const struct plan_command *const *as_told, uint32_t step)
+void machine_do_together(struct machine *const *machines, uint32_t world,
+                         const struct plan_command *const *as_told, uint32_t step)
 {
     struct plan_command resolved[MACHINE_RANKS_MAX];
     const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
@@ -187,5 +187,4 @@ uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
     for (uint32_t r = 0; r < world; r++) {
         machines[r]->now = NULL;
     }
-    return commands[0]->bytes;
 }

@@ -25,7 +25,6 @@ struct ranks {
     struct order orders[MACHINE_RANKS_MAX];
     struct train_row row;
     uint32_t world;
-    uint64_t sent_bytes; /* by rank 0 */
 };
 
 static uint32_t step_of(const struct train_row *row, uint32_t tape)
@@ -65,8 +64,7 @@ static bool do_together(struct ranks *ranks)
         commands[r] = order_at(&ranks->orders[r], PLAN_Q_COLL);
     }
     const uint32_t tape = ranks->orders[0].tape[PLAN_Q_COLL];
-    ranks->sent_bytes += machine_do_together(ranks->machines, ranks->world, commands,
-                                             step_of(&ranks->row, tape));
+    machine_do_together(ranks->machines, ranks->world, commands, step_of(&ranks->row, tape));
     for (uint32_t r = 0; r < ranks->world; r++) {
         order_done(&ranks->orders[r], PLAN_Q_COLL);
     }

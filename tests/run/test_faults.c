@@ -157,8 +157,8 @@ static const struct day days[] = {
      .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
      .outcome = ERROR,
      .code = -EBADMSG},
-    /* A lost write may leave the bytes that it would have written: zeros of new moments on a new
-     * drive. */
+    /* A lost write does no harm if the drive already has the same bytes: new moments are zeros, and
+     * so is a new drive. */
     {.name = "write lost",
      .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},
      .outcome = EITHER},

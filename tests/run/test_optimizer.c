@@ -19,7 +19,7 @@
  * may use them. */
 static const struct adam_group wild = {.lr = 7, .eps = 1};
 
-/* Returns the sum of two gradients in fp32. */
+/* Returns a gradient added to itself, in fp32; the caller frees it. */
 static float *twice(unsigned p, const void *gradient)
 {
     float *sum = malloc(forms[p].elements * sizeof *sum);

@@ -14,7 +14,7 @@
 
 enum { STEPS = 4, SAVED = 2 };
 
-/* Placement, order and timing; zero fields are the planner's choice. */
+/* Placement, timing, size of chunks and I/O back end; zero fields are the defaults. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
