@@ -518,9 +518,15 @@ int tide_adapter_merge(struct tide_context *context, const char *base, const cha
     }
     /* First writes the adapters of the checkpoint as a PEFT folder beside the result. */
     if ((size_t)snprintf(exported, sizeof exported, "%s.adapter-XXXXXX", folder) >=
-            sizeof exported ||
-        mkdtemp(exported) == NULL) {
-        return core_err_set(-errno, "%s cannot be created: %s", exported, strerror(errno));
+        sizeof exported) {
+        return core_err_set(-ENAMETOOLONG,
+                            "the path of the folder to write has %zu bytes, which leaves no room "
+                            "for the name of a temporary folder beside it",
+                            strlen(folder));
+    }
+    if (mkdtemp(exported) == NULL) {
+        const int error = errno;
+        return core_err_set(-error, "%s cannot be created: %s", exported, strerror(error));
     }
     int rc = tide_checkpoint_export(context, adapter, exported, 0);
     if (rc == 0) {

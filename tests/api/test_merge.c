@@ -2,6 +2,7 @@
  * merge_and_unload (tests/oracle/merge.py). An adapter that is damaged or belongs to another base
  * writes nothing. */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -601,6 +602,23 @@ static void others_are_refused(void)
     check_int(tide_adapter_merge(NULL, test_path("none"), adapter, out, 1), ==, -ENOENT);
 }
 
+/* A checkpoint's adapters are first exported beside the result. If the name of that folder is too
+ * long, the call fails even if errno is 0. */
+static void a_long_path_is_refused(void)
+{
+    static char folder[PATH_MAX];
+    char base[600];
+    char checkpoint[600];
+    snprintf(base, sizeof base, "%s/model/fixtures/llama", test_root());
+    snprintf(checkpoint, sizeof checkpoint, "%s", test_path("checkpoint"));
+    check_int(mkdir(checkpoint, 0777), ==, 0);
+    test_file("checkpoint/manifest.json", "{}", 2);
+    memset(folder, 'a', sizeof folder - 1);
+    errno = 0;
+    check_int(tide_adapter_merge(NULL, base, checkpoint, folder, 0), ==, -ENAMETOOLONG);
+    check_contains(tide_last_error(), "the folder to write has 4095 bytes");
+}
+
 TEST_MAIN({"merges_as_peft_does", merges_as_peft_does}, {"inspects", inspects},
           {"adapters_of_16_bits", adapters_of_16_bits},
           {"transposed_tensors_are_replaced", transposed_tensors_are_replaced},
@@ -608,4 +626,5 @@ TEST_MAIN({"merges_as_peft_does", merges_as_peft_does}, {"inspects", inspects},
           {"damaged_ones_are_refused", damaged_ones_are_refused},
           {"infinite_weights_are_refused", infinite_weights_are_refused},
           {"shared_tables_are_refused", shared_tables_are_refused},
+          {"a_long_path_is_refused", a_long_path_is_refused},
           {"others_are_refused", others_are_refused})
