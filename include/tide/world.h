@@ -19,7 +19,7 @@ struct tide_world;
 
 struct tide_world_options {
     size_t struct_bytes;
-    /* seconds without a response from a process after which the run ends; 0: 60 */
+    /* seconds without a response from a process after which the run ends, up to 1e9; 0: 60 */
     uint64_t silence_seconds;
     /* Called at least ten times a second on a thread of the library. A return value other than 0 in
      * any process requests a stop, which tide_world_stopping reports in the first process. NULL:
@@ -34,7 +34,8 @@ struct tide_world_options {
      * process. It is the same in all processes. NULL: MASTER_ADDR and the port after MASTER_PORT */
     const char *rendezvous;
     /* Arguments of this process. They should be those of the first process, because only those have
-     * an effect; tide_world_info.difference describes a difference. NULL: none */
+     * an effect; tide_world_info.difference describes a difference. Together they have less than
+     * 1 GiB. NULL: none */
     const char *const *arguments;
     uint64_t argument_count;
 };
@@ -48,11 +49,11 @@ struct tide_world_options {
  * MPI. Otherwise the library initialises MPI, and tide_world_close finalizes it; MPI cannot be
  * initialised again after that, so this process cannot open another world.
  *
- * Returns 0; -EINVAL if environment variables contradict each other or name no rendezvous; -ENOTSUP
- * if torchrun started the processes and `cards` is 0 or NCCL is missing, or if tide's module for
- * that MPI library is missing; -EPROTO if the processes do not match, for example in their builds;
- * -ETIMEDOUT if processes of torchrun do not meet within twice silence_seconds; or the error of MPI
- * or a socket. */
+ * Returns 0; -EINVAL for wrong options, or if environment variables contradict each other or name
+ * no rendezvous; -ENOTSUP if torchrun started the processes and `cards` is 0 or NCCL is missing, or
+ * if tide's module for that MPI library is missing; -EPROTO if the processes do not match, for
+ * example in their builds; -ETIMEDOUT if processes of torchrun do not meet within twice
+ * silence_seconds; or the error of MPI or a socket. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {

@@ -1,5 +1,6 @@
 /* world.c: the processes of a run, for an application. The caller's thread. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,10 @@
 #include "offload/api/context.h"
 #include "offload/api/world_parts.h"
 #include "offload/run/remote.h"
+
+/* Longer times cannot be counted in nanoseconds. */
+enum { SILENCE_SECONDS_MAX = 1000000000 };
+static const uint64_t arguments_bytes_max = UINT64_C(1) << 30;
 
 static const char *environment(const char *name)
 {
@@ -79,6 +84,44 @@ static int open_peers(struct tide_world *world)
 
 /* ---- arguments ---- */
 
+/* Returns the bytes of all arguments, with the zero bytes at their ends. */
+static uint64_t argument_bytes(const struct tide_world_options *given)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < given->argument_count; i++) {
+        bytes += strlen(given->arguments[i]) + 1;
+    }
+    return bytes;
+}
+
+static int check_arguments(const struct tide_world_options *given)
+{
+    if (given->argument_count > 0 && given->arguments == NULL) {
+        return core_err_set(-EINVAL, "argument_count is %" PRIu64 ", but arguments is NULL",
+                            given->argument_count);
+    }
+    for (uint64_t i = 0; i < given->argument_count; i++) {
+        if (given->arguments[i] == NULL) {
+            return core_err_set(-EINVAL, "arguments[%" PRIu64 "] is NULL", i);
+        }
+    }
+    const uint64_t bytes = argument_bytes(given);
+    return bytes < arguments_bytes_max
+               ? 0
+               : core_err_set(-EINVAL,
+                              "the arguments have %" PRIu64 " bytes; expected less than %" PRIu64,
+                              bytes, arguments_bytes_max);
+}
+
+static int check_options(const struct tide_world_options *given)
+{
+    if (given->silence_seconds > SILENCE_SECONDS_MAX) {
+        return core_err_set(-EINVAL, "silence_seconds is %" PRIu64 "; expected 0 to %d",
+                            given->silence_seconds, SILENCE_SECONDS_MAX);
+    }
+    return check_arguments(given);
+}
+
 static const char *own_argument(const struct tide_world *world, uint64_t index)
 {
     return index < world->given.argument_count ? world->given.arguments[index] : NULL;
@@ -87,10 +130,7 @@ static const char *own_argument(const struct tide_world *world, uint64_t index)
 /* Sends the arguments to the first process: the size of their texts, then the texts. */
 static int send_arguments(const struct tide_world *world)
 {
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < world->given.argument_count; i++) {
-        bytes += strlen(world->given.arguments[i]) + 1;
-    }
+    const uint64_t bytes = argument_bytes(&world->given);
     char *texts = malloc(bytes + 1);
     char *at = texts;
     if (texts == NULL) {
@@ -157,11 +197,15 @@ static void find_difference(struct tide_world *world, unsigned rank, const char 
 
 static int receive_arguments(struct tide_world *world, unsigned rank)
 {
-    static const uint64_t most = UINT64_C(1) << 30;
     uint64_t bytes = 0;
     size_t got = 0;
     int rc = coll_peers_receive(world->peers, rank, &bytes, sizeof bytes, &got);
-    char *texts = rc == 0 && bytes < most ? calloc(1, bytes + 1) : NULL;
+    if (rc == 0 && bytes >= arguments_bytes_max) {
+        rc = core_err_set(
+            -EPROTO, "the arguments of rank %u have %" PRIu64 " bytes; expected less than %" PRIu64,
+            rank, bytes, arguments_bytes_max);
+    }
+    char *texts = rc == 0 ? calloc(1, bytes + 1) : NULL;
     if (rc == 0 && texts == NULL) {
         rc = core_err_set(-ENOMEM, "no memory for the arguments of rank %u", rank);
     }
@@ -194,6 +238,9 @@ static int open_world(const struct tide_world_options *options, struct tide_worl
     int rc = options != NULL
                  ? abi_struct_read("tide_world_options", options, &made.given, sizeof made.given)
                  : 0;
+    if (rc == 0) {
+        rc = check_options(&made.given);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <tide/world.h>
 #include <unistd.h>
 
 #include "tests/api/world.h"
@@ -603,7 +605,45 @@ static void budgets_beyond_the_machine(void)
     warning = before;
 }
 
-TEST_MAIN({"budgets_beyond_the_machine", budgets_beyond_the_machine},
+static void refuse_world(const struct tide_world_options *options, const char *message)
+{
+    struct tide_world *opened = NULL;
+    check_int(tide_world_open(options, &opened), ==, -EINVAL);
+    check_contains(tide_last_error(), message);
+    check_true(opened == NULL);
+}
+
+/* The options of a world are checked even in a process that was started alone. */
+static void options_of_a_world(void)
+{
+    enum { COUNT = 1024 };
+    static char mib[1 << 20];
+    static const char *arguments[COUNT] = {"train", NULL};
+    struct tide_world_options options = {.struct_bytes = sizeof options,
+                                         .silence_seconds = 1000000001};
+    struct tide_world *none = NULL;
+    refuse_world(&options, "silence_seconds is 1000000001; expected 0 to 1000000000");
+    options.silence_seconds = UINT64_MAX;
+    refuse_world(&options, "silence_seconds is 18446744073709551615");
+    options.silence_seconds = 0;
+    options.argument_count = 2;
+    refuse_world(&options, "argument_count is 2, but arguments is NULL");
+    options.arguments = arguments;
+    refuse_world(&options, "arguments[1] is NULL");
+    options.argument_count = COUNT;
+    memset(mib, 'a', sizeof mib - 1);
+    for (size_t i = 0; i < COUNT; i++) {
+        arguments[i] = mib;
+    }
+    refuse_world(&options, "the arguments have 1073741824 bytes; expected less than 1073741824");
+    options.argument_count = COUNT - 1;
+    options.silence_seconds = 1000000000;
+    check_int(tide_world_open(&options, &none), ==, 0);
+    check_true(none == NULL);
+}
+
+TEST_MAIN({"options_of_a_world", options_of_a_world},
+          {"budgets_beyond_the_machine", budgets_beyond_the_machine},
           {"what_has_no_meaning", what_has_no_meaning}, {"other_machines", other_machines},
           {"plan_and_engine_agree", plan_and_engine_agree},
           {"a_limit_below_a_page_is_no_store", a_limit_below_a_page_is_no_store},
