@@ -208,7 +208,7 @@ struct tide_pinned;
  * -ENOMEM, or the error that opening the device had. */
 TIDE_API int tide_pinned_alloc(struct tide_context *context, const char *device, uint64_t bytes,
                                struct tide_pinned **out);
-/* Returns the address of the memory. */
+/* Returns the address of the memory; NULL for NULL. */
 TIDE_API void *tide_pinned_memory(const struct tide_pinned *pinned);
 /* Frees the memory, which no operation may be using. Does nothing in a forked child. Accepts
  * NULL. */

@@ -9,8 +9,9 @@
  * parameters come last and are written on success only.
  *
  * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL.
- * Every other function needs a valid object, unless its comment says what NULL means. A `context`
- * parameter may be NULL, which means a silent context.
+ * Every other function needs a valid object, unless its comment says what NULL means. A function
+ * that can fail returns -EINVAL if an object or an output parameter is NULL, unless its comment
+ * allows that. A `context` parameter may be NULL, which means a silent context.
  *
  * Ownership. The caller keeps everything that it passes. The library reads strings, structs and
  * arrays during the call only, unless a comment names a longer time. Strings are UTF-8 and end with

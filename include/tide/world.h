@@ -71,7 +71,7 @@ struct tide_world_info {
     const char *difference;
 };
 
-/* Describes a world. Returns 0, or -EINVAL for a wrong struct_bytes. */
+/* Describes a world. Returns 0 or -EINVAL. */
 TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_world_info *out);
 
 /* Returns the rank of this process, according to the variables of its launcher; 0 if it was started
@@ -80,11 +80,13 @@ TIDE_API unsigned tide_world_rank(void);
 
 /* Serves the engines of the first process until that process closes the world, and sets *code to
  * the `code` of its tide_world_close. Log messages go to `context`. Every process except the first
- * calls this once. Returns 0; -EINVAL in the first process; or the error that ended the world. If
- * the first process reports that error, the call returns 0 and sets *code to 1. */
+ * calls this once. Returns 0; -EINVAL for wrong arguments or in the first process; or the error
+ * that ended the world. If the first process reports that error, the call returns 0 and sets *code
+ * to 1. */
 TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
 
-/* Returns 1 if `stop` has requested a stop in any process, else 0. Only for the first process. */
+/* Returns 1 if `stop` has requested a stop in any process, else 0. NULL: 0. Only for the first
+ * process. */
 TIDE_API int tide_world_stopping(const struct tide_world *world);
 
 /* Closes the world after all engines that use it were destroyed; NULL is allowed. The other

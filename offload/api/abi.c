@@ -110,3 +110,8 @@ int abi_struct_check(const char *name, const void *to)
     size_t given = 0;
     return read_bytes(name, to, &given);
 }
+
+int abi_pointer_check(const char *name, const void *pointer)
+{
+    return pointer != NULL ? 0 : core_err_set(-EINVAL, "%s is NULL", name);
+}

@@ -23,6 +23,9 @@ int abi_struct_read_at(const char *name, const void *array, size_t index, void *
  * know become zero. Returns -EINVAL for NULL or an impossible `struct_bytes`. */
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to);
 
+/* Returns -EINVAL if a required pointer is NULL. `name` is what the message calls it. */
+int abi_pointer_check(const char *name, const void *pointer);
+
 /* Makes the checks of abi_struct_write, for functions that have work to do before it. */
 int abi_struct_check(const char *name, const void *to);
 

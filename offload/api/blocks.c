@@ -116,12 +116,16 @@ static int create_cache(const struct tide_blocks_options *given, struct cache **
 int tide_blocks_create(struct tide_context *context, const struct tide_blocks_options *options,
                        struct tide_blocks **out)
 {
+    int rc = abi_pointer_check("`out`", out);
+    if (rc != 0) {
+        return rc;
+    }
     struct tide_blocks *blocks = calloc(1, sizeof *blocks);
     if (blocks == NULL) {
         return core_err_set(-ENOMEM, "no memory for a block store");
     }
     const struct context_before before = context_enter(context);
-    int rc = create_cache(options, &blocks->cache);
+    rc = create_cache(options, &blocks->cache);
     context_leave(&before);
     if (rc != 0) {
         free(blocks);
@@ -149,6 +153,10 @@ void tide_blocks_destroy(struct tide_blocks *blocks)
 /* Returns 0 if this process may use the store; then `before` is set. */
 static int enter(const struct tide_blocks *blocks, struct context_before *before)
 {
+    int rc = abi_pointer_check("the block store", blocks);
+    if (rc != 0) {
+        return rc;
+    }
     if (blocks->process != getpid()) {
         return core_err_set(-ECHILD,
                             "process %ld was forked from process %ld, which created this block "

@@ -148,6 +148,10 @@ int tide_checkpoint_peek(struct tide_context *context, const char *directory, vo
 
 int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out)
 {
+    int rc = abi_pointer_check("the engine", engine);
+    if (rc != 0) {
+        return rc;
+    }
     const bool any = engine->resumed_path[0] != '\0';
     struct tide_resumed made = {
         .step = any ? engine->resumed.step : 0,
@@ -289,26 +293,35 @@ static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_o
 int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                  const struct tide_checkpoint_options *options)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = save_ahead(engine, options);
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = save_ahead(engine, options);
+        context_leave(&before);
+    }
     return rc;
 }
 
 int tide_engine_checkpoint(struct tide_engine *engine,
                            const struct tide_checkpoint_options *options)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = save(engine, options);
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = save(engine, options);
+        context_leave(&before);
+    }
     return rc;
 }
 
 int tide_engine_checkpoint_wait(struct tide_engine *engine)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = run_engine_save_wait(engine->engine);
-    engine->step_ns = core_clock_now_ns();
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = run_engine_save_wait(engine->engine);
+        engine->step_ns = core_clock_now_ns();
+        context_leave(&before);
+    }
     return rc;
 }

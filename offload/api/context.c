@@ -24,11 +24,12 @@ static void write_line(void *user, enum core_log_level level, const char *line)
 int tide_context_create(const struct tide_context_options *options, struct tide_context **out)
 {
     struct tide_context_options known = {0};
-    if (options != NULL) {
-        int rc = abi_struct_read("tide_context_options", options, &known, sizeof known);
-        if (rc != 0) {
-            return rc;
-        }
+    int rc = abi_pointer_check("`out`", out);
+    if (rc == 0 && options != NULL) {
+        rc = abi_struct_read("tide_context_options", options, &known, sizeof known);
+    }
+    if (rc != 0) {
+        return rc;
     }
     if (known.log_level > TIDE_LOG_DEBUG) {
         return core_err_set(-EINVAL,

@@ -86,10 +86,11 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
 {
     const struct context_before before = context_enter(context);
     struct tide_engine *engine = calloc(1, sizeof *engine);
-    int rc = -ENOMEM;
-    if (engine == NULL) {
+    int rc = abi_pointer_check("`out`", out);
+    if (rc == 0 && engine == NULL) {
         rc = core_err_set(-ENOMEM, "no memory for an engine");
-    } else {
+    }
+    if (rc == 0) {
         engine->context = context;
         rc = make(engine, options);
     }
@@ -123,7 +124,16 @@ void tide_engine_destroy(struct tide_engine *engine)
 
 const struct tide_plan *tide_engine_plan(const struct tide_engine *engine)
 {
-    return &engine->plan;
+    return engine != NULL ? &engine->plan : NULL;
+}
+
+int engine_enter(const struct tide_engine *engine, struct context_before *before)
+{
+    int rc = abi_pointer_check("the engine", engine);
+    if (rc == 0) {
+        *before = context_enter(engine->context);
+    }
+    return rc;
 }
 
 /* ---- steps ---- */
@@ -254,9 +264,12 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
 int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches, unsigned count,
                      double lr, struct tide_step *out)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = step(engine, batches, count, lr, out);
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = step(engine, batches, count, lr, out);
+        context_leave(&before);
+    }
     return rc;
 }
 
@@ -272,6 +285,10 @@ int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                        (int)TIDE_WAIT_IMBALANCE == (int)RUN_WAIT_IMBALANCE &&
                        (int)TIDE_WAIT_OTHER == (int)RUN_WAIT_OTHER,
                    "reasons are the same inside and outside");
+    int rc = abi_pointer_check("the engine", engine);
+    if (rc != 0) {
+        return rc;
+    }
     if (index >= RUN_WAIT_COUNT) {
         return core_err_set(-ENOENT, "wait reason %u does not exist; there are %d", index,
                             RUN_WAIT_COUNT);
@@ -287,6 +304,10 @@ int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
 int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
                          struct tide_engine_drive *out)
 {
+    int rc = abi_pointer_check("the engine", engine);
+    if (rc != 0) {
+        return rc;
+    }
     const struct run_options *options = &engine->setup.options;
     if (index >= options->store_count) {
         return core_err_set(-ENOENT, "store %u does not exist; there are %u", index,
@@ -311,9 +332,12 @@ static int set_betas(struct tide_engine *engine, double beta1, double beta2)
 
 int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = set_betas(engine, beta1, beta2);
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = set_betas(engine, beta1, beta2);
+        context_leave(&before);
+    }
     return rc;
 }
 
@@ -350,10 +374,13 @@ static int evaluate(struct tide_engine *engine, const struct tide_batch *batch,
 int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                          struct tide_evaluation *out)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = evaluate(engine, batch, out);
-    engine->step_ns = core_clock_now_ns();
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = evaluate(engine, batch, out);
+        engine->step_ns = core_clock_now_ns();
+        context_leave(&before);
+    }
     return rc;
 }
 
@@ -380,10 +407,13 @@ static int predict(struct tide_engine *engine, const int32_t *ids, uint32_t leng
 int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                         int32_t *out)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = predict(engine, ids, length, out);
-    engine->step_ns = core_clock_now_ns();
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = predict(engine, ids, length, out);
+        engine->step_ns = core_clock_now_ns();
+        context_leave(&before);
+    }
     return rc;
 }
 
@@ -480,9 +510,12 @@ done:
 
 int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = save(engine, folder, overwrite);
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = save(engine, folder, overwrite);
+        context_leave(&before);
+    }
     return rc;
 }
 
@@ -517,23 +550,33 @@ static int save_reserve(struct tide_engine *engine, const char *folder, int over
 
 int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = save_reserve(engine, folder, overwrite);
-    engine->step_ns = core_clock_now_ns();
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = save_reserve(engine, folder, overwrite);
+        engine->step_ns = core_clock_now_ns();
+        context_leave(&before);
+    }
     return rc;
 }
 
 int tide_engine_trace(struct tide_engine *engine)
 {
-    const struct context_before before = context_enter(engine->context);
-    int rc = run_engine_trace(engine->engine);
-    context_leave(&before);
+    struct context_before before;
+    int rc = engine_enter(engine, &before);
+    if (rc == 0) {
+        rc = run_engine_trace(engine->engine);
+        context_leave(&before);
+    }
     return rc;
 }
 
 int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out)
 {
+    int rc = abi_pointer_check("the engine", engine);
+    if (rc != 0) {
+        return rc;
+    }
     const struct run_prepared *prepared = engine->setup.prepared;
     const unsigned world = engine->setup.options.world;
     struct tide_engine_memory memory = {

@@ -2,6 +2,7 @@
 #ifndef OFFLOAD_API_ENGINE_PARTS_H
 #define OFFLOAD_API_ENGINE_PARTS_H
 
+#include "offload/api/context.h"
 #include "offload/api/plan.h"
 #include "offload/api/setup.h"
 #include "offload/model/claim.h"
@@ -26,6 +27,9 @@ struct tide_engine {
     char resumed_path[4096]; /* path of that checkpoint; "": the engine began with the model */
     uint32_t passed_over;
 };
+
+/* Begins a public call: returns -EINVAL without an engine, otherwise sets `before`. */
+int engine_enter(const struct tide_engine *engine, struct context_before *before);
 
 /* Creates engine->engine from the newest checkpoint that can be read in the folder to resume from;
  * if there is none, from the model's files. */

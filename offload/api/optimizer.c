@@ -241,6 +241,10 @@ static int create(struct tide_optim *optim, const struct tide_optim_options *opt
 int tide_optim_create(struct tide_context *context, const struct tide_optim_options *options,
                       struct tide_optim **out)
 {
+    int rc = abi_pointer_check("`out`", out);
+    if (rc != 0) {
+        return rc;
+    }
     struct tide_optim *optim = calloc(1, sizeof *optim);
     if (optim == NULL) {
         return core_err_set(-ENOMEM, "no memory for an optimizer");
@@ -248,7 +252,7 @@ int tide_optim_create(struct tide_context *context, const struct tide_optim_opti
     optim->context = context;
     optim->process = getpid();
     const struct context_before before = context_enter(context);
-    int rc = create(optim, options);
+    rc = create(optim, options);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         setup_fini(&optim->setup);
@@ -278,6 +282,10 @@ void tide_optim_destroy(struct tide_optim *optim)
 /* Returns 0 if this process may use the optimizer; then `before` is set. */
 static int enter(const struct tide_optim *optim, struct context_before *before)
 {
+    int rc = abi_pointer_check("the optimizer", optim);
+    if (rc != 0) {
+        return rc;
+    }
     if (optim->process != getpid()) {
         return core_err_set(-ECHILD,
                             "process %ld was forked from process %ld, which created this "
@@ -320,7 +328,10 @@ int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *
     if (rc != 0) {
         return rc;
     }
-    rc = run_optimizer_submit(optim->run, (size_t)parameter, gradient, last != 0, token);
+    rc = abi_pointer_check("`token`", token);
+    if (rc == 0) {
+        rc = run_optimizer_submit(optim->run, (size_t)parameter, gradient, last != 0, token);
+    }
     context_leave(&before);
     return rc;
 }
@@ -329,10 +340,14 @@ int tide_optim_step(struct tide_optim *optim, uint64_t *token)
 {
     struct context_before before;
     int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = abi_pointer_check("`token`", token);
     if (rc == 0) {
         rc = run_optimizer_step(optim->run, token);
-        context_leave(&before);
     }
+    context_leave(&before);
     return rc;
 }
 
@@ -399,11 +414,17 @@ int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_
     if (rc != 0) {
         return rc;
     }
-    const struct plan_span share = run_optimizer_share(optim->run, (size_t)parameter);
-    *first = share.first;
-    *count = share.count;
+    rc = abi_pointer_check("`first`", first);
+    if (rc == 0) {
+        rc = abi_pointer_check("`count`", count);
+    }
+    if (rc == 0) {
+        const struct plan_span share = run_optimizer_share(optim->run, (size_t)parameter);
+        *first = share.first;
+        *count = share.count;
+    }
     context_leave(&before);
-    return 0;
+    return rc;
 }
 
 int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out)
@@ -501,7 +522,10 @@ int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
     if (rc != 0) {
         return rc;
     }
-    rc = read_arrays(optim, parameter, arrays, &states);
+    rc = abi_pointer_check("`updates`", updates);
+    if (rc == 0) {
+        rc = read_arrays(optim, parameter, arrays, &states);
+    }
     if (rc == 0) {
         rc = run_optimizer_get_states(optim->run, (size_t)parameter, &states);
     }
@@ -564,8 +588,14 @@ int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths, s
     if (count == 0) {
         rc = core_err_set(-EINVAL, "no checkpoint was given");
     }
+    if (rc == 0) {
+        rc = abi_pointer_check("`paths`", paths);
+    }
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = check_directory(paths[i]);
+    }
+    if (rc == 0) {
+        rc = abi_pointer_check("`step`", step);
     }
     if (rc == 0) {
         rc = run_optimizer_load(optim->run, paths, count, step);

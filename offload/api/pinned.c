@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/dev/dev.h"
+#include "offload/api/abi.h"
 #include "offload/api/context.h"
 
 struct tide_pinned {
@@ -64,14 +65,17 @@ int tide_pinned_alloc(struct tide_context *context, const char *device, uint64_t
                       struct tide_pinned **out)
 {
     const struct context_before before = context_enter(context);
-    const int rc = pinned_alloc(device, bytes, out);
+    int rc = abi_pointer_check("`out`", out);
+    if (rc == 0) {
+        rc = pinned_alloc(device, bytes, out);
+    }
     context_leave(&before);
     return rc;
 }
 
 void *tide_pinned_memory(const struct tide_pinned *pinned)
 {
-    return pinned->region.base;
+    return pinned != NULL ? pinned->region.base : NULL;
 }
 
 void tide_pinned_free(struct tide_pinned *pinned)

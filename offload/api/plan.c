@@ -67,7 +67,10 @@ int tide_plan_create(struct tide_context *context, const struct tide_engine_opti
                      struct tide_plan **out)
 {
     const struct context_before before = context_enter(context);
-    int rc = create(options, out);
+    int rc = abi_pointer_check("`out`", out);
+    if (rc == 0) {
+        rc = create(options, out);
+    }
     context_leave(&before);
     return rc;
 }

@@ -275,7 +275,10 @@ static int open_world(const struct tide_world_options *options, struct tide_worl
 int tide_world_open(const struct tide_world_options *options, struct tide_world **out)
 {
     const struct context_before before = context_enter(NULL);
-    const int rc = open_world(options, out);
+    int rc = abi_pointer_check("`out`", out);
+    if (rc == 0) {
+        rc = open_world(options, out);
+    }
     context_leave(&before);
     return rc;
 }
@@ -348,6 +351,10 @@ void world_check_binding(const struct coll_peers *peers, unsigned threads)
 
 int tide_world_describe(const struct tide_world *world, struct tide_world_info *out)
 {
+    int rc = abi_pointer_check("the world", world);
+    if (rc != 0) {
+        return rc;
+    }
     const struct coll_peers *peers = world->peers;
     struct coll_host host;
     coll_peers_host(peers, coll_peers_rank(peers), &host);
@@ -368,9 +375,8 @@ int tide_world_describe(const struct tide_world *world, struct tide_world_info *
 
 /* ---- the end of a world ---- */
 
-int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code)
+static int follow(struct tide_world *world, int *code)
 {
-    const struct context_before before = context_enter(context);
     world->follows = true;
     int rc =
         coll_peers_rank(world->peers) > 0
@@ -386,13 +392,26 @@ int tide_world_follow(struct tide_world *world, struct tide_context *context, in
         *code = 1; /* the first process reports the reason */
         rc = 0;
     }
+    return rc;
+}
+
+int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code)
+{
+    const struct context_before before = context_enter(context);
+    int rc = abi_pointer_check("the world", world);
+    if (rc == 0) {
+        rc = abi_pointer_check("`code`", code);
+    }
+    if (rc == 0) {
+        rc = follow(world, code);
+    }
     context_leave(&before);
     return rc;
 }
 
 int tide_world_stopping(const struct tide_world *world)
 {
-    return coll_peers_stopping(world->peers);
+    return world != NULL && coll_peers_stopping(world->peers);
 }
 
 void tide_world_close(struct tide_world *world, int code)

@@ -106,6 +106,41 @@ static void wrong_options(void)
     tide_blocks_destroy(NULL);
 }
 
+/* Calls without a store, or without a place for the new object, are refused. */
+static void null_arguments(void)
+{
+    struct tide_block block = {.struct_bytes = sizeof block};
+    struct tide_block_info info = {.struct_bytes = sizeof info};
+    struct tide_blocks_stats stats = {.struct_bytes = sizeof stats};
+    uint64_t token = 0;
+    char byte = 1;
+    const int rcs[] = {
+        tide_blocks_put(NULL, "a", &byte, 1),
+        tide_blocks_get(NULL, "a", &byte, 1, NULL),
+        tide_blocks_release(NULL, "a", 0),
+        tide_blocks_prefetch(NULL, "a"),
+        tide_blocks_drop(NULL, "a"),
+        tide_blocks_put_begin(NULL, "a", &byte, 1, NULL, &token),
+        tide_blocks_get_begin(NULL, "a", &byte, 1, NULL, &token),
+        tide_blocks_poll(NULL, 1, &block),
+        tide_blocks_wait(NULL, 1, &block),
+        tide_blocks_iteration(NULL),
+        tide_blocks_describe(NULL, "a", &info),
+        tide_blocks_stats(NULL, &stats),
+    };
+    for (size_t i = 0; i < sizeof rcs / sizeof rcs[0]; i++) {
+        check_int(rcs[i], ==, -EINVAL);
+    }
+    check_contains(tide_last_error(), "the block store is NULL");
+    reset();
+    check_int(tide_blocks_create(NULL, &options, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "`out` is NULL");
+    check_true(!exists(store.directory));
+    check_int(tide_pinned_alloc(NULL, "cpu", 4096, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "`out` is NULL");
+    check_true(tide_pinned_memory(NULL) == NULL);
+}
+
 /* Blocks come back as they were put, both synchronously and by token, both in a buffer and
  * pinned. */
 static void round_trip(void)
@@ -502,8 +537,9 @@ static void without_uring(void)
     test_without_uring(blocks_without_uring);
 }
 
-TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},
-          {"without_uring", without_uring}, {"registered_memory", registered_memory},
-          {"on_the_device", on_the_device}, {"one_store_at_a_time", one_store_at_a_time},
-          {"a_forked_child", a_forked_child}, {"a_killed_parent", a_killed_parent},
-          {"killed_anywhere", killed_anywhere}, {"example", example}, {"valgrind", valgrind})
+TEST_MAIN({"wrong_options", wrong_options}, {"null_arguments", null_arguments},
+          {"round_trip", round_trip}, {"without_uring", without_uring},
+          {"registered_memory", registered_memory}, {"on_the_device", on_the_device},
+          {"one_store_at_a_time", one_store_at_a_time}, {"a_forked_child", a_forked_child},
+          {"a_killed_parent", a_killed_parent}, {"killed_anywhere", killed_anywhere},
+          {"example", example}, {"valgrind", valgrind})

@@ -86,6 +86,55 @@ static void wrong_options(void)
     tide_optim_destroy(NULL);
 }
 
+/* Calls without an object, or without a place for their result, are refused and change nothing. */
+static void null_arguments(void)
+{
+    const char *path = test_directory();
+    struct tide_optim_info info = {.struct_bytes = sizeof info};
+    struct tide_optim_result result = {.struct_bytes = sizeof result};
+    struct tide_optim_arrays arrays = {.struct_bytes = sizeof arrays, .elements = APP_ELEMENTS};
+    uint64_t number = 0;
+    app_reset();
+    check_int(tide_optim_create(NULL, &app.options, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "`out` is NULL");
+    const int without_optimizer[] = {
+        tide_optim_submit(NULL, 0, app.gradients[0], 1, &number),
+        tide_optim_step(NULL, &number),
+        tide_optim_wait(NULL, 0),
+        tide_optim_poll(NULL, 0),
+        tide_optim_wait_parameter(NULL, 0),
+        tide_optim_last(NULL, &result),
+        tide_optim_set_stream(NULL, NULL),
+        tide_optim_share(NULL, 0, &number, &number),
+        tide_optim_set_group(NULL, 0, &app.group),
+        tide_optim_set_loss_scale(NULL, 1),
+        tide_optim_weights_changed(NULL, 0),
+        tide_optim_get_states(NULL, 0, &arrays, &number),
+        tide_optim_set_states(NULL, 0, &arrays, 0),
+        tide_optim_save(NULL, path, 0),
+        tide_optim_load(NULL, path, &number),
+        tide_optim_load_shares(NULL, &path, 1, &number),
+        tide_optim_describe(NULL, &info),
+    };
+    for (size_t i = 0; i < sizeof without_optimizer / sizeof without_optimizer[0]; i++) {
+        check_int(without_optimizer[i], ==, -EINVAL);
+    }
+    check_contains(tide_last_error(), "the optimizer is NULL");
+    struct tide_optim *optim = app_create();
+    check_int(tide_optim_submit(optim, 0, app.gradients[0], 1, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "`token` is NULL");
+    check_int(tide_optim_step(optim, NULL), ==, -EINVAL);
+    check_int(tide_optim_share(optim, 0, NULL, &number), ==, -EINVAL);
+    check_int(tide_optim_share(optim, 0, &number, NULL), ==, -EINVAL);
+    check_int(tide_optim_get_states(optim, 0, &arrays, NULL), ==, -EINVAL);
+    check_int(tide_optim_load(optim, path, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "`step` is NULL");
+    check_int(tide_optim_load_shares(optim, NULL, 1, &number), ==, -EINVAL);
+    check_contains(tide_last_error(), "`paths` is NULL");
+    app_step(optim, 0);
+    tide_optim_destroy(optim);
+}
+
 /* Every call does what it promises, with states in memory and on a drive. */
 static void steps(void)
 {
@@ -323,6 +372,6 @@ static void valgrind(void)
     check_contains(text, " at last\n");
 }
 
-TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
-          {"borrowed_gradients", borrowed_gradients}, {"without_uring", without_uring},
-          {"example", example}, {"valgrind", valgrind})
+TEST_MAIN({"wrong_options", wrong_options}, {"null_arguments", null_arguments}, {"steps", steps},
+          {"threads_wait", threads_wait}, {"borrowed_gradients", borrowed_gradients},
+          {"without_uring", without_uring}, {"example", example}, {"valgrind", valgrind})

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <tide/checkpoint.h>
 #include <tide/world.h>
 #include <unistd.h>
 
@@ -642,7 +643,55 @@ static void options_of_a_world(void)
     check_true(none == NULL);
 }
 
-TEST_MAIN({"options_of_a_world", options_of_a_world},
+/* Functions refuse a call without an object, or without a place for their result. */
+static void calls_without_an_object(void)
+{
+    struct tide_step step = {.struct_bytes = sizeof step};
+    struct tide_evaluation loss = {.struct_bytes = sizeof loss};
+    struct tide_engine_wait wait = {.struct_bytes = sizeof wait};
+    struct tide_engine_drive drive = {.struct_bytes = sizeof drive};
+    struct tide_engine_memory memory = {.struct_bytes = sizeof memory};
+    struct tide_checkpoint_options saving = {.struct_bytes = sizeof saving, .directory = "none"};
+    struct tide_resumed resumed = {.struct_bytes = sizeof resumed};
+    struct tide_world_info info = {.struct_bytes = sizeof info};
+    int32_t id = 0;
+    int code = 0;
+    world_init(&world);
+    const int without_engine[] = {
+        tide_engine_step(NULL, &world.batch, 1, 1e-3, &step),
+        tide_engine_wait_at(NULL, 0, &wait),
+        tide_engine_drive_at(NULL, 0, &drive),
+        tide_engine_betas(NULL, 0.9, 0.999),
+        tide_engine_evaluate(NULL, &world.batch, &loss),
+        tide_engine_predict(NULL, &id, 1, &id),
+        tide_engine_save(NULL, "none", 0),
+        tide_engine_save_reserve(NULL, "none", 0),
+        tide_engine_trace(NULL),
+        tide_engine_memory(NULL, &memory),
+        tide_engine_checkpoint_ahead(NULL, &saving),
+        tide_engine_checkpoint(NULL, &saving),
+        tide_engine_checkpoint_wait(NULL),
+        tide_engine_resumed(NULL, &resumed),
+    };
+    for (size_t i = 0; i < sizeof without_engine / sizeof without_engine[0]; i++) {
+        check_int(without_engine[i], ==, -EINVAL);
+    }
+    check_contains(tide_last_error(), "the engine is NULL");
+    check_true(tide_engine_plan(NULL) == NULL);
+    check_int(tide_world_describe(NULL, &info), ==, -EINVAL);
+    check_contains(tide_last_error(), "the world is NULL");
+    check_int(tide_world_follow(NULL, NULL, &code), ==, -EINVAL);
+    check_int(tide_world_stopping(NULL), ==, 0);
+    check_int(tide_world_open(NULL, NULL), ==, -EINVAL);
+    check_int(tide_plan_create(NULL, &world.options, NULL), ==, -EINVAL);
+    check_int(tide_engine_create(NULL, &world.options, NULL), ==, -EINVAL);
+    check_int(tide_context_create(NULL, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "`out` is NULL");
+    check_true(!world_exists(world.store));
+}
+
+TEST_MAIN({"calls_without_an_object", calls_without_an_object},
+          {"options_of_a_world", options_of_a_world},
           {"budgets_beyond_the_machine", budgets_beyond_the_machine},
           {"what_has_no_meaning", what_has_no_meaning}, {"other_machines", other_machines},
           {"plan_and_engine_agree", plan_and_engine_agree},
