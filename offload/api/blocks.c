@@ -235,15 +235,14 @@ static int result(struct tide_blocks *blocks, uint64_t token, struct tide_block 
 {
     struct cache_result found = {.data = NULL};
     struct context_before before;
-    int rc = out != NULL ? abi_struct_check("tide_block", out) : 0;
+    int rc = enter(blocks, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = enter(blocks, &before);
-    if (rc != 0) {
-        return rc;
+    rc = out != NULL ? abi_struct_check("tide_block", out) : 0;
+    if (rc == 0) {
+        rc = ask(blocks->cache, token, &found);
     }
-    rc = ask(blocks->cache, token, &found);
     context_leave(&before);
     if (rc >= 0) {
         give(&found, out);
@@ -279,15 +278,16 @@ int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer, 
 {
     struct cache_result found = {.data = NULL};
     struct context_before before;
-    int rc = out != NULL || buffer == NULL ? abi_struct_check("tide_block", out) : 0;
-    if (rc == 0) {
-        rc = enter(blocks, &before);
-    }
+    int rc = enter(blocks, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = cache_get_now(blocks->cache,
-                       &(struct cache_request){.name = name, .to = buffer, .bytes = bytes}, &found);
+    rc = out != NULL || buffer == NULL ? abi_struct_check("tide_block", out) : 0;
+    if (rc == 0) {
+        rc = cache_get_now(blocks->cache,
+                           &(struct cache_request){.name = name, .to = buffer, .bytes = bytes},
+                           &found);
+    }
     context_leave(&before);
     if (rc == 0) {
         give(&found, out);

@@ -325,6 +325,7 @@ static int be_child(void *argument)
 {
     struct tide_blocks *blocks = argument;
     struct tide_block block = {.struct_bytes = sizeof block};
+    struct tide_block wrong = {.struct_bytes = 4};
     struct tide_block_info info = {.struct_bytes = sizeof info};
     struct tide_blocks_stats stats = {.struct_bytes = sizeof stats};
     uint64_t token = 0;
@@ -333,6 +334,7 @@ static int be_child(void *argument)
         tide_blocks_put(blocks, "a", &byte, 1),
         tide_blocks_get(blocks, "a", &byte, 1, NULL),
         tide_blocks_get(blocks, "a", NULL, 0, &block),
+        tide_blocks_get(blocks, "a", NULL, 0, &wrong),
         tide_blocks_release(blocks, "a", 0),
         tide_blocks_prefetch(blocks, "a"),
         tide_blocks_drop(blocks, "a"),
@@ -340,6 +342,7 @@ static int be_child(void *argument)
         tide_blocks_get_begin(blocks, "a", &byte, 1, NULL, &token),
         tide_blocks_poll(blocks, parents_token, &block),
         tide_blocks_wait(blocks, parents_token, &block),
+        tide_blocks_wait(blocks, parents_token, &wrong),
         tide_blocks_iteration(blocks),
         tide_blocks_describe(blocks, "a", &info),
         tide_blocks_stats(blocks, &stats),
