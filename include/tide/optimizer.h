@@ -18,9 +18,9 @@
  * MiB more than `host_bytes`.
  * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time;
  * all other functions by one thread at a time.
- * An error of a drive or of a gradient ends an optimizer: calls that begin a step or wait for
- * updates then return it. Until the optimizer is destroyed, its threads may still use the program's
- * arrays.
+ * An error of a drive or of a gradient ends an optimizer: all calls then return it, except destroy,
+ * describe, share and set_stream, and waits for what was reached before. Until the optimizer is
+ * destroyed, its threads may still use the program's arrays.
  * A forked child has neither the memory nor the threads of an optimizer: in it every function
  * returns -ECHILD, and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H
@@ -142,9 +142,9 @@ TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, con
                                int last, uint64_t *token);
 
 /* Closes the step, without waiting. A parameter without a gradient keeps its weights, its states
- * and its count of steps. *token is reached when all updates of the step are done. Returns 0, or
- * -ENODATA if no gradient was submitted. Polls of the token and waits for it return the error that
- * ended the optimizer. */
+ * and its count of steps. *token is reached when all updates of the step are done. Returns 0,
+ * -EINVAL, -ENODATA if no gradient was submitted, or the error that ended the optimizer. After a
+ * later error, polls of the token and waits for it return that. */
 TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 
 /* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */
@@ -191,13 +191,14 @@ TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter
 /* ---- Between steps ---- */
 
 /* Replaces the hyperparameters of a group for the steps after the last closed one: call it before
- * the first gradient of a step. Returns 0, or -EINVAL for values out of range. */
+ * the first gradient of a step. Returns 0, -EINVAL for values out of range, or the error that ended
+ * the optimizer. */
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
 /* Sets the factor by which the program multiplies the loss; gradients of the next steps are divided
- * by it. Initially 1. Waits for the last step. Returns 0, -EINVAL, or -EBUSY after the first
- * gradient of a step. */
+ * by it. Initially 1. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient
+ * of a step, or the error that ended the optimizer. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
 /* Reports that the program wrote a parameter's weights: its master is set to them, and its moments

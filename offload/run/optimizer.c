@@ -302,6 +302,12 @@ void run_optimizer_destroy(struct run_optimizer *optimizer)
 
 /* ---- the application's side ---- */
 
+int run_optimizer_check_alive(struct run_optimizer *optimizer)
+{
+    const int rc = core_fence_poll((struct core_fence){&optimizer->done, UINT64_MAX});
+    return rc < 0 ? rc : 0;
+}
+
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group)
 {
@@ -313,6 +319,9 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
     }
     checked.step = 1;
     int rc = adam_scalars(optimizer->options.rule, &checked, 1, &scalars);
+    if (rc == 0) {
+        rc = run_optimizer_check_alive(optimizer);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -322,6 +331,10 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
 
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale)
 {
+    int rc = run_optimizer_check_alive(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
     if (optimizer->open) {
         return core_err_set(-EBUSY,
                             "the loss scale can change only between steps; a gradient of the "
@@ -332,7 +345,7 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
                             "loss scale %g is out of range; expected more than 0, at most 1e30",
                             loss_scale);
     }
-    const int rc = run_optimizer_wait(optimizer, run_optimizer_last_token(optimizer));
+    rc = run_optimizer_wait(optimizer, run_optimizer_last_token(optimizer));
     if (rc == 0) {
         optimizer->loss_scale = loss_scale;
     }
@@ -503,6 +516,10 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
         return core_err_set(-EINVAL, "a gradient at %p is not aligned to %zu bytes", gradient,
                             bytes);
     }
+    int rc = run_optimizer_check_alive(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
     if (optimizer->submitted[parameter] == step) {
         return core_err_set(-EALREADY,
                             "parameter %zu has its last gradient of step %" PRIu64 " already",
@@ -513,7 +530,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
             -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
             parameter);
     }
-    int rc = run_optimizer_wait(optimizer, token_of_parameter(optimizer, parameter));
+    rc = run_optimizer_wait(optimizer, token_of_parameter(optimizer, parameter));
     if (rc != 0) {
         return rc;
     }
@@ -556,6 +573,10 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token)
 {
     const uint32_t count = optimizer->blocks->count;
+    int rc = run_optimizer_check_alive(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
     if (!optimizer->open) {
         return core_err_set(-ENODATA, "the step has no gradient: none was submitted since the "
                                       "last step");
@@ -664,11 +685,15 @@ int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parame
         return core_err_set(-EINVAL, "parameter %zu does not exist; the optimizer has %zu",
                             parameter, optimizer->parameter_count);
     }
+    int rc = run_optimizer_check_alive(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
     if (optimizer->open) {
         return core_err_set(-EBUSY, "weights can change only between steps; a gradient of the next "
                                     "step has been submitted");
     }
-    int rc = run_optimizer_quiesce(optimizer);
+    rc = run_optimizer_quiesce(optimizer);
     if (rc != 0 || optimizer->parts[parameter] == NULL) {
         return rc;
     }

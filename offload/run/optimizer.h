@@ -83,7 +83,8 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
  * for the parameter's last update. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
-/* Closes the step. Parameters without a gradient do not change. Returns at once. */
+/* Closes the step. Parameters without a gradient do not change. Returns at once. Returns an error
+ * that has ended the optimizer, as submit and set_group do. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
 /* If weights and gradients are on a device: sets the stream on which later calls queue their

@@ -142,6 +142,8 @@ int run_optimizer_device_read(struct run_optimizer *optimizer, size_t parameter)
  * thread. */
 int run_optimizer_device_wait(struct run_optimizer *optimizer, uint32_t block);
 
+/* Returns the error that has ended the optimizer, or 0. */
+int run_optimizer_check_alive(struct run_optimizer *optimizer);
 /* Waits until no work runs; afterwards the caller's thread may use the rank. */
 int run_optimizer_quiesce(struct run_optimizer *optimizer);
 

@@ -48,6 +48,10 @@ static int set_counters(const struct run_optimizer *optimizer, struct store_mani
 /* Waits for the last step; the caller's thread may then use the rank. */
 static int pause_steps(struct run_optimizer *optimizer)
 {
+    int rc = run_optimizer_check_alive(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
     return !optimizer->open
                ? run_optimizer_quiesce(optimizer)
                : core_err_set(-EBUSY,
