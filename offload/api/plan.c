@@ -24,7 +24,16 @@ static int find_base(struct tide_plan *plan)
 {
     const struct setup *setup = plan->setup;
     struct model_files *files = NULL;
-    if (setup->given.machine != NULL || model_files_open(setup->given.model, &files) != 0) {
+    if (setup->given.machine != NULL) {
+        return 0;
+    }
+    const struct core_err before = core_err_keep(-ENOENT);
+    int rc = model_files_open(setup->given.model, &files);
+    if (rc == -ENOMEM) {
+        return rc;
+    }
+    if (rc != 0) { /* a plan needs no weights, so this is not the caller's last error */
+        (void)core_err_first(&before, 0);
         return 0;
     }
     const struct run_base base = {.options = &setup->options,
@@ -32,7 +41,7 @@ static int find_base(struct tide_plan *plan)
                                   .model = setup->model,
                                   .files = files,
                                   .folder = setup->given.model};
-    const int rc = run_base_bytes(&base, &plan->base_exists, &plan->base_bytes);
+    rc = run_base_bytes(&base, &plan->base_exists, &plan->base_bytes);
     model_files_close(files);
     return rc;
 }

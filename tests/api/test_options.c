@@ -547,6 +547,22 @@ static int plan_of(const struct tide_engine_options *options)
     return rc;
 }
 
+/* A plan needs no weights. That they are missing is not reported as the thread's last error. */
+static void a_plan_without_weights(void)
+{
+    char command[4 * WORLD_PATH_BYTES];
+    char folder[WORLD_PATH_BYTES];
+    world_init(&world);
+    snprintf(folder, sizeof folder, "%s", test_path("config"));
+    snprintf(command, sizeof command, "mkdir '%s' && cp '%s/config.json' '%s'", folder, world.model,
+             folder);
+    check_int(system(command), ==, 0);
+    struct tide_engine_options options = world.options;
+    options.model = folder;
+    check_int(plan_of(&options), ==, 0);
+    check_true(strstr(tide_last_error(), folder) == NULL);
+}
+
 /* A plan can be made for a machine in a file. Budgets that are not given are those of one of its
  * nodes; options that its nodes or GPUs do not allow are refused. */
 static void other_machines(void)
@@ -690,7 +706,8 @@ static void calls_without_an_object(void)
     check_true(!world_exists(world.store));
 }
 
-TEST_MAIN({"calls_without_an_object", calls_without_an_object},
+TEST_MAIN({"a_plan_without_weights", a_plan_without_weights},
+          {"calls_without_an_object", calls_without_an_object},
           {"options_of_a_world", options_of_a_world},
           {"budgets_beyond_the_machine", budgets_beyond_the_machine},
           {"what_has_no_meaning", what_has_no_meaning}, {"other_machines", other_machines},
