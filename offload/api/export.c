@@ -33,13 +33,6 @@ struct export
     size_t counts[2];
 };
 
-static enum model_dtype dtype_of(const char *name)
-{
-    return strcmp(name, "F32") == 0    ? MODEL_F32
-           : strcmp(name, "BF16") == 0 ? MODEL_BF16
-                                       : MODEL_F16;
-}
-
 /* ---- the model ---- */
 
 static int add_module(struct export *export, bool saved, const char *name, size_t length)
@@ -274,7 +267,8 @@ static int run(struct export *export, const char *path, const char *folder, int 
     }
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
     const bool adapters = manifest->blocks->base_apart;
-    const enum model_dtype type = adapters ? MODEL_F32 : dtype_of(manifest->weight_dtype);
+    const enum model_dtype type = adapters ? MODEL_F32
+                                           : model_dtype_from_name(manifest->weight_dtype);
     const struct model_save_options options = {.folder = folder,
                                                .source = path,
                                                .type = type,

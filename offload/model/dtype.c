@@ -34,6 +34,16 @@ const char *model_dtype_config_name(enum model_dtype dtype)
     return names[dtype];
 }
 
+enum model_dtype model_dtype_from_name(const char *name)
+{
+    for (int i = MODEL_F32; i < MODEL_OTHER; i++) {
+        if (strcmp(name, model_dtype_name((enum model_dtype)i)) == 0) {
+            return (enum model_dtype)i;
+        }
+    }
+    return MODEL_OTHER;
+}
+
 enum model_dtype model_dtype_from_config(const char *name)
 {
     if (strncmp(name, "torch.", 6) == 0) {

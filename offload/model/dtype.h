@@ -19,6 +19,8 @@ size_t model_dtype_bytes(enum model_dtype dtype);
 /* Return the type's name in safetensors ("F32") and in transformers ("float32"). */
 const char *model_dtype_name(enum model_dtype dtype);
 const char *model_dtype_config_name(enum model_dtype dtype);
+/* Converts the name in safetensors to a type. Returns MODEL_OTHER for any other name. */
+enum model_dtype model_dtype_from_name(const char *name);
 /* Converts transformers' name, with or without "torch.", to a type. Returns MODEL_OTHER for any
  * other name. */
 enum model_dtype model_dtype_from_config(const char *name);

@@ -36,13 +36,6 @@ struct store_checkpoint_write {
 
 /* ---- beginning a checkpoint ---- */
 
-static enum model_dtype dtype_of(const char *name)
-{
-    return strcmp(name, "F32") == 0    ? MODEL_F32
-           : strcmp(name, "BF16") == 0 ? MODEL_BF16
-                                       : MODEL_F16;
-}
-
 /* Takes over the files of a checkpoint that rotation kept as the spare, and removes the rest of the
  * spare to free space. */
 static void take_spare(struct store_checkpoint_write *checkpoint)
@@ -157,7 +150,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
     if (given->source != NULL) {
         const struct model_folder folder = {checkpoint->own.path, checkpoint->own.fd};
         rc = model_folder_copy(&folder, given->source, given->config,
-                               dtype_of(manifest->weight_dtype));
+                               model_dtype_from_name(manifest->weight_dtype));
         if (rc != 0) {
             return rc;
         }

@@ -181,6 +181,9 @@ static void converts(void)
     check_double(back[2], ==, 1.00390625);
     check_true(isinf(back[3]));
     model_convert(half, MODEL_BF16, half, MODEL_F16, 0);
+    check_int(model_dtype_from_name("BF16"), ==, MODEL_BF16);
+    check_int(model_dtype_from_name("F32"), ==, MODEL_F32);
+    check_int(model_dtype_from_name("F8_E4M3"), ==, MODEL_OTHER);
     check_int(model_dtype_from_config("torch.bfloat16"), ==, MODEL_BF16);
     check_int(model_dtype_from_config("float64"), ==, MODEL_OTHER);
     check_string(model_dtype_config_name(MODEL_F16), "float16");
