@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -277,6 +279,23 @@ int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
     }
     *direct = direct_works;
     return fd;
+}
+
+bool core_file_is_numbered(const char *name, const char *prefix, const char *end, uint64_t *number)
+{
+    const size_t length = strlen(prefix);
+    char again[24];
+    if (strncmp(name, prefix, length) != 0) {
+        return false;
+    }
+    const uint64_t found = strtoull(name + length, NULL, 10);
+    const int digits = snprintf(again, sizeof again, "%" PRIu64, found);
+    if (strncmp(name + length, again, (size_t)digits) != 0 ||
+        strcmp(name + length + digits, end) != 0) {
+        return false;
+    }
+    *number = found;
+    return true;
 }
 
 bool core_file_is_same(const char *one, const char *other)

@@ -74,6 +74,10 @@ bool core_file_is_weights(const char *name);
  * model. */
 bool core_file_is_of_model(const char *name);
 
+/* Returns whether `name` is `prefix`, a decimal number without leading zeros and `end`. Sets
+ * *number only then. */
+bool core_file_is_numbered(const char *name, const char *prefix, const char *end, uint64_t *number);
+
 /* Returns whether two names refer to the same file or folder, so that writing one destroys the
  * other. False for devices, pipes and names that do not exist. */
 bool core_file_is_same(const char *one, const char *other);

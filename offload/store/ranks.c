@@ -4,13 +4,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "aio/files.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 
 enum { PATH_BYTES = 4096 };
@@ -27,18 +28,6 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
                               length, bytes - 1);
 }
 
-/* Returns whether a name is a rank's folder, in exactly the form that we write. */
-static bool is_rank(const char *name, unsigned *rank)
-{
-    char again[32];
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0) {
-        return false;
-    }
-    *rank = (unsigned)strtoul(name + sizeof prefix - 1, NULL, 10);
-    snprintf(again, sizeof again, "%s%u", prefix, *rank);
-    return strcmp(again, name) == 0;
-}
-
 /* Calls `each` for every rank's folder. Returns -errno, with a message, if the directory cannot be
  * read. */
 static int for_each(const char *directory, void (*each)(void *context, unsigned rank),
@@ -51,9 +40,9 @@ static int for_each(const char *directory, void (*each)(void *context, unsigned 
                             strerror(error));
     }
     for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        unsigned rank;
-        if (is_rank(entry->d_name, &rank)) {
-            each(context, rank);
+        uint64_t rank;
+        if (core_file_is_numbered(entry->d_name, prefix, "", &rank) && rank <= UINT_MAX) {
+            each(context, (unsigned)rank);
         }
     }
     closedir(dir);

@@ -2,7 +2,6 @@
  * rotates. */
 #include "offload/store/shelf.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/lock.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
@@ -50,19 +50,6 @@ const char *store_shelf_path(const char *directory, uint64_t step, char *text, s
 
 /* ---- names ---- */
 
-/* Returns whether a name is checkpoint-N followed by `end`, in exactly the form that we write. */
-static bool is_ours(const char *name, const char *end, uint64_t *step)
-{
-    char again[64];
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0 ||
-        !isdigit((unsigned char)name[sizeof prefix - 1])) {
-        return false;
-    }
-    *step = strtoull(name + sizeof prefix - 1, NULL, 10);
-    snprintf(again, sizeof again, "%s%" PRIu64 "%s", prefix, *step, end);
-    return strcmp(again, name) == 0;
-}
-
 static int compare_steps(const void *left, const void *right)
 {
     const uint64_t a = *(const uint64_t *)left;
@@ -77,7 +64,7 @@ static int list(DIR *dir, const char *end, uint64_t **steps, size_t *count)
     size_t found = 0;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         uint64_t step;
-        if (!is_ours(entry->d_name, end, &step)) {
+        if (!core_file_is_numbered(entry->d_name, prefix, end, &step)) {
             continue;
         }
         if (found == room) {

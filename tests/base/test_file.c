@@ -300,7 +300,27 @@ static void names_of_weights(void)
     }
 }
 
-TEST_MAIN({"names_of_weights", names_of_weights}, {"sums", sums}, {"regular_files", regular_files},
-          {"fifos", fifos}, {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
+/* Numbered names are recognised in the one form in which they are written. */
+static void numbered_names(void)
+{
+    static const char *const bad[] = {"part-",       "part-7",
+                                      "part-07.end", "part-+7.end",
+                                      "part--7.end", "part- 7.end",
+                                      "part-7.end2", "part-7.en",
+                                      "art-7.end",   "part-18446744073709551616.end"};
+    uint64_t number = 5;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        check_true(!core_file_is_numbered(bad[i], "part-", ".end", &number));
+    }
+    check_uint(number, ==, 5);
+    check_true(core_file_is_numbered("part-0.end", "part-", ".end", &number));
+    check_uint(number, ==, 0);
+    check_true(core_file_is_numbered("part-18446744073709551615", "part-", "", &number));
+    check_uint(number, ==, UINT64_MAX);
+}
+
+TEST_MAIN({"numbered_names", numbered_names}, {"names_of_weights", names_of_weights},
+          {"sums", sums}, {"regular_files", regular_files}, {"fifos", fifos},
+          {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
           {"interrupts_are_bounded", interrupts_are_bounded},
           {"space_is_reserved", space_is_reserved}, {"same_files", same_files})
