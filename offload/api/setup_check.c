@@ -13,8 +13,7 @@
 #include "offload/api/setup.h"
 #include "offload/model/adapter.h"
 #include "offload/plan/layout.h"
-
-enum { CHUNK_GRAIN = 65536 };
+#include "offload/plan/shard.h"
 
 static int check_range(const char *name, double value, double low, double high)
 {
@@ -112,12 +111,12 @@ static int check_scales(const struct tide_engine_options *given)
 static int check_chunk(const struct tide_engine_options *given)
 {
     const uint64_t most = UINT64_C(1) << 36;
-    return given->chunk_elements % CHUNK_GRAIN == 0 && given->chunk_elements <= most
+    return given->chunk_elements % PLAN_CUT_ELEMENTS == 0 && given->chunk_elements <= most
                ? 0
                : core_err_set(-EINVAL,
                               "chunk_elements is %" PRIu64
                               "; expected a multiple of %d up to %" PRIu64,
-                              given->chunk_elements, CHUNK_GRAIN, most);
+                              given->chunk_elements, PLAN_CUT_ELEMENTS, most);
 }
 
 static int check_names(const struct tide_engine_options *given)

@@ -12,6 +12,7 @@
 
 #include "offload/blocks/blocks.h"
 #include "offload/plan/plan.h"
+#include "offload/plan/shard.h"
 
 enum store_stream {
     STORE_STREAM_WEIGHTS, /* working weights of all blocks (base_apart: of trained ones); the other
@@ -26,7 +27,7 @@ enum store_stream {
 };
 
 enum {
-    STORE_CUT_BYTES_MAX = 65536 * 4,
+    STORE_CUT_BYTES_MAX = PLAN_CUT_ELEMENTS * 4,
     /* The largest size of a file's header, which is the limit of safetensors' own readers. Such a
      * header holds 200,000 blocks with names of 255 bytes, or 500,000 with short names. */
     STORE_HEADER_BYTES_MAX = 100 * 1000 * 1000,
