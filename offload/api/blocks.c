@@ -38,13 +38,6 @@ static int read_stores(const struct tide_blocks_options *given, struct aio_store
         if (store.directory == NULL || store.directory[0] == '\0') {
             return core_err_set(-EINVAL, "store %zu has no directory", i);
         }
-        if (store.bytes < CACHE_STORE_BYTES) {
-            return core_err_set(-EINVAL,
-                                "store %zu has a limit of %" PRIu64
-                                " bytes; a block store reserves "
-                                "its space at once and needs at least %d",
-                                i, store.bytes, CACHE_STORE_BYTES);
-        }
         paths[i] = (struct aio_store_path){.directory = store.directory, .bytes = store.bytes};
     }
     return 0;

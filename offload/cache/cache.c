@@ -362,16 +362,14 @@ static int create_memory(struct cache *cache, const struct cache_options *option
 
 static int check_options(const struct cache_options *options)
 {
-    if (options->path_count > AIO_PATHS_MAX) {
-        return core_err_set(-EINVAL, "a store has %u paths; at most %d are possible",
-                            options->path_count, AIO_PATHS_MAX);
-    }
+    assert(options->path_count <= AIO_PATHS_MAX);
     for (unsigned i = 0; i < options->path_count; i++) {
         if (options->paths[i].bytes < CACHE_STORE_BYTES) {
             return core_err_set(-EINVAL,
-                                "path %u of the store has a limit of %" PRIu64
-                                " bytes; at least 1 MiB is needed, which is reserved at once",
-                                i, options->paths[i].bytes);
+                                "store %u has a limit of %" PRIu64
+                                " bytes; a block store reserves its space at once and needs at "
+                                "least %d",
+                                i, options->paths[i].bytes, CACHE_STORE_BYTES);
         }
     }
     return 0;

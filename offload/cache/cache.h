@@ -45,7 +45,7 @@ struct cache_options {
     /* The store. A path's directory is the caller's; the cache creates its own directory inside
      * it. */
     const struct aio_store_path *paths;
-    unsigned path_count; /* 0: blocks are only in memory */
+    unsigned path_count; /* up to AIO_PATHS_MAX; 0: blocks are only in memory */
     const char *backend; /* NULL: chosen by probing; "mem": memory instead of directories */
     bool no_sums;
     const char *device;    /* NULL: "cpu" */

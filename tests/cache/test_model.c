@@ -333,6 +333,7 @@ static void refusals(void)
         cache_create(&(struct cache_options){.host_bytes = MIB, .paths = &path, .path_count = 1},
                      &cache),
         ==, -EINVAL);
+    check_contains(core_err_message(), "store 0 has a limit of 1048575 bytes");
     check_int(cache_destroy(NULL), ==, 0);
 }
 
