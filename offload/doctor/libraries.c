@@ -2,6 +2,7 @@
  * state. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "offload/doctor/doctor.h"
 
