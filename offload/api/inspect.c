@@ -1,6 +1,7 @@
 /* inspect.c: tide_inspect over the files of models, checkpoints and stores. The caller's thread. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,10 @@
 #include "offload/model/publish.h"
 #include "offload/model/stored.h"
 #include "offload/store/checkpoint.h"
-#include "offload/store/checkpoint_files.h"
 #include "offload/store/ranks.h"
+
+/* Bytes of the path of a file in a folder whose path has up to PATH_MAX bytes. */
+enum { PATH_BYTES = PATH_MAX + 104 };
 
 static void count_file(const struct model_safetensors *file,
                        const struct tide_inspect_options *options, struct tide_inspection *out)
@@ -113,7 +116,7 @@ static int count_streams(const char *path, const struct store_image *image,
 {
     int rc = 0;
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
-        char name[4200];
+        char name[PATH_BYTES];
         struct model_safetensors *file = NULL;
         if (!store_image_has(image, (enum store_stream)s)) {
             continue;
@@ -131,7 +134,7 @@ static int count_streams(const char *path, const struct store_image *image,
 
 static bool has(const char *path, const char *file)
 {
-    char name[4200];
+    char name[PATH_BYTES];
     snprintf(name, sizeof name, "%s/%s", path, file);
     return access(name, F_OK) == 0;
 }
@@ -140,7 +143,7 @@ static bool has(const char *path, const char *file)
  * cover only the bytes of the streams. */
 static int check_tensors(const char *path, const struct blocks *blocks)
 {
-    char name[4200];
+    char name[PATH_BYTES];
     char *text = NULL;
     size_t bytes = 0;
     struct model_config config;
@@ -217,7 +220,7 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
     int rc = store_look(path, &look);
     bool blocks = is_named(path, CACHE_FOLDER_NAME);
     if (rc == -ENOENT) {
-        char below[4200];
+        char below[PATH_BYTES];
         blocks = true;
         if ((size_t)snprintf(below, sizeof below, "%s/" CACHE_FOLDER_NAME, path) < sizeof below) {
             rc = store_look(below, &look);
@@ -385,7 +388,7 @@ static int inspect_file(const char *path, const struct tide_inspect_options *opt
     struct model_safetensors *file = NULL;
     bool store = false;
     if (is_named(path, AIO_PATH_FILE_NAME)) {
-        char folder[4200];
+        char folder[PATH_BYTES];
         const char *slash = strrchr(path, '/');
         snprintf(folder, sizeof folder, "%.*s.", slash != NULL ? (int)(slash + 1 - path) : 0, path);
         int rc = inspect_store(folder, &store, out);

@@ -8,6 +8,8 @@
 #include "offload/store/manifest.h"
 #include "offload/store/shelf.h"
 
+#define STORE_SUMS_NAME "sums.safetensors" /* the file of all checksums */
+
 /* ---- writing ---- */
 
 struct store_checkpoint_write;

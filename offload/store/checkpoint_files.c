@@ -14,6 +14,7 @@
 #include "core/base/hash.h"
 #include "core/base/size.h"
 #include "core/json/write.h"
+#include "offload/store/checkpoint.h"
 
 enum { LENGTH_BYTES = 8, GRAIN_BYTES = 8, SUM_BYTES = 8 };
 

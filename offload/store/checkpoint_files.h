@@ -1,11 +1,9 @@
 /* checkpoint_files.h: the small files of a checkpoint, which are read and written as a whole with
- * buffered I/O. For checkpoint*.c and tide_inspect. */
+ * buffered I/O. For checkpoint*.c. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_FILES_H
 #define OFFLOAD_STORE_CHECKPOINT_FILES_H
 
 #include "offload/store/manifest.h"
-
-#define STORE_SUMS_NAME "sums.safetensors"
 
 /* Reads a file from the disk. Returns -EINVAL if it has more than `most` bytes. The caller frees
  * the text. */

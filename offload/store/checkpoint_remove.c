@@ -15,6 +15,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
+#include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/manifest_seal.h"
 
