@@ -371,7 +371,7 @@ struct tide_engine;
  * as "measure", "store" and "load". The stores' directories are locked until the engine is
  * destroyed. Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit,
  * -EBUSY if another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a
- * file. */
+ * file; -EIO if a file would exceed a limit of the system: -EFBIG always means the budgets. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);

@@ -121,7 +121,8 @@ TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t 
 
 /* Takes all memory and storage. Masters are initialised with the weights, moments with zero.
  * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if
- * another run uses a store, -ECANCELED, or the error of a drive. */
+ * another run uses a store, -ECANCELED, or the error of a drive; -EIO if a file would exceed a
+ * limit of the system, so that -EFBIG always means the budgets. */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
 /* Waits for the updates of closed steps, then destroys the optimizer. Gradients of a step that was
