@@ -304,7 +304,7 @@ void run_optimizer_destroy(struct run_optimizer *optimizer)
 
 int run_optimizer_check_alive(struct run_optimizer *optimizer)
 {
-    const int rc = core_fence_poll((struct core_fence){&optimizer->done, UINT64_MAX});
+    const int rc = core_fence_poll((struct core_fence){&optimizer->given_back, UINT64_MAX});
     return rc < 0 ? rc : 0;
 }
 
