@@ -305,7 +305,18 @@ double rig_number(const char *log, size_t line, const char *key)
     struct core_json *doc = NULL;
     check_true(at != NULL);
     check_int(core_json_parse(at, strlen(at), log, NULL, &doc), ==, 0);
-    double value = core_json_real(core_json_find(core_json_root(doc), key));
+    const struct core_json_value *found = core_json_root(doc);
+    for (const char *name = key; found != NULL && name != NULL;) {
+        char member[64];
+        const char *dot = strchr(name, '.');
+        snprintf(member, sizeof member, "%.*s", (int)strcspn(name, "."), name);
+        found = core_json_find(found, member);
+        name = dot != NULL ? dot + 1 : NULL;
+    }
+    if (found == NULL) {
+        test_fail(__FILE__, __LINE__, "line %zu of %s has no %s", line, log, key);
+    }
+    const double value = core_json_real(found);
     core_json_destroy(doc);
     free(text);
     return value;

@@ -48,7 +48,8 @@ int rig_newest(const char *folder, int before, bool *inside);
 
 /* Returns the number of entries in a folder of the test's folder, hidden ones not counted. */
 size_t rig_entries(const char *name);
-/* Returns the number `key` in a line of a log; lines count from 0. */
+/* Returns the number `key` in a line of a log; lines count from 0. "wait.data" is the member `data`
+ * of the object `wait`. A line without the number fails the case. */
 double rig_number(const char *log, size_t line, const char *key);
 /* Makes the model chat/model, which has the tokenizer of GPT-2. */
 void rig_chat_model(void);

@@ -2,32 +2,10 @@
  * file to adapters. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/json/json.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
-
-/* Returns the figure `key` of a line of a log; lines count from 0. */
-static double figure(const char *log, size_t line, const char *key)
-{
-    struct core_json *doc = NULL;
-    const char *at = rig_read(log);
-    for (size_t i = 0; i < line; i++) {
-        at = strchr(at, '\n');
-        check_true(at != NULL);
-        at++;
-    }
-    check_int(core_json_parse(at, strcspn(at, "\n"), log, NULL, &doc), ==, 0);
-    const struct core_json_value *value = core_json_find(core_json_root(doc), key);
-    if (value == NULL) {
-        test_fail(__FILE__, __LINE__, "line %zu of %s has no %s", line, log, key);
-    }
-    const double number = core_json_real(value);
-    core_json_destroy(doc);
-    return number;
-}
 
 #define LOUD                                                                                       \
     "finetune --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --lr 1e-2 "         \
@@ -42,26 +20,26 @@ static void learns(void)
     rig_make_pairs();
     expect(0, PAIRS "--accum 3 --steps 6 --out %T/learns --log %T/log.jsonl --eval-data "
                     "%T/pairs.jsonl --eval-every 6");
-    check_double(fabs(figure("log.jsonl", 0, "loss") - log(2)), <, 1e-6);
-    check_double(figure("log.jsonl", 0, "reward_chosen"), ==, 0);
-    check_double(figure("log.jsonl", 0, "reward_rejected"), ==, 0);
-    check_double(figure("log.jsonl", 0, "reward_accuracy"), ==, 0);
-    check_double(figure("log.jsonl", 0, "grad_norm"), >, 0);
-    check_double(figure("log.jsonl", 5, "loss"), <, 0.65);
-    check_double(figure("log.jsonl", 5, "reward_margin"), >, 0.05);
-    check_double(figure("log.jsonl", 5, "reward_accuracy"), ==, 1);
-    check_double(figure("log.jsonl", 5, "eval_loss"), <, figure("log.jsonl", 5, "loss"));
-    check_double(figure("log.jsonl", 5, "eval_reward_margin"), >,
-                 figure("log.jsonl", 5, "reward_margin"));
-    check_double(figure("log.jsonl", 5, "eval_reward_accuracy"), ==, 1);
+    check_double(fabs(rig_number("log.jsonl", 0, "loss") - log(2)), <, 1e-6);
+    check_double(rig_number("log.jsonl", 0, "reward_chosen"), ==, 0);
+    check_double(rig_number("log.jsonl", 0, "reward_rejected"), ==, 0);
+    check_double(rig_number("log.jsonl", 0, "reward_accuracy"), ==, 0);
+    check_double(rig_number("log.jsonl", 0, "grad_norm"), >, 0);
+    check_double(rig_number("log.jsonl", 5, "loss"), <, 0.65);
+    check_double(rig_number("log.jsonl", 5, "reward_margin"), >, 0.05);
+    check_double(rig_number("log.jsonl", 5, "reward_accuracy"), ==, 1);
+    check_double(rig_number("log.jsonl", 5, "eval_loss"), <, rig_number("log.jsonl", 5, "loss"));
+    check_double(rig_number("log.jsonl", 5, "eval_reward_margin"), >,
+                 rig_number("log.jsonl", 5, "reward_margin"));
+    check_double(rig_number("log.jsonl", 5, "eval_reward_accuracy"), ==, 1);
     check_contains(rig_read("learns/adapter_config.json"), "\"r\": 4");
     expect(0, "finetune --model %T/pairs/model --data %T/pairs.jsonl --adapter %T/learns --loss "
               "dpo --batch 2 --threads 2 "
               "--rates %T/rates.json --accum 3 --steps 1 --out %T/more --log %T/more.jsonl");
     check_contains(rig_err, "(--loss dpo): the reference is ");
-    check_double(figure("more.jsonl", 0, "reward_margin"), >=,
-                 figure("log.jsonl", 5, "reward_margin"));
-    check_double(figure("more.jsonl", 0, "loss"), <, figure("log.jsonl", 5, "loss"));
+    check_double(rig_number("more.jsonl", 0, "reward_margin"), >=,
+                 rig_number("log.jsonl", 5, "reward_margin"));
+    check_double(rig_number("more.jsonl", 0, "loss"), <, rig_number("log.jsonl", 5, "loss"));
     expect(0, "plan --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
               "--rates %T/rates.json --json");
     check_contains(rig_out, "\"loss\": \"dpo\"");
@@ -91,10 +69,10 @@ static void same_results(void)
     check_contains(rig_err, "beta was 0.10000000000000001 before this run was resumed and is 0.25");
     expect(0, SHUFFLED "--ranks 2 --zero 3 --out %T/ranks --log %T/ranks.jsonl");
     for (size_t step = 0; step < 3; step++) {
-        const double one = figure("memory.jsonl", step, "loss");
-        check_double(fabs(figure("ranks.jsonl", step, "loss") - one), <, 1e-2 * one);
-        check_double(fabs(figure("ranks.jsonl", step, "reward_margin") -
-                          figure("memory.jsonl", step, "reward_margin")),
+        const double one = rig_number("memory.jsonl", step, "loss");
+        check_double(fabs(rig_number("ranks.jsonl", step, "loss") - one), <, 1e-2 * one);
+        check_double(fabs(rig_number("ranks.jsonl", step, "reward_margin") -
+                          rig_number("memory.jsonl", step, "reward_margin")),
                      <, 1e-2);
     }
     rig_end();
@@ -151,10 +129,8 @@ static void refused(void)
                  "finetune --model %%T/pairs/model --lora 4 --steps 1 --rates %%T/rates.json --out "
                  "%%T/never %s",
                  cases[i].arguments);
-        check_int(rig_run(NULL, words), !=, 0);
-        if (i < 4 || strstr(rig_err, "without CUDA") == NULL) {
-            check_contains(rig_err, cases[i].says);
-        }
+        expect(2, words);
+        check_contains(rig_err, cases[i].says);
         check_true(!rig_has("never"));
     }
     rig_end();
