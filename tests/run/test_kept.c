@@ -391,16 +391,29 @@ static void what_is_not_ours_is_not_used(void)
     case_model_free(&made);
 }
 
-static void touch_model(const struct case_model *made, time_t seconds)
+/* What changes in the model's file. Its tensors are not hashed; writing them changes the time. */
+enum change { CHANGE_TIME, CHANGE_SIZE, CHANGE_HEADER, CHANGES };
+
+/* Makes one change to the model's file. The file keeps its time, unless that is the change. */
+static void change_model(const struct case_model *made, enum change change)
 {
     char path[700];
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    struct stat info;
     snprintf(path, sizeof path, "%s/model.safetensors", made->folder);
+    check_int(stat(path, &info), ==, 0);
+    if (change == CHANGE_TIME) {
+        info.st_mtim.tv_nsec ^= 1;
+    } else if (change == CHANGE_SIZE) {
+        check_int(truncate(path, info.st_size + 1), ==, 0);
+    } else {
+        flip(path, sizeof(uint64_t)); /* the first byte after the header's length */
+    }
+    const struct timespec times[2] = {info.st_atim, info.st_mtim};
     check_int(utimensat(AT_FDCWD, path, times, 0), ==, 0);
 }
 
-/* Each storage has its own file. If the time of the model's file has changed, the old bases of all
- * storages are removed. */
+/* Each storage has its own file. If the time of the model's file, its size or its header has
+ * changed, the old bases of all storages are removed. */
 static void a_changed_model_is_made_again(void)
 {
     struct case_model made;
@@ -408,20 +421,23 @@ static void a_changed_model_is_made_again(void)
     struct run_options options = options_of(&ways[1]);
     char path[900];
     make(&made);
-    touch_model(&made, 1000);
-    run_kept_for(&made, &ways[1], 0, &outcome);
-    options.base = MODEL_STORAGE_INT8;
-    model_stored_set_base(made.files, made.model, MODEL_STORAGE_INT8, KERN_BF16);
-    case_run_engine(&made, &options, 0, &outcome);
-    check_uint(kept_files("", path), ==, 2);
-    touch_model(&made, 2000);
-    test_listen(CORE_LOG_INFO);
-    case_run_engine(&made, &options, 0, &outcome);
-    check_contains(test_heard(), "is not used: the model's files have changed since it was made");
-    check_contains(test_heard(), "a base whose model has changed");
-    test_listen_end();
-    check_uint(kept_files("", path), ==, 1);
-    remove_kept();
+    for (int change = 0; change < CHANGES; change++) {
+        for (int storage = 0; storage < 2; storage++) {
+            options.base = storage == 0 ? MODEL_STORAGE_NF4 : MODEL_STORAGE_INT8;
+            model_stored_set_base(made.files, made.model, options.base, KERN_BF16);
+            case_run_engine(&made, &options, 0, &outcome);
+        }
+        check_uint(kept_files("", path), ==, 2);
+        change_model(&made, (enum change)change);
+        test_listen(CORE_LOG_INFO);
+        case_run_engine(&made, &options, 0, &outcome);
+        check_contains(test_heard(),
+                       "is not used: the model's files have changed since it was made");
+        check_contains(test_heard(), "a base whose model has changed");
+        test_listen_end();
+        check_uint(kept_files("", path), ==, 1);
+        remove_kept();
+    }
     case_model_free(&made);
 }
 
@@ -446,21 +462,64 @@ static struct model_kept_options kept_options(const struct case_model *made,
         .room_bytes = UINT64_C(1) << 30};
 }
 
+enum { PART_BYTES = 5000 };
+
+static uint64_t block_bytes(const struct case_model *made, const struct run_prepared *prepared,
+                            unsigned block)
+{
+    const struct model_stored *stored = prepared->shapes->stored[block];
+    return stored != NULL ? stored->bytes : made->model->blocks[block].elements * 2;
+}
+
+/* Fills a part of a block with numbers that no other part of any block has at the same place. */
+static void fill_part(unsigned block, uint64_t at, uint64_t bytes, uint8_t *to)
+{
+    uint64_t state = (uint64_t)block << 32 | at;
+    for (uint64_t i = 0; i < bytes; i++) {
+        to[i] = (uint8_t)(case_random(&state) >> 24);
+    }
+}
+
 /* Writes a pattern to the first `count` blocks. */
 static void write_blocks(const struct case_model *made, struct model_kept *kept,
                          const struct run_prepared *prepared, unsigned count)
 {
-    static uint8_t bytes[5000];
+    static uint8_t bytes[PART_BYTES];
     for (unsigned b = 0; b < count; b++) {
-        const struct model_stored *stored = prepared->shapes->stored[b];
-        uint64_t left = stored != NULL ? stored->bytes : made->model->blocks[b].elements * 2;
-        for (; model_kept_wants(kept, b) && left > 0;) {
-            const uint64_t part = left < sizeof bytes ? left : sizeof bytes;
-            memset(bytes, (int)(left % 251), sizeof bytes);
+        const uint64_t end = block_bytes(made, prepared, b);
+        for (uint64_t at = 0; model_kept_wants(kept, b) && at < end; at += PART_BYTES) {
+            const uint64_t part = end - at < PART_BYTES ? end - at : PART_BYTES;
+            fill_part(b, at, part, bytes);
             model_kept_write(kept, b, bytes, part);
-            left -= part;
         }
     }
+}
+
+/* Reads all blocks of a kept file, which must have the pattern. */
+static void check_blocks(const struct case_model *made, struct model_kept *kept,
+                         const struct run_prepared *prepared)
+{
+    static uint8_t bytes[PART_BYTES];
+    unsigned same_size = 0;
+    uint64_t last = 0;
+    for (unsigned b = 0; b < made->model->block_count; b++) {
+        const uint64_t end = block_bytes(made, prepared, b);
+        if (!model_kept_has(kept, b)) {
+            continue;
+        }
+        uint8_t *found = malloc(end);
+        check_true(found != NULL);
+        check_int(model_kept_read(kept, b, 0, end, found, NULL), ==, 0);
+        for (uint64_t at = 0; at < end; at += PART_BYTES) {
+            const uint64_t part = end - at < PART_BYTES ? end - at : PART_BYTES;
+            fill_part(b, at, part, bytes);
+            check_memory(found + at, bytes, part);
+        }
+        free(found);
+        same_size += end == last;
+        last = end;
+    }
+    check_uint(same_size, >, 0); /* blocks that could be exchanged unnoticed by their sizes */
 }
 
 /* Makes a model, the directory for its base, and a plan of a run that can keep the base. */
@@ -516,6 +575,7 @@ static void killed_runs_leave_nothing_that_is_read(void)
     check_int(model_kept_open(&given, &kept), ==, 0);
     check_true(kept != NULL && model_kept_is_read(kept));
     check_uint(model_kept_identity(kept), ==, 77);
+    check_blocks(&made, kept, prepared);
     model_kept_close(kept);
     run_prepared_destroy(prepared);
     remove_kept();
@@ -547,7 +607,7 @@ static void one_run_writes(void)
 
     check_int(model_kept_open(&given, &kept), ==, 0);
     write_blocks(&made, kept, prepared, made.model->block_count);
-    touch_model(&made, 3000);
+    change_model(&made, CHANGE_TIME);
     test_listen(CORE_LOG_WARN);
     model_kept_finish(kept, 1);
     check_contains(test_heard(), "the model's files changed meanwhile");
