@@ -11,7 +11,7 @@
 #include "tests/harness/test.h"
 
 /* The kinds are listed, there is one CPU device, and an unknown name is refused with a message that
- * quotes it. */
+ * quotes it and lists the valid names, among them every kind. */
 static void registry(void)
 {
     check_string(dev_kind_name(0), "cpu");
@@ -24,12 +24,24 @@ static void registry(void)
     check_int(dev_kind_count(0), ==, 1);
     check_int(dev_kind_count(9), ==, -EINVAL);
     struct dev_device *device = NULL;
-    static const char *const wrong[] = {"gpu",     "",        "cuda:",     "cuda:x",
-                                        "cuda:-1", "cuda:1x", "cuda:1024", "cpu "};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    static const char *const unknown[] = {"gpu", "", "cpu ", "gpu:1"};
+    static const char *const no_number[] = {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:1024"};
+    char quoted[64];
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
         (void)core_err_adopt(-EIO, "");
-        check_int(dev_open(wrong[i], NULL, &device), ==, -EINVAL);
-        check_contains(core_err_message(), wrong[i]);
+        check_int(dev_open(unknown[i], NULL, &device), ==, -EINVAL);
+        snprintf(quoted, sizeof quoted, "unknown device \"%s\" (expected ", unknown[i]);
+        check_contains(core_err_message(), quoted);
+        for (unsigned kind = 0; dev_kind_name(kind) != NULL; kind++) {
+            check_contains(strstr(core_err_message(), "(expected"), dev_kind_name(kind));
+        }
+        check_contains(core_err_message(), ", cuda:N or cuda:N,M)");
+    }
+    for (size_t i = 0; i < sizeof no_number / sizeof no_number[0]; i++) {
+        (void)core_err_adopt(-EIO, "");
+        check_int(dev_open(no_number[i], NULL, &device), ==, -EINVAL);
+        snprintf(quoted, sizeof quoted, "from 0 to 1023 after ':' in device \"%s\"", no_number[i]);
+        check_contains(core_err_message(), quoted);
     }
     check_int(dev_open("cpu:1", NULL, &device), ==, -ENODEV);
     check_true(device == NULL);
@@ -187,14 +199,22 @@ static void copies(void)
     dev_close(device);
 }
 
-/* A copy that leaves the arena or overlaps itself is refused; the queue remains usable. */
+/* A copy that leaves the arena or overlaps itself is refused and moves nothing; the queue remains
+ * usable. */
 static void copies_refused(void)
 {
-    struct dev_device *device = device_open(4096);
+    enum { BYTES = 4096 };
+    struct dev_device *device = device_open(BYTES);
     struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 0);
-    unsigned char *memory = device_alloc(device, 4096);
+    unsigned char *memory = device_alloc(device, BYTES);
     unsigned char host[64] = {0};
+    unsigned char before[BYTES];
+    unsigned char after[BYTES];
     struct core_fence fence;
+    for (size_t i = 0; i < BYTES; i++) {
+        before[i] = (unsigned char)(1 + i % 251);
+    }
+    device_copy(queue, DEV_COPY_UP, memory, before, BYTES);
     struct dev_copy wrong[] = {
         {.direction = DEV_COPY_UP, .to = host, .from = memory, .bytes = 8},
         {.direction = DEV_COPY_UP, .to = memory + 4096 * 2, .from = host, .bytes = 8},
@@ -214,10 +234,11 @@ static void copies_refused(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_int(dev_queue_copy(queue, &wrong[i], &fence), ==, -EINVAL);
     }
-    device_copy(queue, DEV_COPY_UP, memory, host, 64);
-    device_copy(queue, DEV_COPY_WITHIN, memory + 64, memory, 32);
-    device_copy(queue, DEV_COPY_ZEROS, memory + 128, NULL, 24);
-    device_wait(device_copy(queue, DEV_COPY_DOWN, host, memory, 16));
+    device_wait(device_copy(queue, DEV_COPY_DOWN, after, memory, BYTES));
+    check_memory(after, before, BYTES);
+    for (size_t i = 0; i < sizeof host; i++) {
+        check_int(host[i], ==, 0);
+    }
     dev_memory_free(device, memory);
     dev_queue_destroy(queue);
     dev_close(device);
