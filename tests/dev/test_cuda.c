@@ -117,7 +117,8 @@ static void overrun(void *memory, size_t bytes)
 }
 
 /* With TIDE_DEVICE_MEMORY=separate each allocation is a separate one of the runtime, so that an
- * overrun is detected, under the same budget. A copy may not reach over its end, either. */
+ * overrun is detected, under the same budget. No copy may reach over its end, and zeros fill
+ * exactly their bytes. */
 static void separate_memory(void)
 {
     enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };
@@ -155,13 +156,33 @@ static void separate_memory(void)
     check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
     check_contains(core_err_message(), "cudaMalloc of 1 bytes failed: out of memory");
     struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 8);
-    char host[2 * BYTES] = {0};
-    struct dev_copy up = {.to = parts[3], .from = host, .bytes = sizeof host};
-    struct core_fence fence = {0};
-    check_int(dev_queue_copy(queue, &up, &fence), ==, -EINVAL);
-    check_contains(core_err_message(), "leaves the memory of cuda:0");
-    up.bytes = BYTES;
-    check_int(core_fence_wait(device_submit(queue, &up), LONG_NS), ==, 0);
+    char host[BYTES + 1];
+    const struct dev_copy over[] = {
+        /* each by one byte */
+        {.direction = DEV_COPY_UP, .to = parts[3], .from = host, .bytes = BYTES + 1},
+        {.direction = DEV_COPY_DOWN, .to = host, .from = parts[3], .bytes = BYTES + 1},
+        {.direction = DEV_COPY_WITHIN, .to = parts[3] + 1, .from = parts[4], .bytes = BYTES},
+        {.direction = DEV_COPY_WITHIN, .to = parts[4], .from = parts[3] + 1, .bytes = BYTES},
+        {.direction = DEV_COPY_ZEROS, .to = parts[3], .bytes = BYTES + 1},
+        {.direction = DEV_COPY_ZEROS, .to = parts[3] - 1, .bytes = BYTES},
+    };
+    for (size_t i = 0; i < sizeof over / sizeof over[0]; i++) {
+        struct core_fence fence = {0};
+        check_int(dev_queue_copy(queue, &over[i], &fence), ==, -EINVAL);
+        check_contains(core_err_message(), "leaves the memory of cuda:0");
+    }
+    memset(host, 7, sizeof host);
+    device_wait(device_copy(queue, DEV_COPY_UP, parts[3], host, BYTES));
+    check_memory(parts[3], host, BYTES);
+    memset(host, 0, BYTES - 2);
+    device_wait(device_copy(queue, DEV_COPY_ZEROS, parts[3], NULL, BYTES - 2));
+    check_memory(parts[3], host, BYTES);
+    device_wait(device_copy(queue, DEV_COPY_ZEROS, parts[3], NULL, BYTES));
+    memset(host, 0, sizeof host);
+    check_memory(parts[3], host, BYTES);
+    for (int i = 0; i < BYTES; i++) {
+        check_int(parts[LAST][i], ==, LAST);
+    }
     dev_queue_destroy(queue);
     for (int i = 0; i < COUNT - 1; i++) { /* the last one is freed with the device */
         dev_memory_free(device, i == 2 ? NULL : parts[i]);
