@@ -4,28 +4,37 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
+#include "offload/plan/shard.h"
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* No two buffers of a tier overlap, and the last ends within the tier's bytes. */
+/* Buffers of a tier follow one another without an overlap or an unused page, and the last ends
+ * where the tier ends. In one of the plans each tier has buffers. */
 static void buffers_do_not_overlap(void)
 {
-    struct world world;
-    world_init(&world, true, 2);
-    struct plan *plan = world_plan(&world);
-    uint64_t ends[PLAN_TIER_COUNT] = {0};
-    for (uint32_t i = 0; i < plan_buffer_count(plan); i++) {
-        const struct plan_buffer *buffer = plan_buffer(plan, i);
-        check_int(buffer->offset, >=, ends[buffer->tier]);
-        check_int(buffer->offset % 4096, ==, 0);
-        ends[buffer->tier] = buffer->offset + buffer->bytes;
+    for (int stored = 0; stored < 2; stored++) {
+        struct world world;
+        world_init(&world, true, 2);
+        if (stored) {
+            world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
+        }
+        struct plan *plan = world_plan(&world);
+        uint64_t ends[PLAN_TIER_COUNT] = {0};
+        for (uint32_t i = 0; i < plan_buffer_count(plan); i++) {
+            const struct plan_buffer *buffer = plan_buffer(plan, i);
+            check_uint(buffer->bytes, >, 0);
+            check_uint(buffer->offset, ==, core_round_up(ends[buffer->tier], 4096));
+            ends[buffer->tier] = buffer->offset + buffer->bytes;
+        }
+        for (int t = 0; t < PLAN_TIER_COUNT; t++) {
+            check_uint(plan_tier_bytes(plan, (enum plan_tier)t), ==, core_round_up(ends[t], 4096));
+            check_true(ends[t] > 0 || (!stored && t == PLAN_STORE));
+        }
+        plan_destroy(plan);
     }
-    for (int t = 0; t < PLAN_TIER_COUNT; t++) {
-        check_int(ends[t], <=, plan_tier_bytes(plan, (enum plan_tier)t));
-    }
-    plan_destroy(plan);
 }
 
 /* With everything on the drive, gradients in HOST and deferred updates, 14 bytes are read and 12
@@ -61,14 +70,17 @@ static void traffic_is_what_the_design_counts(void)
     plan_destroy(plan);
 }
 
-/* More HOST memory never makes the predicted step more than 2 % slower, and reads of the store fall
- * to zero. */
+/* With more HOST memory the predicted step gets faster by a third, and reads of the store fall to
+ * zero. No step is slower than one with less memory, except by what the planner ignores: it takes a
+ * plan for faster only if it is faster by 0.3 %, and compares a few in turn. */
 static void time_falls_with_memory(void)
 {
     struct world world;
     world_init(&world, false, 1);
     world.input.budgets.device_bytes = 24 << 20;
-    double last = 1e9;
+    double first = 0;
+    double fastest = 1e9;
+    double last = 0;
     uint64_t traffic = 0;
     int placements = 0;
     for (uint64_t mib = 8; mib <= 64; mib += 4) {
@@ -80,16 +92,20 @@ static void time_falls_with_memory(void)
         }
         check_int(rc, ==, 0);
         const struct plan_prediction *predicted = plan_predicted(plan);
-        check_double(predicted->step_seconds, <=, last * 1.02);
+        check_double(predicted->step_seconds, <=, fastest * 1.005);
         check_int(plan_tier_bytes(plan, PLAN_HOST), <=, world.input.budgets.host_bytes);
         check_int(plan_tier_bytes(plan, PLAN_DEVICE), <=, world.input.budgets.device_bytes);
         last = predicted->step_seconds;
+        first = placements == 0 ? last : first;
+        fastest = last < fastest ? last : fastest;
+        check_true(placements > 0 || predicted->store_read_bytes > 0);
         traffic = predicted->store_read_bytes;
         placements++;
         plan_destroy(plan);
     }
     check_int(placements, >, 8);
     check_int(traffic, ==, 0);
+    check_double(last, <, first * 2 / 3);
 }
 
 /* If a store is too small for everything, a part of the data is in the store, and the remaining
@@ -339,20 +355,38 @@ static void states_lie_packed(void)
     }
 }
 
-/* Shards cover a block in order, and none is more than one unit larger than its share. */
+/* Each element of a block belongs to the shard of exactly one rank: of states with ZeRO stages 1 to
+ * 3, of weights with stage 3. Without shards each rank has the whole block. Shards are in the order
+ * of the ranks, begin at units, and differ by at most one unit. */
 static void shards_cover_a_block(void)
 {
-    const uint64_t elements = 10 * UNIT + 5;
-    for (uint32_t world = 1; world <= 16; world++) {
-        check_int(plan_shard_border(elements, world, 0), ==, 0);
-        check_int(plan_shard_border(elements, world, world), ==, elements);
-        for (uint32_t r = 0; r < world; r++) {
-            uint64_t from = plan_shard_border(elements, world, r);
-            uint64_t to = plan_shard_border(elements, world, r + 1);
-            check_int(from, <=, to);
-            check_int(from % UNIT, ==, 0);
-            check_int(to - from, <=, (11 / world + 1) * UNIT);
+    enum { UNITS = 11, BLOCK = 2 };
+    const uint64_t elements = (UNITS - 1) * UNIT + 5;
+    struct world world;
+    world_init(&world, false, 1);
+    world.shapes[BLOCK].elements = elements;
+    for (uint32_t i = 0; i < 16 * 4; i++) {
+        const uint32_t ranks = 1 + i / 4;
+        uint64_t ends[2] = {0, 0};
+        world.input.world = ranks;
+        world.input.stage = i % 4;
+        const bool parts[2] = {ranks > 1 && world.input.stage >= 1,
+                               ranks > 1 && world.input.stage >= 3};
+        for (uint32_t r = 0; r < ranks; r++) {
+            world.input.rank = r;
+            const struct plan_span spans[2] = {plan_state_span(&world.input, BLOCK),
+                                               plan_weight_span(&world.input, BLOCK)};
+            for (int s = 0; s < 2; s++) {
+                const uint64_t units = (spans[s].count + UNIT - 1) / UNIT;
+                check_uint(spans[s].first, ==, parts[s] ? ends[s] : 0);
+                check_uint(units, >=, parts[s] ? UNITS / ranks : UNITS);
+                check_uint(units, <=, parts[s] ? (UNITS + ranks - 1) / ranks : UNITS);
+                ends[s] = spans[s].first + spans[s].count;
+                check_true(ends[s] % UNIT == 0 || ends[s] == elements);
+            }
         }
+        check_uint(ends[0], ==, elements);
+        check_uint(ends[1], ==, elements);
     }
 }
 
