@@ -1,6 +1,6 @@
 /* Tests the benefits of the planner's choices: splitting updates between backward and forward,
- * keeping activations if there is memory, two generations. Also proves that checksums take time of
- * the cores that compute them. */
+ * keeping activations if there is memory, slots where they help, two generations. Also proves that
+ * checksums take time of the cores that compute them. */
 #include <errno.h>
 
 #include "offload/plan/layout.h"
@@ -147,6 +147,45 @@ static void memory_keeps_activations(void)
     check_int(kept_some, >, 0);
 }
 
+/* Makes a plan with this number of state slots (0: the planner chooses); returns the number that
+ * the plan has, its predicted step and its memory. */
+static uint32_t plan_slots(struct world *world, uint32_t slots, double *seconds, uint64_t *bytes)
+{
+    world->input.wishes.state_slots = slots;
+    struct plan *plan = world_plan(world);
+    const uint32_t count = plan_layout_slots(plan_layout_of(plan)->state_slots);
+    *seconds = plan_predicted(plan)->step_seconds;
+    *bytes = plan_tier_bytes(plan, PLAN_DEVICE) + plan_tier_bytes(plan, PLAN_HOST);
+    plan_destroy(plan);
+    return count;
+}
+
+/* The planner takes more state slots than the fewest, two, where they make the step faster. Where
+ * compute takes so long that the drive never delays it, more slots save no time, and the planner
+ * takes two and no more memory than for them. */
+static void slots_where_they_help(void)
+{
+    struct world world;
+    double few = 0;
+    double chosen = 0;
+    double many = 0;
+    uint64_t few_bytes = 0;
+    uint64_t bytes = 0;
+    uint64_t many_bytes = 0;
+    world_balanced(&world);
+    check_uint(plan_slots(&world, 2, &few, &few_bytes), ==, 2);
+    check_uint(plan_slots(&world, 0, &chosen, &bytes), >, 2);
+    check_double(chosen, <, few * 0.95);
+    world.input.rates.flops /= 100;
+    check_uint(plan_slots(&world, 2, &few, &few_bytes), ==, 2);
+    check_uint(plan_slots(&world, 16, &many, &many_bytes), ==, 16);
+    check_double(many, >, few * 0.9999);
+    check_uint(many_bytes, >, few_bytes);
+    check_uint(plan_slots(&world, 0, &chosen, &bytes), ==, 2);
+    check_double(chosen, ==, few);
+    check_uint(bytes, ==, few_bytes);
+}
+
 /* The cores that do the other work also compute the checksums of reads and writes. */
 static void checksums_cost_cores(void)
 {
@@ -193,6 +232,7 @@ static void states_go_where_there_is_room(void)
 TEST_MAIN({"a_split_gains", a_split_gains},
           {"two_generations_are_weighed", two_generations_are_weighed},
           {"memory_keeps_activations", memory_keeps_activations},
+          {"slots_where_they_help", slots_where_they_help},
           {"checksums_cost_cores", checksums_cost_cores},
           {"memory_is_used_without_a_store", memory_is_used_without_a_store},
           {"states_go_where_there_is_room", states_go_where_there_is_room})
