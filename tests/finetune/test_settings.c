@@ -379,7 +379,7 @@ static void moving_betas(void)
     finetune_settings_fini(&s);
 }
 
-/* DeepSpeed's schedules are read with all their numbers; flags override them. */
+/* All five schedules of DeepSpeed are read with all their numbers; flags override them. */
 static void schedules(void)
 {
     struct finetune_settings s;
@@ -399,14 +399,36 @@ static void schedules(void)
            "\"lr_range_test_min_lr\": 1e-4, \"lr_range_test_step_size\": 5}}}",
            "--lr 1", &s);
     check_contains(test_heard(), "--lr and --warmup have no effect: LRRangeTest");
+    check_int(s.schedule.kind, ==, SCHEDULE_LR_RANGE_TEST);
     check_double(schedule_lr(&s.schedule, 5), ==, 2e-4);
     finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
            "\"warmup_num_steps\": 4, \"total_num_steps\": \"auto\"}}}",
            "--lr 0.5", &s);
+    check_int(s.schedule.kind, ==, SCHEDULE_WARMUP_COSINE);
     check_int(s.schedule.total, ==, 100); /* the number of steps of the run */
     check_double(s.schedule.lr, ==, 0.5);
     check_double(s.schedule.cos_min_ratio, ==, 1e-4);
+    finetune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\n"
+           "\"warmup_min_lr\": 0.25, \"warmup_max_lr\": 0.5, \"warmup_num_steps\": 4,\n"
+           "\"warmup_type\": \"linear\", \"total_num_steps\": 40}}}",
+           "", &s);
+    check_int(s.schedule.kind, ==, SCHEDULE_WARMUP_DECAY);
+    check_int(s.schedule.warmup, ==, 4);
+    check_int(s.schedule.total, ==, 40); /* not the 100 steps of the run */
+    check_true(!s.schedule.log_warmup);
+    check_double(s.schedule.min_lr, ==, 0.25);
+    check_double(s.schedule.lr, ==, 0.5);
+    finetune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\n"
+           "\"warmup_min_lr\": 0.25, \"warmup_max_lr\": 0.5, \"warmup_num_steps\": 4}}}",
+           "", &s);
+    check_int(s.schedule.kind, ==, SCHEDULE_WARMUP);
+    check_int(s.schedule.warmup, ==, 4);
+    check_true(s.schedule.log_warmup);
+    check_double(s.schedule.min_lr, ==, 0.25);
+    check_double(s.schedule.lr, ==, 0.5);
     finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {}}}",
            "--schedule cosine --warmup 3 --steps 50", &s);
