@@ -466,19 +466,23 @@ static void check_sections(const struct case_model *made, const struct run_prepa
     check_plan(made, prepared);
 }
 
-/* Writes the logits after five tokens, computed by a new engine. */
-static void sample(const struct case_model *made, const struct run_options *options, float *out)
+/* Evaluates a batch with a new engine, and then writes the logits after five tokens. Returns the
+ * sum of the batch's losses. */
+static double sample(const struct case_model *made, const struct run_options *options, float *out)
 {
     struct run_engine *engine = NULL;
     struct run_prepared *prepared = prepare(made, options);
     const struct run_engine_options engine_options = {
         .prepared = prepared, .options = options, .model = made->model, .files = made->files};
     int32_t ids[CASE_ROWS * CASE_LENGTH];
-    (void)case_batch(made, 3, 0, ids);
+    const struct model_batch batch = case_batch(made, 3, 0, ids);
+    struct kern_loss loss;
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    check_int(run_engine_evaluate(engine, &batch, &loss), ==, 0);
     check_int(run_engine_logits(engine, ids, 5, out), ==, 0);
     check_true(run_engine_destroy(engine));
     run_prepared_destroy(prepared);
+    return loss.sum;
 }
 
 static void run_sections(const struct sectioned *of, const struct way *way)
@@ -501,18 +505,20 @@ static void run_sections(const struct sectioned *of, const struct way *way)
     } else {
         case_run_engine(&made, &options, STEPS, &whole);
     }
-    sample(&made, &options, logits[0]);
+    const double loss = sample(&made, &options, logits[0]);
+    check_double(loss, >, 0);
     case_squeeze(&made, &options, of->block, check_sections);
     case_run_engine(&made, &options, STEPS, &sections);
     case_check_equal(&whole, &sections, name);
-    sample(&made, &options, logits[1]);
+    check_double(sample(&made, &options, logits[1]), ==, loss);
     check_true(memcmp(logits[0], logits[1], logits_bytes) == 0);
     free(logits[0]);
     free(logits[1]);
     case_model_free(&made);
 }
 
-/* If DEVICE is too small for frozen weights, they come by sections, with the same bits. */
+/* If DEVICE is too small for frozen weights, they come by sections, with the same bits in training,
+ * in an evaluation and in logits. */
 static void sections_have_the_same_bits(void)
 {
     static const struct {
