@@ -429,7 +429,8 @@ static void left_by_more_ranks(void)
     plan_end();
 }
 
-/* Foreign files beside a run's folder are kept, and the run continues. */
+/* Foreign files in the folder of a rank are kept, with a warning that names the folder, and the run
+ * continues. */
 static void left_by_somebody(void)
 {
     char directory[512];
@@ -445,9 +446,19 @@ static void left_by_somebody(void)
     const struct store_path path = {.directory = directory};
     const struct store_options wanted = {.paths = &path, .path_count = 1, .run = 8, .world = 1};
     plan_begin();
+    char warning[640];
+    snprintf(warning, sizeof warning, "%s/tide-rank-7 was left by a run that ended and cannot be",
+             directory);
+    test_listen(CORE_LOG_WARN);
     check_int(store_open(&wanted, &prepared->input, prepared->plan, &store), ==, 0);
+    test_listen_end();
+    check_uint(test_heard_lines(warning), ==, 1);
+    check_uint(test_heard_lines(""), ==, 1);
     check_int(access(name, F_OK), ==, 0);
+    test_listen(CORE_LOG_WARN);
     store_ranks_clear(directory, 0);
+    test_listen_end();
+    check_uint(test_heard_lines(warning), ==, 1);
     check_int(access(name, F_OK), ==, 0);
     check_int(store_close(store), ==, 0);
     check_int(unlink(name), ==, 0);
