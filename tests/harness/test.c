@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -183,6 +184,15 @@ size_t test_entries(const char *path)
     }
     closedir(folder);
     return count;
+}
+
+void test_limit_files(uint64_t bytes)
+{
+    struct rlimit limit;
+    check_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    check_int(getrlimit(RLIMIT_FSIZE, &limit), ==, 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
 const char *test_root(void)

@@ -83,6 +83,9 @@ const char *test_path(const char *name);
 const char *test_file(const char *name, const void *text, size_t bytes);
 /* Returns the number of entries of a folder, hidden ones included. */
 size_t test_entries(const char *path);
+/* Limits the size of files that this process writes, as a full drive does; UINT64_MAX: no limit.
+ * From the first call on, writes beyond a limit fail with EFBIG instead of ending the process. */
+void test_limit_files(uint64_t bytes);
 /* Returns the folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */
 const char *test_root(void);
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -728,14 +727,6 @@ static void a_file_that_was_just_begun_stays(void)
     case_model_free(&made);
 }
 
-static void limit_files(rlim_t bytes)
-{
-    struct rlimit limit;
-    check_int(getrlimit(RLIMIT_FSIZE, &limit), ==, 0);
-    limit.rlim_cur = bytes;
-    check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
-}
-
 /* If the space of a file cannot be reserved, or a write to the file fails, a log line says so, and
  * no file remains. */
 static void a_file_that_cannot_be_written_is_no_error(void)
@@ -745,11 +736,10 @@ static void a_file_that_cannot_be_written_is_no_error(void)
     struct model_kept *kept = NULL;
     char path[900];
     const struct model_kept_options given = begin_writing(&made, &prepared);
-    check_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     test_listen(CORE_LOG_WARN);
-    limit_files(1 << 20);
+    test_limit_files(1 << 20);
     check_int(model_kept_open(&given, &kept), ==, 0);
-    limit_files(RLIM_INFINITY);
+    test_limit_files(UINT64_MAX);
     check_true(kept == NULL);
     check_contains(test_heard(), "the nf4 base is not kept: ");
     check_contains(test_heard(), " of 2 MiB cannot be created: File too large");
@@ -757,9 +747,9 @@ static void a_file_that_cannot_be_written_is_no_error(void)
 
     check_int(model_kept_open(&given, &kept), ==, 0);
     check_true(kept != NULL);
-    limit_files(1 << 20);
+    test_limit_files(1 << 20);
     write_blocks(&made, kept, prepared, made.model->block_count);
-    limit_files(RLIM_INFINITY);
+    test_limit_files(UINT64_MAX);
     check_contains(test_heard(), " of 2 MiB cannot be written: File too large");
     test_listen_end();
     model_kept_finish(kept, 1);
