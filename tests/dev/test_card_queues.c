@@ -49,12 +49,6 @@ static struct dev_device *open_card(size_t budget_bytes)
     return device;
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005U + 1442695040888963407U;
-    return *state >> 33;
-}
-
 /* Each command reads three cells that earlier commands of any queue have written, after waiting for
  * each of those commands. */
 static void run_graph(struct dev_queue **queues, uint64_t seed)
@@ -67,13 +61,13 @@ static void run_graph(struct dev_queue **queues, uint64_t seed)
         struct mix_arguments serial = {.value = seed + i};
         struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
         for (size_t k = 0; k < MIX_SOURCES; k++) {
-            size_t source = i == 0 ? 0 : next_random(&seed) % i;
+            size_t source = i == 0 ? 0 : test_random(&seed, i);
             a.from[k] = &cells[source];
             serial.from[k] = &expected[source];
             check_int(core_fence_wait(written[source], LONG_NS), ==, 0);
         }
         expected[i] = mix(&serial);
-        struct dev_queue *queue = queues[next_random(&seed) % QUEUES];
+        struct dev_queue *queue = queues[test_random(&seed, QUEUES)];
         int rc;
         while ((rc = dev_queue_launch(queue, &command, &written[i])) == -EAGAIN) {
         }
@@ -127,12 +121,12 @@ static void copies_follow_fences(void)
     for (int round = 0; round < TEST_COUNT(ROUNDS, 3); round++) {
         struct core_fence last[PIECES];
         for (size_t i = 0; i < bytes; i++) {
-            up[i] = (unsigned char)next_random(&random);
+            up[i] = (unsigned char)test_random(&random, 256);
         }
         memset(down, 0, bytes);
         for (size_t i = 0; i < PIECES; i++) {
-            const size_t at = i * PIECE_BYTES + next_random(&random) % 100;
-            const size_t count = 1 + next_random(&random) % (PIECE_BYTES - 100);
+            const size_t at = i * PIECE_BYTES + test_random(&random, 100);
+            const size_t count = 1 + test_random(&random, PIECE_BYTES - 100);
             memset(up + i * PIECE_BYTES, 0, at - i * PIECE_BYTES);
             memset(up + at + count, 0, (i + 1) * PIECE_BYTES - at - count);
             struct core_fence fence = device_submit(

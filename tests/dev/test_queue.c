@@ -295,12 +295,6 @@ static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
 }
 DEV_OP_LAUNCH(op_mix, mix_arguments)
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005U + 1442695040888963407U;
-    return *state >> 33;
-}
-
 /* The commands form one graph: each command reads three cells that earlier commands on any queue
  * have written, after waiting for their fences. The cells have the values of the serial order. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
@@ -316,13 +310,13 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
         struct dev_command command = {.op = 7, .arguments = &a, .arguments_bytes = sizeof a};
         for (size_t k = 0; k < MIX_SOURCES; k++) {
             size_t source = i == 0 ? 0
-                                   : next_random(&seed) % (i < 40 ? i : 40) + (i < 40 ? 0 : i - 40);
+                                   : test_random(&seed, i < 40 ? i : 40) + (i < 40 ? 0 : i - 40);
             a.from[k] = &cells[source];
             serial.from[k] = &expected[source];
             device_wait(written[source]);
         }
         expected[i] = mix(&serial);
-        struct dev_queue *queue = queues[next_random(&seed) % GRAPH_QUEUES];
+        struct dev_queue *queue = queues[test_random(&seed, GRAPH_QUEUES)];
         int rc;
         while ((rc = dev_queue_launch(queue, &command, &written[i])) == -EAGAIN) {
             device_wait(written[i - 1]);

@@ -16,12 +16,6 @@ enum { KILLED_STEPS_MAX = 999 };
  * last one. */
 enum { POINTS = 36 };
 
-static unsigned draw(uint64_t *state, unsigned below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (unsigned)(*state >> 33) % below;
-}
-
 /* Waits until a run has a checkpoint after step `before`, at most half a minute. */
 static void wait_for_newer(const char *folder, int before)
 {
@@ -38,7 +32,7 @@ static void kill_at_random(const char *line, int *newest, uint64_t *state)
     bool inside = false;
     const int child = rig_start(NULL, line);
     wait_for_newer("hurt", *newest);
-    usleep((useconds_t)draw(state, 30000));
+    usleep((useconds_t)test_random(state, 30000));
     kill(child, SIGKILL);
     const int code = rig_wait(child);
     *newest = rig_newest("hurt", *newest, &inside);
@@ -56,7 +50,7 @@ static void kill_in_save(const char *line, int *newest, uint64_t *state)
 {
     char setting[32];
     bool inside = false;
-    const unsigned point = draw(state, POINTS + 1);
+    const unsigned point = (unsigned)test_random(state, POINTS + 1);
     snprintf(setting, sizeof setting, "TIDE_TEST_KILL=%u", point);
     rig_program = "tests/finetune/tide_killed";
     expect_with(256 + SIGKILL, setting, line);

@@ -583,21 +583,15 @@ static void other_library(void)
 
 /* ---- signals at random times ---- */
 
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (*state >> 33) % below;
-}
-
 /* Starts the run once more, and kills the process of a random rank, either while it starts or after
  * its next checkpoint. All processes end with it, and the launcher reports which process it was; if
  * MPI was starting, the launcher may report something else. Returns false if the run had ended
  * before. */
 static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *state)
 {
-    const unsigned victim = (unsigned)draw(state, ranks);
-    const bool early = draw(state, 3) == 0;
-    const useconds_t pause_us = (useconds_t)draw(state, early ? 500000 : 60000);
+    const unsigned victim = (unsigned)test_random(state, ranks);
+    const bool early = test_random(state, 3) == 0;
+    const useconds_t pause_us = (useconds_t)test_random(state, early ? 500000 : 60000);
     char sentence[64];
     bool inside;
     for (unsigned rank = 0; rank < ranks; rank++) {

@@ -186,6 +186,12 @@ size_t test_entries(const char *path)
     return count;
 }
 
+uint64_t test_random(uint64_t *state, uint64_t below)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*state >> 33) % below;
+}
+
 void test_limit_files(uint64_t bytes)
 {
     struct rlimit limit;

@@ -83,6 +83,8 @@ const char *test_path(const char *name);
 const char *test_file(const char *name, const void *text, size_t bytes);
 /* Returns the number of entries of a folder, hidden ones included. */
 size_t test_entries(const char *path);
+/* Returns a number below `below`, which is at most 2^31, and moves a seeded sequence on. */
+uint64_t test_random(uint64_t *state, uint64_t below);
 /* Limits the size of files that this process writes, as a full drive does; UINT64_MAX: no limit.
  * From the first call on, writes beyond a limit fail with EFBIG instead of ending the process. */
 void test_limit_files(uint64_t bytes);

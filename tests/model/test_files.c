@@ -100,9 +100,8 @@ static void ranges(void)
         float *part = malloc(block->elements * sizeof *part);
         uint64_t seed = 5;
         for (int i = 0; i < 40; i++) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u;
-            uint64_t begin = (seed >> 33) % block->elements;
-            uint64_t count = (seed >> 20) % (block->elements - begin) + 1;
+            uint64_t begin = test_random(&seed, block->elements);
+            uint64_t count = test_random(&seed, block->elements - begin) + 1;
             check_int(model_files_read(fixture.files, block, begin, count, MODEL_F32, part, NULL),
                       ==, 0);
             check_memory(part, whole + begin, count * sizeof *part);

@@ -231,9 +231,8 @@ static void shares_fit(void)
         struct store_path paths[STORE_PATHS_MAX] = {{.bytes = 0}};
         const unsigned count = 1 + (unsigned)i % 5;
         for (unsigned p = 0; p < count; p++) {
-            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            paths[p].bytes = 1 + (state >> 33) % (300 * MIB);
-            paths[p].weight = (double)(1 + (state >> 20) % 100) * 1e7;
+            paths[p].bytes = 1 + test_random(&state, 300 * MIB);
+            paths[p].weight = (double)(1 + test_random(&state, 100)) * 1e7;
         }
         const uint64_t capacity = store_capacity(paths, count);
         const uint64_t bytes = i % 2 == 0 ? capacity : capacity / 2 / (2 * MIB) * (2 * MIB);
