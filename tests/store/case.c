@@ -255,3 +255,9 @@ struct store_shelf *case_shelf(void)
     check_int(store_shelf_open(directory, &shelf), ==, 0);
     return shelf;
 }
+
+struct store_shelf *case_shelf_in_memory(void)
+{
+    test_directory_in_memory();
+    return case_shelf();
+}

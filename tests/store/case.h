@@ -37,5 +37,7 @@ int case_compare(const char *directory, uint64_t step);
 uint64_t case_newest(const char *directory);
 /* Opens a new shelf in an empty folder. */
 struct store_shelf *case_shelf(void);
+/* Like case_shelf(), but in memory if possible, for cases that do not depend on a drive. */
+struct store_shelf *case_shelf_in_memory(void);
 
 #endif

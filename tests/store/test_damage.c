@@ -18,20 +18,7 @@ static const char *const files[] = {"manifest.json",      "sums.safetensors", "w
                                     "master.safetensors", "m.safetensors",    "v.safetensors"};
 enum { FILES = sizeof files / sizeof files[0] };
 
-/* These cases do not depend on a drive, so they run in memory if possible. */
-static struct store_shelf *shelf_in_memory(void)
-{
-    test_directory_in_memory();
-    return case_shelf();
-}
-
 static uint64_t state = 12345;
-
-static uint64_t draw(uint64_t below)
-{
-    state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (state >> 20) % below;
-}
 
 static const char *path_of(const struct store_shelf *shelf, uint64_t step, const char *name)
 {
@@ -70,11 +57,11 @@ static void mutate(const char *path, const char *text, size_t bytes)
     check_true(copy != NULL);
     memcpy(copy, text, bytes);
     memset(copy + bytes, 0, 64);
-    switch (draw(8)) {
-    case 0: length = draw(bytes); break;
-    case 1: length = bytes + 1 + draw(63); break;
-    case 2: copy[draw(bytes)] ^= (char)0xff; break;
-    default: copy[draw(bytes)] ^= (char)(1 << draw(8)); break;
+    switch (test_random(&state, 8)) {
+    case 0: length = test_random(&state, bytes); break;
+    case 1: length = bytes + 1 + test_random(&state, 63); break;
+    case 2: copy[test_random(&state, bytes)] ^= (char)0xff; break;
+    default: copy[test_random(&state, bytes)] ^= (char)(1 << test_random(&state, 8)); break;
     }
     write_file(path, copy, length);
     free(copy);
@@ -84,7 +71,7 @@ static void mutate(const char *path, const char *text, size_t bytes)
  * or replaced by that of another step, a link or a pipe. */
 static void any_byte(void)
 {
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     char *texts[FILES];
     size_t bytes[FILES];
     case_shrink(true);
@@ -209,7 +196,7 @@ static void every_field(void)
         {"\"files\": []", "\"files\": [1]", "object", -EINVAL},
         {"\"files\": []", "\"files\": {}", "files", -EINVAL},
     };
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     size_t bytes = 0;
     case_shrink(true);
     check_int(case_write(shelf, 4, 0, NULL), ==, 0);
@@ -229,8 +216,9 @@ static void every_field(void)
     for (int n = 0; n < TEST_COUNT(8000, 5000); n += TEST_STRIDE(20)) { /* no crash, no overrun */
         char changed[8192];
         memcpy(changed, text, bytes + 1);
-        for (uint64_t i = draw(3) + 1; i > 0; i--) {
-            changed[draw(bytes - 3)] = "0123456789-+.eE\"{}[],: xtfn\\"[draw(28)];
+        for (uint64_t i = test_random(&state, 3) + 1; i > 0; i--) {
+            changed[test_random(&state, bytes - 3)] =
+                "0123456789-+.eE\"{}[],: xtfn\\"[test_random(&state, 28)];
         }
         (void)parse_changed(changed, bytes);
     }

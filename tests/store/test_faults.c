@@ -22,13 +22,6 @@
 #include "tests/harness/wrap.h"
 #include "tests/store/case.h"
 
-/* These cases do not depend on a drive, so they run in memory if possible. */
-static struct store_shelf *shelf_in_memory(void)
-{
-    test_directory_in_memory();
-    return case_shelf();
-}
-
 /* ---- the n-th system request fails ---- */
 
 /* number of the request that fails, from 1; 0: none. Relaxed: any request may fail */
@@ -129,7 +122,7 @@ static void make_spare(struct store_shelf *shelf)
 
 static void every_request(int with, bool spare)
 {
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     unsigned failed = 0;
     int n = 1;
     case_shrink(true);
@@ -176,7 +169,7 @@ static void the_disk_is_full(void)
 static void a_name_that_stays(void)
 {
     char text[700];
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     case_shrink(true);
     check_int(case_write(shelf, 1, 0, NULL), ==, 0);
     check_int(case_write(shelf, 2, 0, NULL), ==, 0);
@@ -206,7 +199,7 @@ static struct aio_fault drive_of(uint64_t seed)
  * the n-th, which is retried. */
 static void operations_fail(void)
 {
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     case_shrink(true);
     check_int(case_write(shelf, 1, 0, NULL), ==, 0);
     for (uint64_t n = 1;; n++) {
@@ -261,7 +254,7 @@ static void drives_lie(void)
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_LOST, AIO_FAULT_TORN,
                                                 AIO_FAULT_MISDIRECTED, AIO_FAULT_CORRUPT};
     const uint64_t cases = test_full() ? 2000 : TEST_COUNT(300, TEST_RACES ? 32 : 60);
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     uint64_t lied = 0;
     uint64_t refused = 0;
     case_shrink(true);
@@ -334,7 +327,7 @@ static void wait_for_checkpoint(pid_t child, const char *directory, uint64_t ste
 static void killed(void)
 {
     const int rounds = test_full() ? 200 : TEST_COUNT(50, TEST_RACES ? 12 : 20);
-    struct store_shelf *shelf = shelf_in_memory();
+    struct store_shelf *shelf = case_shelf_in_memory();
     char directory[600];
     uint64_t newest = 1;
     uint64_t state = 99;
@@ -352,8 +345,7 @@ static void killed(void)
         if (child == 0) {
             write_for_ever(directory, newest + 1);
         }
-        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-        const struct timespec wait = {.tv_nsec = (long)((state >> 33) % 150000000)};
+        const struct timespec wait = {.tv_nsec = (long)test_random(&state, 150000000)};
         /* on a busy machine, children without this delay could save nothing */
         if (round % 4 == 0) {
             wait_for_checkpoint(child, directory, newest + 1);
