@@ -1,9 +1,12 @@
-/* test_many.c: a checkpoint of 30,000 small blocks with names of the greatest length (100,000
- * blocks in the long form, 4,000 under a sanitizer) is written, read and compared. No step takes
- * time that is quadratic in the blocks. Names and blocks beyond the limits are errors with a
- * message, before anything is written. */
+/* test_many.c: a checkpoint of 24,000 small blocks with names of the greatest length (100,000
+ * blocks in the long form, 4,000 under a sanitizer) is written, read and compared. The comparisons
+ * of names, the bytes that are hashed, and the requests to the drive and their bytes are counted;
+ * none of these numbers is quadratic in the blocks. Other work, as in loops over numbers, is not
+ * counted. Names and blocks beyond the limits are errors with a message, before anything is
+ * written. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +21,57 @@ enum { MANY = 100000, ELEMENTS = 64 };
 
 static uint32_t bytes_of_all[MANY + 2 * ELEMENTS]; /* block b's bytes are from element b on */
 
+/* ---- work ---- */
+
+enum work { COMPARISONS, HASHED_BYTES, REQUESTS, MOVED_BYTES, WORKS };
+static const char *const work_names[WORKS] = {"comparisons", "hashed bytes", "requests",
+                                              "moved bytes"};
+/* Work since the program began. Relaxed: read only while no other thread works. */
+static _Atomic uint64_t done[WORKS];
+
+static void count_work(enum work work, uint64_t amount)
+{
+    atomic_fetch_add_explicit(&done[work], amount, memory_order_relaxed);
+}
+
+static void count_request(uint64_t bytes)
+{
+    count_work(REQUESTS, 1);
+    count_work(MOVED_BYTES, bytes);
+}
+
+/* Functions that replace calls of the linked code (-Wl,--wrap) and count them. */
+#define COUNTED(type, name, count, parameters, arguments)                                          \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters                                                                  \
+    {                                                                                              \
+        count;                                                                                     \
+        return __real_##name arguments;                                                            \
+    }
+
+COUNTED(int, strcmp, count_work(COMPARISONS, 1), (const char *a, const char *b), (a, b))
+COUNTED(int, memcmp, count_work(COMPARISONS, 1), (const void *a, const void *b, size_t bytes),
+        (a, b, bytes))
+COUNTED(uint64_t, core_hash, count_work(HASHED_BYTES, bytes),
+        (const void *data, size_t bytes, uint64_t seed), (data, bytes, seed))
+COUNTED(ssize_t, read, count_request(bytes), (int fd, void *to, size_t bytes), (fd, to, bytes))
+COUNTED(ssize_t, write, count_request(bytes), (int fd, const void *from, size_t bytes),
+        (fd, from, bytes))
+COUNTED(ssize_t, pread, count_request(bytes), (int fd, void *to, size_t bytes, off_t at),
+        (fd, to, bytes, at))
+COUNTED(ssize_t, pread64, count_request(bytes), (int fd, void *to, size_t bytes, off64_t at),
+        (fd, to, bytes, at))
+COUNTED(ssize_t, pwrite, count_request(bytes), (int fd, const void *from, size_t bytes, off_t at),
+        (fd, from, bytes, at))
+COUNTED(ssize_t, pwrite64, count_request(bytes),
+        (int fd, const void *from, size_t bytes, off64_t at), (fd, from, bytes, at))
+
+/* ---- blocks ---- */
+
 static uint32_t block_count(void)
 {
-    return test_full() ? MANY : TEST_COUNT(30000, 4000);
+    return test_full() ? MANY : TEST_COUNT(24000, 4000);
 }
 
 /* Names differ at their end, so that each comparison reads whole names. */
@@ -137,7 +188,7 @@ static void compare_all(struct store_shelf *shelf, const struct blocks *blocks, 
 static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
 {
     struct store_manifest manifest = describe(blocks);
-    struct blocks *others = make_blocks(block_count());
+    struct blocks *others = make_blocks(blocks->count);
     char *text = NULL;
     size_t bytes = 0;
     snprintf(manifest.sums.name, sizeof manifest.sums.name, "sums.safetensors");
@@ -151,23 +202,47 @@ static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
     free(text);
 }
 
-static void many_blocks(void)
+/* Writes, reads and compares the checkpoint of `count` blocks. `out` gets the work of this. */
+static void run_blocks(uint32_t count, uint64_t out[WORKS])
 {
     char directory[600];
     struct store_shelf *shelf = NULL;
     int64_t start_ns = core_clock_now_ns();
-    struct blocks *blocks = make_blocks(block_count());
-    for (uint32_t i = 0; i < sizeof bytes_of_all / sizeof bytes_of_all[0]; i++) {
-        bytes_of_all[i] = i * 2654435761u;
+    for (int work = 0; work < WORKS; work++) {
+        out[work] = atomic_load_explicit(&done[work], memory_order_relaxed);
     }
+    struct blocks *blocks = make_blocks(count);
     note("described", &start_ns);
-    snprintf(directory, sizeof directory, "%s/shelf", test_directory());
+    snprintf(directory, sizeof directory, "%s/shelf of %" PRIu32, test_directory(), count);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
     write_all(shelf, blocks, &start_ns);
     compare_all(shelf, blocks, &start_ns);
     check_tensors(blocks, &start_ns);
     store_shelf_close(shelf);
     blocks_destroy(blocks);
+    for (int work = 0; work < WORKS; work++) {
+        out[work] = atomic_load_explicit(&done[work], memory_order_relaxed) - out[work];
+    }
+}
+
+/* With four times the blocks there is about four times the work; quadratic work would be sixteen
+ * times as much. */
+static void many_blocks(void)
+{
+    enum { TIMES = 4, TIMES_MOST = 6 };
+    uint64_t few[WORKS];
+    uint64_t many[WORKS];
+    for (uint32_t i = 0; i < sizeof bytes_of_all / sizeof bytes_of_all[0]; i++) {
+        bytes_of_all[i] = i * 2654435761u;
+    }
+    run_blocks(block_count() / TIMES, few);
+    run_blocks(block_count(), many);
+    for (int work = 0; work < WORKS; work++) {
+        test_note("%s: %" PRIu64 ", with %d times the blocks %" PRIu64, work_names[work], few[work],
+                  TIMES, many[work]);
+        check_uint(few[work], >=, block_count() / TIMES);
+        check_uint(many[work], <=, TIMES_MOST * few[work]);
+    }
 }
 
 /* Names for which the header of a safetensors file has no room are refused. */
