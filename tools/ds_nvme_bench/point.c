@@ -18,7 +18,6 @@ enum {
     MEMORY_LEAST = 256 << 20,
     SUM = AIO_SUM_BYTES
 };
-static const int64_t patience_ns = 120000000000;
 
 /* A stream of requests of one kind on one drive, sequential over a part of the file, then again
  * from its beginning. */
@@ -271,9 +270,9 @@ static int step(struct bench_run *run, uint64_t *bytes)
         if (rc != 0 || *bytes > before) {
             return rc;
         }
-        if (core_clock_now_ns() - start_ns > patience_ns) {
+        if (core_clock_now_ns() - start_ns > BENCH_PATIENCE_NS) {
             return core_err_set(-ETIMEDOUT, "the drive finished nothing for %d s",
-                                (int)(patience_ns / 1000000000));
+                                (int)(BENCH_PATIENCE_NS / 1000000000));
         }
         core_bell_sleep(&run->bell, seen, 1000000000);
     }
@@ -282,7 +281,7 @@ static int step(struct bench_run *run, uint64_t *bytes)
 static int wait_all(struct bench_run *run)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {
-        int rc = core_fence_wait(aio_queue_tail(run->streams[s].queue), patience_ns);
+        int rc = core_fence_wait(aio_queue_tail(run->streams[s].queue), BENCH_PATIENCE_NS);
         if (rc != 0) {
             return rc;
         }
@@ -309,7 +308,7 @@ static int write_sums(struct bench_run *run, const volatile int *stop)
             }
             core_bell_sleep(&run->bell, core_bell_look(&run->bell), 1000000);
         }
-        int rc = core_fence_wait(aio_queue_tail(stream->queue), patience_ns);
+        int rc = core_fence_wait(aio_queue_tail(stream->queue), BENCH_PATIENCE_NS);
         if (rc != 0) {
             return rc;
         }

@@ -50,13 +50,13 @@ enum { IN_FLIGHT_ENOUGH = 16 << 20 };
 
 /* Estimates what a point can reach by its fastest sample: other users may slow a drive down now and
  * then, but nothing makes it faster. */
-static double capability(const struct bench_point *point)
+static double best_sample(const struct bench_point *point)
 {
-    double most = 0;
+    double best = 0;
     for (unsigned i = 0; i < point->count; i++) {
-        most = point->samples[i] > most ? point->samples[i] : most;
+        best = fmax(best, point->samples[i]);
     }
-    return most;
+    return best;
 }
 
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting)
@@ -64,7 +64,7 @@ double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_par
     double best[BENCH_OP_COUNT] = {0};
     double score = 1;
     for (unsigned i = 0; i < sweep->count; i++) {
-        double able = capability(&sweep->points[i]);
+        double able = best_sample(&sweep->points[i]);
         enum bench_op op = sweep->points[i].params.op;
         best[op] = able > best[op] ? able : best[op];
     }
@@ -72,7 +72,7 @@ double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_par
         const struct bench_point *point = bench_sweep_find(
             sweep, (enum bench_op)op, setting->block_bytes, setting->depth, setting->threads);
         if (best[op] > 0) {
-            double share = point != NULL ? capability(point) / best[op] : 0;
+            double share = point != NULL ? best_sample(point) / best[op] : 0;
             score = share < score ? share : score;
         }
     }
@@ -204,7 +204,7 @@ struct judged {
 static struct judged judge(const struct field *field, const struct bench_params *setting)
 {
     struct judged judged = {.setting = setting, .score = 1, .whole = true, .confident = true};
-    judged.in_flight = (double)setting->block_bytes * setting->depth * setting->threads;
+    judged.in_flight = (double)in_flight(setting);
     for (int op = 0; op < BENCH_OP_COUNT; op++) {
         if (field->most[op] == 0) {
             continue;
@@ -256,15 +256,6 @@ static struct judged choose(const struct field *field, double in_flight_least)
         }
     }
     return chosen;
-}
-
-static double best_sample(const struct bench_point *point)
-{
-    double best = 0;
-    for (unsigned i = 0; i < point->count; i++) {
-        best = fmax(best, point->samples[i]);
-    }
-    return best;
 }
 
 /* Returns the ratio of the best setting to the worst. Compares the fastest sample of each, so that
