@@ -259,6 +259,28 @@ int core_file_open_output(const char *path, bool append, FILE **out)
     return 0;
 }
 
+int core_file_make_folders(const char *path, size_t bytes)
+{
+    char *folder = strndup(path, bytes);
+    int rc = 0;
+    if (folder == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a path");
+    }
+    for (size_t i = 1; rc == 0 && i <= bytes; i++) {
+        const char kept = folder[i];
+        if (kept != '/' && kept != '\0') {
+            continue;
+        }
+        folder[i] = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+            rc = core_err_set(-errno, "%s cannot be created: %s", folder, strerror(errno));
+        }
+        folder[i] = kept;
+    }
+    free(folder);
+    return rc;
+}
+
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
 {
     flags |= O_CLOEXEC | O_NOFOLLOW;

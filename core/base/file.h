@@ -1,6 +1,6 @@
-/* file.h: reads a small file into memory, with a limit; opens an output; writes a whole array to an
- * open file, or reads it back; tells whether two names refer to the same file. No state; any
- * thread. */
+/* file.h: reads a small file into memory, with a limit; opens an output; creates folders; writes a
+ * whole array to an open file, or reads it back; tells whether two names refer to the same file. No
+ * state; any thread. */
 #ifndef CORE_BASE_FILE_H
 #define CORE_BASE_FILE_H
 
@@ -32,6 +32,10 @@ bool core_file_is_fifo(const char *path);
  * Never waits: a FIFO that no process reads is refused with -EINVAL. Returns 0, or -errno with a
  * message that names the path. */
 int core_file_open_output(const char *path, bool append, FILE **out);
+
+/* Creates the folder that the first `bytes` bytes of `path` name, and those above it; they may
+ * exist already. Returns 0, or -errno with a message that names the folder. */
+int core_file_make_folders(const char *path, size_t bytes);
 
 /* Write all `bytes`, in as many calls as needed: at the descriptor's position, or from byte `at`
  * on. Return 0, or -errno without a message, because only the caller knows the name; bytes that

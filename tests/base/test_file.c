@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -319,8 +320,31 @@ static void numbered_names(void)
     check_uint(number, ==, UINT64_MAX);
 }
 
+/* A folder is created with those above it, whatever the length of the path; one that exists is
+ * kept, and a file in its place is an error. */
+static void folders_are_made(void)
+{
+    char path[2048];
+    struct stat info;
+    int length = snprintf(path, sizeof path, "%s/", test_directory());
+    for (int i = 0; i < 10; i++) {
+        length += snprintf(path + length, sizeof path - (size_t)length, "%0100d/", i);
+    }
+    snprintf(path + length, sizeof path - (size_t)length, "x.csv");
+    check_int(core_file_make_folders(path, (size_t)length), ==, 0);
+    check_int(core_file_make_folders(path, (size_t)length - 1), ==, 0);
+    check_int(stat(path, &info), ==, -1);
+    path[length - 1] = '\0';
+    check_true(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
+    check_int(core_file_make_folders("no_folder.csv", 0), ==, 0);
+    const char *file = test_file("no_folder", "x", 1);
+    snprintf(path, sizeof path, "%s/a", file);
+    check_int(core_file_make_folders(path, strlen(path)), ==, -ENOTDIR);
+    check_contains(core_err_message(), "no_folder/a cannot be created: Not a directory");
+}
+
 TEST_MAIN({"numbered_names", numbered_names}, {"names_of_weights", names_of_weights},
-          {"sums", sums}, {"regular_files", regular_files}, {"fifos", fifos},
-          {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
+          {"folders_are_made", folders_are_made}, {"sums", sums}, {"regular_files", regular_files},
+          {"fifos", fifos}, {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
           {"interrupts_are_bounded", interrupts_are_bounded},
           {"space_is_reserved", space_is_reserved}, {"same_files", same_files})

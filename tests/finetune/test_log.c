@@ -326,7 +326,7 @@ static void no_folder(void)
     memset(path, 'y', sizeof path - 1);
     path[sizeof path - 1] = '\0';
     check_int(event_file_open(path, &file), ==, -ENAMETOOLONG);
-    check_int(event_file_open("", &file), ==, -ENAMETOOLONG);
+    check_int(event_file_open("", &file), ==, -ENOENT);
     path[500] = '\0';
     check_int(event_file_open(path, &file), <, 0);
     snprintf(path, sizeof path, "%s/locked", test_directory());

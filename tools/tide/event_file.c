@@ -6,14 +6,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 
 /* Field numbers of event.proto and summary.proto of TensorBoard. */
 enum {
@@ -44,7 +45,7 @@ struct text {
 
 struct event_file {
     FILE *stream; /* owned; NULL after a failure */
-    char path[512];
+    char path[PATH_MAX];
     int rc;        /* the first failure */
     uint64_t step; /* the step that is being written */
     struct text values;
@@ -148,28 +149,6 @@ static int write_event(struct event_file *file, unsigned field, const void *byte
     return fflush(file->stream) != 0 || ferror(file->stream) ? note_write_error(file, errno) : 0;
 }
 
-static int make_folders(const char *folder)
-{
-    char path[512];
-    size_t length = strlen(folder);
-    if (length == 0 || length >= sizeof path) {
-        return core_err_set(
-            -ENAMETOOLONG, "the path of the folder for event files is too long: %zu bytes", length);
-    }
-    memcpy(path, folder, length + 1);
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        path[i] = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            return core_err_set(-errno, "%s cannot be created: %s", path, strerror(errno));
-        }
-        path[i] = i < length ? '/' : '\0';
-    }
-    return 0;
-}
-
 static const char prefix[] = "events.out.tfevents.";
 
 /* TensorBoard sorts the files of a folder by name, and a name contains the second in which the
@@ -223,7 +202,7 @@ static int open_stream(struct event_file *file, const char *folder)
 
 int event_file_open(const char *folder, struct event_file **out)
 {
-    int rc = make_folders(folder);
+    int rc = core_file_make_folders(folder, strlen(folder));
     if (rc != 0) {
         return rc;
     }

@@ -31,24 +31,6 @@ struct finetune_log {
     int rc;      /* the first failure */
 };
 
-/* Makes the folders above a file. */
-static int make_folders(const char *path)
-{
-    char *folder = strdup(path);
-    int rc = 0;
-    if (folder == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a path");
-    }
-    for (char *at = folder; rc == 0 && (at = strchr(at + 1, '/')) != NULL; *at = '/') {
-        *at = '\0';
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-            rc = core_err_set(-errno, "%s cannot be created: %s", folder, strerror(errno));
-        }
-    }
-    free(folder);
-    return rc;
-}
-
 /* Cuts off an incomplete last line, which a killed run may have left. */
 static void cut_torn_line(const char *path)
 {
@@ -122,7 +104,9 @@ static int open_files(struct finetune_log *log, const struct finetune_log_option
 {
     int rc = open_file(options->json_path, options->append, &log->json_file, &log->json_path);
     if (rc == 0 && options->csv_path != NULL && options->csv_folder) {
-        rc = make_folders(options->csv_path);
+        const char *path = options->csv_path;
+        const char *slash = strrchr(path, '/');
+        rc = slash != NULL ? core_file_make_folders(path, (size_t)(slash - path)) : 0;
     }
     if (rc == 0) {
         rc = open_file(options->csv_path, options->append, &log->csv_file, &log->csv_path);
