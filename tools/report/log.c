@@ -153,11 +153,11 @@ static void forget_plan(struct report_plan *plan)
 {
     const double none = (double)NAN;
     double *const reals[] = {
-        &plan->ranks,      &plan->zero_stage,  &plan->batch,        &plan->accum,
-        &plan->length,     &plan->parameters,  &plan->trained,      &plan->device_bytes,
-        &plan->host_bytes, &plan->store_bytes, &plan->seconds,      &plan->rate,
-        &plan->read,       &plan->write,       &plan->up,           &plan->down,
-        &plan->steps,      &plan->clip,        &plan->taken_device, &plan->taken_host,
+        &plan->ranks,       &plan->zero_stage,   &plan->batch,        &plan->accum,
+        &plan->length,      &plan->parameters,   &plan->device_bytes, &plan->host_bytes,
+        &plan->store_bytes, &plan->seconds,      &plan->rate,         &plan->read,
+        &plan->write,       &plan->up,           &plan->down,         &plan->steps,
+        &plan->clip,        &plan->taken_device, &plan->taken_host,
     };
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         *reals[i] = none;

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/err.h"
 
@@ -128,7 +127,6 @@ void report_run_add(struct report_run *run, const struct report_values *values)
 
 void report_run_event(struct report_run *run, uint64_t step, const char *kind, const char *text)
 {
-    run->saves += strcmp(kind, "save") == 0;
     if (run->event_count == REPORT_EVENTS_MAX) {
         run->events_lost++;
         return;

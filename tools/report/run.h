@@ -88,9 +88,9 @@ struct report_part {
 struct report_plan {
     bool known;
     char model[REPORT_NAME_BYTES];
-    char device[32], precision[16], optimizer[16], moments[16];
-    char acts[16], order[16], timing[16], bottleneck[REPORT_NAME_BYTES];
-    double ranks, zero_stage, batch, accum, length, parameters, trained;
+    char device[32], precision[16], optimizer[16];
+    char acts[16], timing[16], bottleneck[REPORT_NAME_BYTES];
+    double ranks, zero_stage, batch, accum, length, parameters;
     double device_bytes, host_bytes, store_bytes;
     double seconds, rate, read, write, up, down;
     struct report_part parts[REPORT_PARTS_MAX];
@@ -102,7 +102,7 @@ struct report_plan {
 
 struct report_summary {
     bool known; /* the last line is a summary: the run has ended */
-    double median_seconds, peak_rss_gb, peak_device_gb, plan_host_gb, plan_device_gb, plan_seconds;
+    double peak_rss_gb, plan_seconds;
 };
 
 struct report_run {
@@ -125,7 +125,6 @@ struct report_run {
     struct report_event *events; /* owned */
     size_t event_count;
     uint64_t events_lost;
-    uint64_t saves;
 };
 
 /* Allocates buckets for steps first..last. */
