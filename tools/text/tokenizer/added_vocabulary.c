@@ -83,7 +83,7 @@ int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *d
         return 0;
     }
     if (core_json_kind(list) != CORE_JSON_ARRAY) {
-        return token_section_refuse(&section, list, "must be", "an array");
+        return token_section_refuse(&section, "must be", "an array");
     }
     size_t count = core_json_count(list);
     tokenizer->added = core_charge_zeroed(count + 1, sizeof *tokenizer->added);

@@ -18,7 +18,7 @@ static int load_count(struct token_section *section, const struct core_json_valu
     int64_t count = 0;
     int rc = core_json_get_integer(section->doc, value, key, &count);
     if (rc == 0 && count < 0) {
-        return token_section_refuse(section, value, "has a negative", key);
+        return token_section_refuse(section, "has a negative", key);
     }
     *out = rc == 0 ? (size_t)count : 0;
     return rc;
@@ -52,7 +52,7 @@ static int load_member(struct token_section *section, const struct core_json_val
 {
     struct text_tokenizer *tokenizer = section->tokenizer;
     if (tokenizer->decodes == TOKEN_STEPS_MAX) {
-        return token_section_refuse(section, value, "has too many steps at", type);
+        return token_section_refuse(section, "has too many steps at", type);
     }
     struct token_decode *decode = &tokenizer->decode[tokenizer->decodes++];
     static const struct {
@@ -72,7 +72,7 @@ static int load_member(struct token_section *section, const struct core_json_val
     }
     bool replaces = strcmp(type, "Replace") == 0;
     if (!replaces && strcmp(type, "Strip") != 0) {
-        return token_section_refuse(section, value, "has a type that tide does not read:", type);
+        return token_section_refuse(section, "has a type that tide does not read:", type);
     }
     decode->kind = replaces ? TOKEN_DECODE_REPLACE : TOKEN_DECODE_STRIP;
     int rc = token_section_string(section, value, "content", &decode->content,

@@ -42,7 +42,7 @@ static int load_member(struct token_section *section, const struct core_json_val
 {
     struct text_tokenizer *tokenizer = section->tokenizer;
     if (tokenizer->norms == TOKEN_STEPS_MAX) {
-        return token_section_refuse(section, value, "has too many steps at", type);
+        return token_section_refuse(section, "has too many steps at", type);
     }
     struct token_norm *norm = &tokenizer->norm[tokenizer->norms++];
     int rc = 0;
@@ -67,7 +67,7 @@ static int load_member(struct token_section *section, const struct core_json_val
         rc = token_section_string(section, value, "content", &norm->content, &norm->content_bytes);
         return rc == 0 ? token_section_search(section, value, &norm->search) : rc;
     }
-    return token_section_refuse(section, value, "has a type that tide does not read:", type);
+    return token_section_refuse(section, "has a type that tide does not read:", type);
 }
 
 int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc)

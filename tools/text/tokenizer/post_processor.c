@@ -34,7 +34,7 @@ static int put_special(struct token_section *section, const struct core_json_val
                                                              : core_json_find(specials, name);
     const struct core_json_value *ids = special == NULL ? NULL : core_json_find(special, "ids");
     if (ids == NULL || core_json_kind(ids) != CORE_JSON_ARRAY) {
-        return token_section_refuse(section, processor, "has no ids in special_tokens for", name);
+        return token_section_refuse(section, "has no ids in special_tokens for", name);
     }
     for (size_t i = 0; i < core_json_count(ids); i++) {
         int64_t id = -1;
@@ -52,7 +52,7 @@ static int load_template(struct token_section *section, const struct core_json_v
     const struct core_json_value *single = core_json_find(value, "single");
     size_t texts = 0;
     if (single == NULL || core_json_kind(single) != CORE_JSON_ARRAY) {
-        return token_section_refuse(section, value, "has no array", "single");
+        return token_section_refuse(section, "has no array", "single");
     }
     for (size_t i = 0; i < core_json_count(single); i++) {
         const struct core_json_value *item = core_json_at(single, i);
@@ -67,8 +67,7 @@ static int load_template(struct token_section *section, const struct core_json_v
             return rc;
         }
     }
-    return texts == 1 ? 0
-                      : token_section_refuse(section, value, "must have one Sequence in", "single");
+    return texts == 1 ? 0 : token_section_refuse(section, "must have one Sequence in", "single");
 }
 
 static int load_member(struct token_section *section, const struct core_json_value *value,
@@ -78,10 +77,10 @@ static int load_member(struct token_section *section, const struct core_json_val
         return 0; /* this post-processor only trims offsets */
     }
     if (strcmp(type, "TemplateProcessing") != 0) {
-        return token_section_refuse(section, value, "has a type that tide does not read:", type);
+        return token_section_refuse(section, "has a type that tide does not read:", type);
     }
     if (section->tokenizer->frame.before_count + section->tokenizer->frame.after_count > 0) {
-        return token_section_refuse(section, value, "has two templates;", "one is read");
+        return token_section_refuse(section, "has two templates;", "one is read");
     }
     return load_template(section, value);
 }

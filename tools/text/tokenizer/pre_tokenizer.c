@@ -23,7 +23,7 @@ static int load_behaviour(struct token_section *section, const struct core_json_
             return 0;
         }
     }
-    return rc != 0 ? rc : token_section_refuse(section, value, "has an unknown behavior:", name);
+    return rc != 0 ? rc : token_section_refuse(section, "has an unknown behavior:", name);
 }
 
 static struct token_split *next_split(struct token_section *section)
@@ -89,8 +89,7 @@ static int load_scheme(struct token_section *section, const struct core_json_val
             return 0;
         }
     }
-    return rc != 0 ? rc
-                   : token_section_refuse(section, value, "has an unknown prepend_scheme:", name);
+    return rc != 0 ? rc : token_section_refuse(section, "has an unknown prepend_scheme:", name);
 }
 
 /* Loads "replacement", which is one character. */
@@ -106,7 +105,7 @@ static int load_character(struct token_section *section, const struct core_json_
         token_point(text, bytes);
     }
     if (text[0] == '\0' || strlen(text) != *bytes) {
-        return token_section_refuse(section, value, "needs one character as", key);
+        return token_section_refuse(section, "needs one character as", key);
     }
     memcpy(out, text, *bytes);
     return 0;
@@ -162,7 +161,7 @@ static int load_member(struct token_section *section, const struct core_json_val
 {
     static const char words[] = "\\p{=w}+|[^\\p{=w}\\s]+";
     if (section->tokenizer->model->byte_level) {
-        return token_section_refuse(section, value, "has a step after ByteLevel:", type);
+        return token_section_refuse(section, "has a step after ByteLevel:", type);
     }
     if (strcmp(type, "ByteLevel") == 0) {
         return load_byte_level(section, value);
@@ -199,7 +198,7 @@ static int load_member(struct token_section *section, const struct core_json_val
         return token_search_create(section->tokenizer->unicode, words, sizeof words - 1, false,
                                    section->key, &split->search);
     }
-    return token_section_refuse(section, value, "has a type that tide does not read:", type);
+    return token_section_refuse(section, "has a type that tide does not read:", type);
 }
 
 int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc)

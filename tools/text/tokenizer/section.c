@@ -8,10 +8,8 @@
 #include "core/base/err.h"
 #include "tools/text/tokenizer/steps.h"
 
-int token_section_refuse(struct token_section *section, const struct core_json_value *object,
-                         const char *what, const char *name)
+int token_section_refuse(struct token_section *section, const char *what, const char *name)
 {
-    (void)object;
     return core_err_set(-EINVAL, "%s: %s %s %s", section->tokenizer->source, section->key, what,
                         name);
 }
@@ -24,7 +22,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
         return 0;
     }
     if (core_json_kind(value) != CORE_JSON_OBJECT) {
-        return token_section_refuse(section, value, "must be", "an object or null");
+        return token_section_refuse(section, "must be", "an object or null");
     }
     int rc = core_json_get_string(section->doc, value, "type", &type);
     if (rc != 0 || strcmp(type, "Sequence") != 0) {
@@ -32,7 +30,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
     }
     const struct core_json_value *members = core_json_find(value, list);
     if (members == NULL || core_json_kind(members) != CORE_JSON_ARRAY) {
-        return token_section_refuse(section, value, "is a Sequence without", list);
+        return token_section_refuse(section, "is a Sequence without", list);
     }
     for (size_t i = 0; i < core_json_count(members); i++) {
         rc = token_section_walk(section, core_json_at(members, i), list, member);
@@ -72,7 +70,7 @@ int token_section_search(struct token_section *section, const struct core_json_v
     bool literal = pattern != NULL && core_json_kind(pattern) == CORE_JSON_OBJECT &&
                    core_json_find(pattern, "String") != NULL;
     if (pattern == NULL || core_json_kind(pattern) != CORE_JSON_OBJECT) {
-        return token_section_refuse(section, object, "has no", "pattern");
+        return token_section_refuse(section, "has no", "pattern");
     }
     int rc = core_json_get_string(section->doc, pattern, literal ? "String" : "Regex", &text);
     if (rc != 0) {

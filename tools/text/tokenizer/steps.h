@@ -209,7 +209,6 @@ int token_section_bool(struct token_section *section, const struct core_json_val
                        const char *key, bool otherwise, bool *out);
 int token_section_string(struct token_section *section, const struct core_json_value *object,
                          const char *key, char **out, size_t *bytes);
-int token_section_refuse(struct token_section *section, const struct core_json_value *object,
-                         const char *what, const char *name);
+int token_section_refuse(struct token_section *section, const char *what, const char *name);
 
 #endif
