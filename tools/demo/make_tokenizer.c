@@ -15,6 +15,8 @@
 #include "core/json/write.h"
 #include "tools/text/data/records.h"
 #include "tools/text/data/row.h"
+#include "tools/text/tokenizer/model.h"
+#include "tools/text/tokenizer/unicode.h"
 
 enum { WORD_BYTES = 64, BYTES = 256 };
 
@@ -31,26 +33,6 @@ struct words {
     int64_t most;
 };
 
-/* Returns the letter that stands for a byte in a byte-level vocabulary, which replaces bytes that
- * cannot be printed. */
-static unsigned letter_of(unsigned byte)
-{
-    const bool shown = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    return shown ? byte : 256 + (byte <= 32 ? byte : byte <= 160 ? byte - 94 : 67);
-}
-
-static size_t write_letter(unsigned byte, char *out)
-{
-    const unsigned letter = letter_of(byte);
-    if (letter < 0x80) {
-        out[0] = (char)letter;
-        return 1;
-    }
-    out[0] = (char)(0xC0 | letter >> 6);
-    out[1] = (char)(0x80 | (letter & 63));
-    return 2;
-}
-
 static int add_word(struct words *words, const char *text, size_t bytes)
 {
     char word[WORD_BYTES] = "";
@@ -59,7 +41,7 @@ static int add_word(struct words *words, const char *text, size_t bytes)
         return 0; /* it is tokenized as bytes */
     }
     for (size_t i = 0; i < bytes; i++) {
-        length += write_letter((unsigned char)text[i], word + length);
+        length += token_point_write(token_byte_letter((unsigned char)text[i]), word + length);
     }
     for (int64_t i = 0; i < words->count; i++) {
         if (strcmp(words->at[i], word) == 0) {
@@ -202,8 +184,8 @@ static int write_tokenizer(const char *folder, const struct words *words)
     core_json_write_bool(&json, "ignore_merges", true); /* a word in the vocabulary is one token */
     core_json_write_object_begin(&json, "vocab");
     for (unsigned i = 0; i < BYTES; i++) {
-        char letter[3] = "";
-        write_letter(i, letter);
+        char letter[5] = "";
+        token_point_write(token_byte_letter(i), letter);
         core_json_write_integer(&json, letter, i);
     }
     for (int64_t i = 0; i < words->count; i++) {
