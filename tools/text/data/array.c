@@ -15,7 +15,7 @@ int array_reserve(const char *what, void *array, size_t *room, size_t count, siz
     }
     void *more = core_charge_grow(*owned, (count + count / 2) * size);
     if (more == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %s of %zu", what, count);
+        return core_err_set(-ENOMEM, "no memory for %zu %s", count, what);
     }
     *owned = more;
     *room = count + count / 2;

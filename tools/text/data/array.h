@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 /* Makes room for `count` elements of `size` bytes in *(void **)array, which the caller owns; *room
- * is its capacity. On -ENOMEM nothing has changed; the message names `what`, such as "a row". */
+ * is its capacity. On -ENOMEM nothing has changed; the message names `what`, such as "tokens of a
+ * row". */
 int array_reserve(const char *what, void *array, size_t *room, size_t count, size_t size);
 
 #endif

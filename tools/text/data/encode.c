@@ -228,8 +228,8 @@ static int join_texts(struct text_encoder *encoder, const struct text_row *row, 
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
     const size_t first = row->text_bytes;
     const size_t second = row->completion_bytes;
-    int rc = array_reserve("a row", &encoder->text, &encoder->text_room, first + second + end + 1,
-                           1);
+    int rc = array_reserve("bytes of a row", &encoder->text, &encoder->text_room,
+                           first + second + end + 1, 1);
     if (rc != 0) {
         return rc;
     }
@@ -268,8 +268,9 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
 {
     struct text_encoding encoding;
     int rc = text_tokenizer_encode(encoder->scratch, text, bytes, flags, &encoding);
-    if (rc != 0 || (rc = array_reserve("a row", &encoder->prompt, &encoder->prompt_room,
-                                       encoding.count + 1, sizeof *encoder->prompt)) != 0) {
+    if (rc != 0 ||
+        (rc = array_reserve("tokens of a prompt", &encoder->prompt, &encoder->prompt_room,
+                            encoding.count + 1, sizeof *encoder->prompt)) != 0) {
         return rc;
     }
     if (encoding.count > 0) { /* ids is NULL before the first text */

@@ -8,6 +8,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
+#include "tools/text/data/array.h"
 
 struct document {
     size_t begin; /* offset in the tokens of the window */
@@ -30,7 +31,6 @@ struct text_pack {
     size_t documents_room;
     struct row *rows; /* owned */
     size_t rows_count;
-    size_t rows_room;
     /* owned, [documents_room]: sort keys, longest first; the lower half is the index */
     uint64_t *order;
     size_t *placed; /* owned, [documents_room]: documents by row */
@@ -64,30 +64,25 @@ void text_pack_destroy(struct text_pack *pack)
     core_charge_free(pack);
 }
 
-static int grow(void *array, size_t count, size_t size)
-{
-    void **owned = array;
-    void *more = core_charge_grow(*owned, count * size);
-    if (more == NULL) {
-        return core_err_set(-ENOMEM, "no memory to pack %zu documents", count);
-    }
-    *owned = more;
-    return 0;
-}
-
+/* Makes room for another document in all arrays, which share documents_room. */
 static int reserve(struct text_pack *pack)
 {
-    if (pack->documents_count < pack->documents_room) {
-        return 0;
-    }
-    const size_t room = pack->documents_room * 2 + 64;
-    int rc;
-    if ((rc = grow(&pack->documents, room, sizeof *pack->documents)) != 0 ||
-        (rc = grow(&pack->rows, room, sizeof *pack->rows)) != 0 ||
-        (rc = grow(&pack->order, room, sizeof *pack->order)) != 0 ||
-        (rc = grow(&pack->placed, room, sizeof *pack->placed)) != 0 ||
-        (rc = grow(&pack->open, room, sizeof *pack->open)) != 0) {
-        return rc;
+    const struct {
+        void *array;
+        size_t size;
+    } arrays[] = {
+        {&pack->documents, sizeof *pack->documents}, {&pack->rows, sizeof *pack->rows},
+        {&pack->order, sizeof *pack->order},         {&pack->placed, sizeof *pack->placed},
+        {&pack->open, sizeof *pack->open},
+    };
+    size_t room = 0;
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        room = pack->documents_room;
+        int rc = array_reserve("documents to pack", arrays[i].array, &room,
+                               pack->documents_count + 1, arrays[i].size);
+        if (rc != 0) {
+            return rc;
+        }
     }
     pack->documents_room = room;
     return 0;

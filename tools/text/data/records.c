@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "tools/text/data/array.h"
 #include "tools/text/data/lines.h"
 #include "tools/text/data/shuffle.h"
 
@@ -96,18 +97,14 @@ static int add_file(struct text_records *records, const char *path)
     if (records->count == TEXT_FILES_MAX) {
         return core_err_set(-E2BIG, "there are more than %d data files", TEXT_FILES_MAX);
     }
-    if (records->count == records->room) {
-        const size_t room = records->room * 2 + 16;
-        struct file *more = core_charge_grow(records->files, room * sizeof *more);
-        if (more == NULL) {
-            return core_err_set(-ENOMEM, "no memory for a list of %zu files", room);
-        }
-        records->files = more;
-        records->room = room;
+    int rc = array_reserve("data files", &records->files, &records->room, records->count + 1,
+                           sizeof *records->files);
+    if (rc != 0) {
+        return rc;
     }
     struct text_lines *lines = NULL;
     make_room(records);
-    int rc = text_lines_open(path, records->options.input, records->options.row_bytes, &lines);
+    rc = text_lines_open(path, records->options.input, records->options.row_bytes, &lines);
     if (rc != 0) {
         return rc;
     }
@@ -305,17 +302,12 @@ static int next_in_order(struct text_records *records, struct text_record *out)
 
 static int add_row(struct text_records *records, uint64_t file, uint64_t offset)
 {
-    if (records->window_count == records->window_room) {
-        const size_t room = records->window_room * 2 + 1024;
-        uint64_t *more = core_charge_grow(records->window, room * sizeof *more);
-        if (more == NULL) {
-            return core_err_set(-ENOMEM, "no memory to shuffle %zu rows", room);
-        }
-        records->window = more;
-        records->window_room = room;
+    int rc = array_reserve("rows to shuffle", &records->window, &records->window_room,
+                           records->window_count + 1, sizeof *records->window);
+    if (rc == 0) {
+        records->window[records->window_count++] = file << OFFSET_BITS | offset;
     }
-    records->window[records->window_count++] = file << OFFSET_BITS | offset;
-    return 0;
+    return rc;
 }
 
 /* Adds the rows that begin in a block. */

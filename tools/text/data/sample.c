@@ -10,6 +10,7 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/json/scan.h"
+#include "tools/text/data/array.h"
 
 void text_sample_fini(struct text_sample *sample)
 {
@@ -40,21 +41,18 @@ int text_sample_copy(const struct text_sample *sample, struct text_sample *out)
 
 int text_sample_add(struct text_sample *sample, int32_t id, int32_t label)
 {
-    if (sample->count == sample->room) {
-        const size_t room = sample->room * 2 + 1024;
-        int32_t *ids = core_charge_grow(sample->ids, room * sizeof *ids);
-        sample->ids = ids != NULL ? ids : sample->ids;
-        int32_t *labels = ids != NULL ? core_charge_grow(sample->labels, room * sizeof *labels)
-                                      : NULL;
-        if (labels == NULL) {
-            return core_err_set(-ENOMEM, "no memory for a row of %zu tokens", room);
-        }
-        sample->labels = labels;
-        sample->room = room;
+    static const char what[] = "tokens of a row";
+    const size_t count = sample->count + 1;
+    size_t room = sample->room;
+    int rc = array_reserve(what, &sample->ids, &room, count, sizeof *sample->ids);
+    if (rc == 0) {
+        rc = array_reserve(what, &sample->labels, &sample->room, count, sizeof *sample->labels);
     }
-    sample->ids[sample->count] = id;
-    sample->labels[sample->count++] = label;
-    return 0;
+    if (rc == 0) {
+        sample->ids[sample->count] = id;
+        sample->labels[sample->count++] = label;
+    }
+    return rc;
 }
 
 size_t text_sample_targets(const int32_t *labels, size_t count)

@@ -40,7 +40,7 @@ void text_turns_fini(struct text_turns *turns)
 
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end)
 {
-    int rc = array_reserve("a conversation", &turns->spans, &turns->room, turns->count + 1,
+    int rc = array_reserve("turns of a conversation", &turns->spans, &turns->room, turns->count + 1,
                            sizeof *turns->spans);
     if (rc == 0) {
         turns->spans[turns->count++] = (struct jinja_span){begin, end};
@@ -116,7 +116,7 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
         turns->prompt_asked = true;
         turns->prompt.text = NULL;
         if (rc == 0 && text_turn_place_prompt(whole->tokenizer, whole->text, &part, &at)) {
-            rc = array_reserve("a prompt", &turns->prompt_text, &turns->prompt_room,
+            rc = array_reserve("bytes of a prompt", &turns->prompt_text, &turns->prompt_room,
                                part.bytes - at + 1, 1);
             if (rc != 0) {
                 return rc;
