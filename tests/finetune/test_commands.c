@@ -460,7 +460,7 @@ static void events(void)
  * them. */
 static void monitors(void)
 {
-    char config[2048];
+    char config[8192];
     rig_rows();
     int bytes = snprintf(config, sizeof config,
                          "{\"train_batch_size\": 4, \"tensorboard\": {\"enabled\": true, "
@@ -477,7 +477,7 @@ static void monitors(void)
     check_contains(rig_err, "--csv wins over csv_monitor.output_path");
     check_contains(rig_err, "--tensorboard wins over tensorboard.output_path");
     check_true(rig_has("tb2") && rig_has("m.csv"));
-    static char wide[1200];
+    static char wide[5000];
     memset(wide, 'x', sizeof wide - 1);
     bytes = snprintf(config, sizeof config,
                      "{\"train_batch_size\": 4, \"csv_monitor\": {\"enabled\": true, "

@@ -255,12 +255,12 @@ static int add_store(struct finetune_config *config, struct tide_engine_options 
     if (path == NULL || path[0] == '\0') {
         return 0;
     }
-    if (strlen(path) >= FINETUNE_PATH_BYTES) {
+    if (strlen(path) >= PATH_MAX) {
         return core_err_set(-EINVAL, "nvme_path has %zu bytes; the maximum is %d", strlen(path),
-                            FINETUNE_PATH_BYTES - 1);
+                            PATH_MAX - 1);
     }
     char *kept = config->stores[engine->store_count];
-    snprintf(kept, FINETUNE_PATH_BYTES, "%s", path);
+    snprintf(kept, PATH_MAX, "%s", path);
     config->store_paths[engine->store_count++] = (struct tide_store_path){
         .struct_bytes = sizeof(struct tide_store_path), .directory = kept};
     engine->stores = config->store_paths;
@@ -311,11 +311,11 @@ static int take_monitor(const struct monitor *monitor, char *path, const char **
         core_log(CORE_LOG_WARN, "--%s wins over %s", monitor->flag, monitor->key);
         return 0;
     }
-    int length = snprintf(path, FINETUNE_PATH_BYTES, "%s%s%s%s", here ? "" : monitor->folder,
-                          here ? "" : "/", monitor->name, monitor->file);
-    if (length < 0 || length >= FINETUNE_PATH_BYTES) {
+    int length = snprintf(path, PATH_MAX, "%s%s%s%s", here ? "" : monitor->folder, here ? "" : "/",
+                          monitor->name, monitor->file);
+    if (length < 0 || length >= PATH_MAX) {
         return core_err_set(-EINVAL, "%s names a path of %d bytes; the maximum is %d", monitor->key,
-                            length, FINETUNE_PATH_BYTES - 1);
+                            length, PATH_MAX - 1);
     }
     *out = path;
     return 0;

@@ -2,6 +2,7 @@
 #ifndef TOOLS_TIDE_FINETUNE_CONFIG_H
 #define TOOLS_TIDE_FINETUNE_CONFIG_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <tide/engine.h>
 #include <tide/inspect.h>
@@ -10,21 +11,19 @@
 #include "tools/tide/finetune_flags.h"
 #include "tools/tide/schedule.h"
 
-enum { FINETUNE_PATH_BYTES = 1024 };
-
 /* The caller zeroes it. The engine's options point into it, so it must not move. */
 struct finetune_config {
     struct core_cfg *cfg; /* owned; NULL without --config */
     /* engine.stores points here; --store adds to them, too */
     struct tide_store_path store_paths[TIDE_STORES_MAX];
-    char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES]; /* their directories */
-    bool has_total;                                    /* the file says how long the schedule is */
+    char stores[TIDE_STORES_MAX][PATH_MAX]; /* their directories */
+    bool has_total;                         /* the file says how long the schedule is */
     bool drop_last;
     int64_t print_every;
     const char *csv;   /* file for the CSV table; NULL: none, or a flag names it */
     const char *board; /* folder for TensorBoard; NULL: none, or a flag names it */
-    char csv_path[FINETUNE_PATH_BYTES];
-    char board_path[FINETUNE_PATH_BYTES];
+    char csv_path[PATH_MAX];
+    char board_path[PATH_MAX];
 };
 
 /* Reads flags->config, in which flags replace "auto", and copies the settings of the file to

@@ -314,7 +314,7 @@ static int take_memory(struct finetune_settings *settings, const struct finetune
     for (size_t i = 0; i < flags->store.count; i++) {
         size_t at = engine->store_count < TIDE_STORES_MAX ? engine->store_count : 0;
         if (finetune_store_parse(flags->store.items[i], engine, settings->config.store_paths,
-                                 settings->config.stores[at], FINETUNE_PATH_BYTES) != 0) {
+                                 settings->config.stores[at], PATH_MAX) != 0) {
             return -EINVAL;
         }
     }

@@ -45,7 +45,7 @@ struct finetune_settings {
     struct finetune_config config;
     bool total_unknown; /* the schedule is as long as the run */
     struct finetune_names lora_targets, modules_to_save;
-    char cache[FINETUNE_PATH_BYTES]; /* "": no cache */
+    char cache[PATH_MAX]; /* "": no cache */
 };
 
 /* `flags` must outlive `out`. On failure there is nothing to fini. Returns 0, or -errno with a

@@ -20,9 +20,9 @@ static const char *const folders[] = {"machines", TIDE_MACHINES};
 enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
 /* Writes the folder of this program, or "" if it cannot be found. */
-static void find_own_folder(char out[CLI_MACHINE_PATH_BYTES])
+static void find_own_folder(char out[PATH_MAX])
 {
-    const ssize_t bytes = readlink("/proc/self/exe", out, CLI_MACHINE_PATH_BYTES - 1);
+    const ssize_t bytes = readlink("/proc/self/exe", out, PATH_MAX - 1);
     out[bytes > 0 ? bytes : 0] = '\0';
     char *slash = strrchr(out, '/');
     if (slash != NULL) {
@@ -61,21 +61,20 @@ static void list_folder(const char *folder, char *text, size_t room)
     free(entries);
 }
 
-static bool join(const char *own, const char *folder, const char *name,
-                 char path[CLI_MACHINE_PATH_BYTES])
+static bool join(const char *own, const char *folder, const char *name, char path[PATH_MAX])
 {
-    const int bytes = snprintf(path, CLI_MACHINE_PATH_BYTES, "%s/%s%s%s%s",
-                               folder[0] == '/' ? "" : own, folder, name != NULL ? "/" : "",
-                               name != NULL ? name : "", name != NULL ? suffix : "");
-    return bytes < CLI_MACHINE_PATH_BYTES;
+    const int bytes = snprintf(path, PATH_MAX, "%s/%s%s%s%s", folder[0] == '/' ? "" : own, folder,
+                               name != NULL ? "/" : "", name != NULL ? name : "",
+                               name != NULL ? suffix : "");
+    return bytes < PATH_MAX;
 }
 
-static int find_path(const char *name, char path[CLI_MACHINE_PATH_BYTES])
+static int find_path(const char *name, char path[PATH_MAX])
 {
-    char own[CLI_MACHINE_PATH_BYTES];
+    char own[PATH_MAX];
     char names[1024] = "";
     if (strchr(name, '/') != NULL || is_machine(name)) {
-        return snprintf(path, CLI_MACHINE_PATH_BYTES, "%s", name) < CLI_MACHINE_PATH_BYTES
+        return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX
                    ? 0
                    : core_err_set(-ENAMETOOLONG, "--machine: the path is too long");
     }

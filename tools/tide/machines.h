@@ -2,12 +2,11 @@
 #ifndef TOOLS_TIDE_MACHINES_H
 #define TOOLS_TIDE_MACHINES_H
 
+#include <limits.h>
 #include <stdint.h>
 
-enum { CLI_MACHINE_PATH_BYTES = 4096 };
-
 struct cli_machine {
-    char path[CLI_MACHINE_PATH_BYTES];
+    char path[PATH_MAX];
     int64_t devices; /* GPUs; 1 without any */
 };
 

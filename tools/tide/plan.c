@@ -26,7 +26,7 @@ struct wish {
     int64_t nodes;
     int64_t ranks_per_node;
     double straggler;
-    char model[4096]; /* what flags.model points to, if it named a config.json */
+    char model[PATH_MAX]; /* what flags.model points to, if it named a config.json */
 };
 
 /* The options of this command alone. Without -v, --help shows only those before SAVE_RATES. */

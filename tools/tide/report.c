@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,6 @@
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/paths.h"
-
-enum { PATH_MAX_BYTES = 4096 };
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -43,7 +42,7 @@ static int find_log(const char *folder, char *out)
         const int more = snprintf(names + at, sizeof names - at, "%s%s", count++ > 0 ? ", " : "",
                                   entry->d_name);
         at = more < 0 || (size_t)more >= sizeof names - at ? sizeof names - 1 : at + (size_t)more;
-        snprintf(out, PATH_MAX_BYTES - 8, "%s/%s", folder, entry->d_name);
+        snprintf(out, PATH_MAX - 8, "%s/%s", folder, entry->d_name);
     }
     closedir(list);
     if (count == 0) {
@@ -59,13 +58,13 @@ static int find_log(const char *folder, char *out)
 static int log_of(const char *given, char *out)
 {
     struct stat info;
-    if (strlen(given) >= PATH_MAX_BYTES / 2) {
+    if (strlen(given) >= PATH_MAX / 2) {
         return core_err_set(-ENAMETOOLONG, "a path of %zu bytes is too long", strlen(given));
     }
     if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
         return find_log(given, out);
     }
-    snprintf(out, PATH_MAX_BYTES, "%s", given);
+    snprintf(out, PATH_MAX, "%s", given);
     return 0;
 }
 
@@ -81,7 +80,7 @@ static void page_of(const char *log, char *out)
 /* Writes the page to a temporary file, which gets its name when it is complete. */
 static int write_page(const struct report_run *run, const char *path)
 {
-    char part[PATH_MAX_BYTES];
+    char part[PATH_MAX];
     const int length = snprintf(part, sizeof part, "%s.part-%ld", path, (long)getpid());
     if (length < 0 || (size_t)length >= sizeof part) {
         return core_err_set(-ENAMETOOLONG, "a path of %zu bytes is too long", strlen(path));
@@ -185,8 +184,8 @@ static void print_outcome(const struct report_run *run, const char *path)
 
 static int make_report(const struct cli_command *command, const char *given, const char *out)
 {
-    char log[PATH_MAX_BYTES];
-    char page[PATH_MAX_BYTES];
+    char log[PATH_MAX];
+    char page[PATH_MAX];
     struct report_run run = {0};
     int rc = log_of(given, log);
     if (rc != 0 || (rc = report_log_read(log, &run)) != 0) {
