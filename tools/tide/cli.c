@@ -377,6 +377,11 @@ const char *cli_find(int argc, char **argv, const char *name)
     return found;
 }
 
+bool cli_is_loudness(const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && word[1 + strspn(word + 1, "qv")] == '\0';
+}
+
 bool cli_is_given(const struct cli_given *given, size_t index)
 {
     return (given->bits[index / 64] >> index % 64 & 1) != 0;

@@ -97,6 +97,9 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
  * if the option is not given. */
 const char *cli_find(int argc, char **argv, const char *name);
 
+/* Returns whether an argument is -q, -v, or several such letters: -vv. */
+bool cli_is_loudness(const char *word);
+
 bool cli_is_given(const struct cli_given *given, size_t index);
 
 /* Parses `text` as a value of the option and writes it to option->out; a CLI_FLAG ignores `text`.

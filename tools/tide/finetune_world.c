@@ -66,9 +66,7 @@ static uint64_t select_compared(int argc, char **argv, const char **to)
 {
     uint64_t count = 0;
     for (int i = 0; to != NULL && i < argc; i++) {
-        const bool talk = argv[i][0] == '-' && argv[i][1] != '\0' &&
-                          argv[i][1 + strspn(argv[i] + 1, "qv")] == '\0';
-        if (!talk) {
+        if (!cli_is_loudness(argv[i])) {
             to[count++] = argv[i];
         }
     }

@@ -50,16 +50,11 @@ static int refuse_command(const char *name)
     return CLI_WRONG;
 }
 
-static bool is_loudness(const char *word)
-{
-    return word[0] == '-' && word[1] != '\0' && word[1 + strspn(word + 1, "qv")] == '\0';
-}
-
 /* Treats "tide -q config FILE" as "tide config -q FILE". */
 static void name_first(int argc, char **argv)
 {
     int at = 1;
-    while (at < argc && is_loudness(argv[at])) {
+    while (at < argc && cli_is_loudness(argv[at])) {
         at++;
     }
     for (char *name = argv[at]; at > 1 && at < argc; at--) {

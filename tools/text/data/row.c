@@ -9,13 +9,6 @@
 #include "tools/text/data/row_chat.h"
 #include "tools/text/data/row_pair.h"
 
-/* Finds a member that exists and is not null. */
-static const struct core_json_value *find(const struct core_json_value *root, const char *key)
-{
-    const struct core_json_value *value = core_json_find(root, key);
-    return value != NULL && core_json_kind(value) != CORE_JSON_NULL ? value : NULL;
-}
-
 static int refuse_kind(const char *key, const char *wanted, const struct core_json_value *value)
 {
     return core_err_set(-EINVAL, "%s: is %s; expected %s", key,
@@ -25,7 +18,7 @@ static int refuse_kind(const char *key, const char *wanted, const struct core_js
 static int get_text(const struct core_json_value *root, const char *key, const char **text,
                     size_t *bytes)
 {
-    const struct core_json_value *value = find(root, key);
+    const struct core_json_value *value = text_row_find(root, key);
     if (value == NULL) {
         return core_err_set(-EINVAL, "%s: is missing", key);
     }
@@ -39,7 +32,7 @@ static int get_text(const struct core_json_value *root, const char *key, const c
 /* Reads `tools`: a list, or a text that contains one. */
 static int read_tools(struct text_row *row, const struct core_json_value *root)
 {
-    const struct core_json_value *tools = find(root, "tools");
+    const struct core_json_value *tools = text_row_find(root, "tools");
     if (tools != NULL && core_json_kind(tools) == CORE_JSON_STRING) {
         size_t bytes;
         const char *text = core_json_string(tools, &bytes);
@@ -80,8 +73,8 @@ static int check_variables(const struct core_json_value *variables)
 
 static int read_extras(struct text_row *row, const struct core_json_value *root)
 {
-    row->documents = find(root, "documents");
-    row->variables = find(root, "chat_template_kwargs");
+    row->documents = text_row_find(root, "documents");
+    row->variables = text_row_find(root, "chat_template_kwargs");
     if (row->variables != NULL && core_json_kind(row->variables) != CORE_JSON_OBJECT) {
         return refuse_kind("chat_template_kwargs", "an object", row->variables);
     }
@@ -92,7 +85,7 @@ static int read_extras(struct text_row *row, const struct core_json_value *root)
 static int read_chat(struct text_row *row, const struct core_json_value *root, const char *key)
 {
     const struct text_row_turns turns = {
-        .key = key, .list = find(root, key), .system = find(root, "system")};
+        .key = key, .list = text_row_find(root, key), .system = text_row_find(root, "system")};
     row->kind = TEXT_ROW_CHAT;
     return text_row_chat_make(&turns, NULL, &row->made);
 }
@@ -105,13 +98,13 @@ static int refuse_pair(void)
 
 static bool is_pair(const struct core_json_value *root)
 {
-    return find(root, "chosen") != NULL && find(root, "rejected") != NULL;
+    return text_row_find(root, "chosen") != NULL && text_row_find(root, "rejected") != NULL;
 }
 
 static int read_completion(struct text_row *row, const struct core_json_value *root)
 {
-    const struct core_json_value *prompt = find(root, "prompt");
-    const struct core_json_value *completion = find(root, "completion");
+    const struct core_json_value *prompt = text_row_find(root, "prompt");
+    const struct core_json_value *completion = text_row_find(root, "completion");
     if (completion == NULL && is_pair(root)) {
         return refuse_pair();
     }
@@ -121,7 +114,7 @@ static int read_completion(struct text_row *row, const struct core_json_value *r
     if (core_json_kind(prompt) == CORE_JSON_ARRAY &&
         core_json_kind(completion) == CORE_JSON_ARRAY) {
         const struct text_row_turns first = {
-            .key = "prompt", .list = prompt, .system = find(root, "system")};
+            .key = "prompt", .list = prompt, .system = text_row_find(root, "system")};
         const struct text_row_turns second = {.key = "completion", .list = completion};
         row->kind = TEXT_ROW_CHAT_COMPLETION;
         row->prompt_messages = core_json_count(prompt) + text_row_chat_adds(&first);
@@ -136,10 +129,10 @@ static int read_instruction(struct text_row *row, const struct core_json_value *
 {
     size_t bytes;
     const char *text;
-    struct text_row_instruction parts = {.instruction = find(root, "instruction"),
-                                         .input = find(root, "input"),
-                                         .output = find(root, "output"),
-                                         .system = find(root, "system")};
+    struct text_row_instruction parts = {.instruction = text_row_find(root, "instruction"),
+                                         .input = text_row_find(root, "input"),
+                                         .output = text_row_find(root, "output"),
+                                         .system = text_row_find(root, "system")};
     int rc = get_text(root, "instruction", &text, &bytes);
     if (rc != 0 || (rc = get_text(root, "output", &text, &bytes)) != 0) {
         return rc;
@@ -159,19 +152,19 @@ static int read_instruction(struct text_row *row, const struct core_json_value *
 
 static int read_row(struct text_row *row, const struct core_json_value *root)
 {
-    if (find(root, "messages") != NULL) {
+    if (text_row_find(root, "messages") != NULL) {
         return read_chat(row, root, "messages");
     }
-    if (find(root, "conversations") != NULL) {
+    if (text_row_find(root, "conversations") != NULL) {
         return read_chat(row, root, "conversations");
     }
-    if (find(root, "prompt") != NULL || find(root, "completion") != NULL) {
+    if (text_row_find(root, "prompt") != NULL || text_row_find(root, "completion") != NULL) {
         return read_completion(row, root);
     }
-    if (find(root, "instruction") != NULL) {
+    if (text_row_find(root, "instruction") != NULL) {
         return read_instruction(row, root);
     }
-    if (find(root, "text") != NULL) {
+    if (text_row_find(root, "text") != NULL) {
         row->kind = TEXT_ROW_TEXT;
         return get_text(root, "text", &row->text, &row->text_bytes);
     }
@@ -185,10 +178,10 @@ static int read_row(struct text_row *row, const struct core_json_value *root)
 
 static int read_pair(struct text_row *row, const struct core_json_value *root)
 {
-    const struct text_row_pair pair = {.prompt = find(root, "prompt"),
-                                       .chosen = find(root, "chosen"),
-                                       .rejected = find(root, "rejected"),
-                                       .system = find(root, "system")};
+    const struct text_row_pair pair = {.prompt = text_row_find(root, "prompt"),
+                                       .chosen = text_row_find(root, "chosen"),
+                                       .rejected = text_row_find(root, "rejected"),
+                                       .system = text_row_find(root, "system")};
     return text_row_pair_read(row, &pair);
 }
 

@@ -23,7 +23,7 @@ static const char *const roles[][2] = {
     {"function_response", "tool"},
 };
 
-static const struct core_json_value *find(const struct core_json_value *object, const char *key)
+const struct core_json_value *text_row_find(const struct core_json_value *object, const char *key)
 {
     const struct core_json_value *value = core_json_find(object, key);
     return value != NULL && core_json_kind(value) != CORE_JSON_NULL ? value : NULL;
@@ -36,9 +36,9 @@ static bool is_key(const struct core_json_member *member, const char *key)
 
 static int find_role(const struct core_json_value *turn, const char **out)
 {
-    const struct core_json_value *value = find(turn, "role");
+    const struct core_json_value *value = text_row_find(turn, "role");
     const char *key = value != NULL ? "role" : "from";
-    value = value != NULL ? value : find(turn, "from");
+    value = value != NULL ? value : text_row_find(turn, "from");
     if (value == NULL || core_json_kind(value) != CORE_JSON_STRING) {
         return core_err_set(-EINVAL, value == NULL ? "role: is missing" : "%s: is not a string",
                             key);
@@ -63,26 +63,27 @@ static const struct core_json_value *find_reasoning(const struct core_json_value
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const struct core_json_value *value = NULL;
     for (size_t i = 0; i < 3 && value == NULL; i++) {
-        value = find(turn, names[i]);
+        value = text_row_find(turn, names[i]);
     }
     return value;
 }
 
 static int check_content(const struct core_json_value *turn)
 {
-    const struct core_json_value *content = find(turn, "content");
+    const struct core_json_value *content = text_row_find(turn, "content");
     /* The key as the row has it, for messages. */
-    const bool sharegpt = content == NULL &&
-                          (find(turn, "value") != NULL || find(turn, "role") == NULL);
+    const bool sharegpt = content == NULL && (text_row_find(turn, "value") != NULL ||
+                                              text_row_find(turn, "role") == NULL);
     const char *key = sharegpt ? "value" : "content";
-    content = content != NULL ? content : find(turn, "value");
+    content = content != NULL ? content : text_row_find(turn, "value");
     const bool plain = content != NULL && (core_json_kind(content) == CORE_JSON_STRING ||
                                            core_json_kind(content) == CORE_JSON_ARRAY);
     if (content != NULL && !plain) {
         return core_err_set(-EINVAL, "%s: is %s; expected a string or a list of parts", key,
                             core_json_kind_name(core_json_kind(content)));
     }
-    if (content == NULL && find(turn, "tool_calls") == NULL && find_reasoning(turn) == NULL) {
+    if (content == NULL && text_row_find(turn, "tool_calls") == NULL &&
+        find_reasoning(turn) == NULL) {
         return core_err_set(-EINVAL, "%s: is missing", key);
     }
     return 0;
@@ -101,13 +102,14 @@ static int write_turn(struct core_json_write *json, const struct core_json_value
         return rc;
     }
     const struct core_json_value *reasoning = find_reasoning(turn);
-    const bool has_content = find(turn, "content") != NULL;
+    const bool has_content = text_row_find(turn, "content") != NULL;
     core_json_write_object_begin(json, NULL);
-    if (reasoning != NULL && find(turn, "thinking") == NULL) {
+    if (reasoning != NULL && text_row_find(turn, "thinking") == NULL) {
         core_json_write_value(json, "thinking", reasoning);
     }
     for (bool any = core_json_first(turn, &member); any; any = core_json_next(&member)) {
-        if (is_key(&member, "role") || (is_key(&member, "from") && find(turn, "role") == NULL)) {
+        if (is_key(&member, "role") ||
+            (is_key(&member, "from") && text_row_find(turn, "role") == NULL)) {
             core_json_write_string(json, "role", role);
         } else if (is_key(&member, "value") && !has_content) {
             core_json_write_value(json, "content", member.value);

@@ -7,6 +7,9 @@
 struct core_json;
 struct core_json_value;
 
+/* Finds a member that exists and is not null. */
+const struct core_json_value *text_row_find(const struct core_json_value *object, const char *key);
+
 struct text_row_turns {
     const char *key; /* key of the list in the row, for messages */
     const struct core_json_value *list;

@@ -77,7 +77,7 @@ static int refuse(const struct reading *reading, const char *key, const struct c
 }
 
 /* Appends a token, or replaces the one of the same name. */
-static int append_token(struct reading *reading, struct text_special_token token, const char *name)
+static int set_token(struct reading *reading, struct text_special_token token, const char *name)
 {
     struct text_special *out = reading->out;
     for (size_t i = 0; i < out->count && name != NULL; i++) {
@@ -144,7 +144,7 @@ static int read_token(struct reading *reading, const char *key, const struct cor
         return 0;
     }
     token.content = core_charge_text(text, SIZE_MAX);
-    return token.content != NULL ? append_token(reading, token, name)
+    return token.content != NULL ? set_token(reading, token, name)
                                  : core_err_set(-ENOMEM, "no memory for special tokens");
 }
 
