@@ -22,8 +22,8 @@ bool finetune_config_has(const struct finetune_config *config, const char *key,
     size_t count = config->cfg != NULL ? core_cfg_notes_count(config->cfg) : 0;
     for (size_t i = 0; i < count; i++) {
         struct core_cfg_note note = core_cfg_note(config->cfg, i);
-        bool stands = note.kind == CORE_CFG_NOTE_HONOURED || note.kind == CORE_CFG_NOTE_LATER;
-        if (stands && strcmp(note.key, key) == 0) {
+        bool in_effect = note.kind == CORE_CFG_NOTE_HONOURED || note.kind == CORE_CFG_NOTE_LATER;
+        if (in_effect && strcmp(note.key, key) == 0) {
             *out = note;
             return strncmp(note.why, "\"auto\"", 6) != 0;
         }

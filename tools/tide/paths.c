@@ -126,7 +126,7 @@ bool cli_path_is_same(const char *one, const char *other)
 
 /* Returns whether the place is in the folder. `child` is the first name below the folder on the way
  * to the place; "" for the folder itself. */
-static bool lies_in(const struct place *place, const struct stat *folder, char child[PATH_MAX])
+static bool is_in_folder(const struct place *place, const struct stat *folder, char child[PATH_MAX])
 {
     char at[PATH_MAX];
     struct stat info;
@@ -168,7 +168,7 @@ static bool is_file_of_folder(const char *kept, const struct place *place)
     char child[PATH_MAX];
     struct stat info;
     return place->rest[0] == '\0' && S_ISREG(place->info.st_mode) && stat(kept, &info) == 0 &&
-           (lies_in(place, &info, child) || folder_lists_file(kept, &place->info));
+           (is_in_folder(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
 /* Returns whether the place is the folder itself, in which an output folder would put its files. */
@@ -227,7 +227,7 @@ static bool is_below(const struct place *place, const struct place *folder, char
 {
     const size_t made = strlen(folder->rest);
     if (made == 0) {
-        return lies_in(place, &folder->info, child) && child[0] != '\0';
+        return is_in_folder(place, &folder->info, child) && child[0] != '\0';
     }
     if (!is_same(&place->info, &folder->info) || strncmp(place->rest, folder->rest, made) != 0 ||
         place->rest[made] != '/') {

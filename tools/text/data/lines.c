@@ -181,16 +181,16 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-/* Takes the row that began at `offset` and whose remaining bytes are in the buffer; drops `behind`
- * bytes after it, too. */
+/* Takes the row that began at `offset` and whose remaining bytes are in the buffer; drops
+ * `trailing` bytes after it, too. */
 static void take_row(struct text_lines *lines, uint64_t offset, const struct reach *reach,
-                     size_t behind, struct text_line *out)
+                     size_t trailing, struct text_line *out)
 {
     *out = (struct text_line){.text = reach->gone == 0 ? lines->text + lines->begin : NULL,
                               .bytes = reach->gone + reach->bytes,
                               .offset = offset,
                               .row = ++lines->row};
-    advance(lines, reach->bytes + behind);
+    advance(lines, reach->bytes + trailing);
 }
 
 static int next_line(struct text_lines *lines, struct text_line *out)

@@ -54,8 +54,8 @@ void text_special_fini(struct text_special *special)
 const char *text_special_find(const struct text_special *special, const char *name)
 {
     for (size_t i = 0; i < special->count; i++) {
-        const char *its = special->tokens[i].name;
-        if (its != NULL && strcmp(its, name) == 0) {
+        const char *token_name = special->tokens[i].name;
+        if (token_name != NULL && strcmp(token_name, name) == 0) {
             return special->tokens[i].content;
         }
     }

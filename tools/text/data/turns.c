@@ -154,9 +154,9 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
         whole->tokenizer, whole->text->text + begin, whole->text->bytes - begin);
     int rc = skip_prompt(turns, whole, at);
     if (rc == 0 && at->whole == begin && token != NULL) {
-        struct text_turn_place behind = {true, begin + token->bytes, at->part + token->bytes, 0};
-        rc = skip_prompt(turns, whole, &behind);
-        *at = behind.whole > begin + token->bytes ? behind : *at;
+        struct text_turn_place after = {true, begin + token->bytes, at->part + token->bytes, 0};
+        rc = skip_prompt(turns, whole, &after);
+        *at = after.whole > begin + token->bytes ? after : *at;
     }
     return rc;
 }
