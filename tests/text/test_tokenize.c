@@ -110,7 +110,7 @@ static void counts(void)
     check_int(run("--model model --data rows.jsonl --stats --seq-len 3 --split"), ==, 0);
     check_contains(said, "split                     ");
     check_int(run("--model model --data bad.jsonl --stats --on-bad-row skip"), ==, 0);
-    check_contains(said, "  wrong, skipped              1\n");
+    check_contains(said, "  invalid, skipped            1\n");
     check_contains(said, "skipped: bad.jsonl:2: messages: is not a list of messages");
 }
 
@@ -190,7 +190,7 @@ static void beyond_the_model(void)
     check_int(run("--model model --data ids.jsonl --stats"), ==, 2);
     check_contains(said, "ids.jsonl:2: input_ids: 70000 is outside the vocabulary of 65000");
     check_int(run("--model model --data ids.jsonl --stats --on-bad-row skip"), ==, 0);
-    check_contains(said, "  wrong, skipped              1\n");
+    check_contains(said, "  invalid, skipped            1\n");
     test_file("model/config.json", "{\"vocab_size\": 70}", 18);
     check_int(run("--model model --data rows.jsonl"), ==, 2);
     check_contains(said, "the model has 70 embeddings");

@@ -252,7 +252,7 @@ static void print_stats(const struct tokenize *t)
     const uint64_t seq_len = (uint64_t)t->options.seq_len;
     printf("%srows read          %12" PRIu64 "\n", t->show > 0 ? "\n" : "",
            text_reader_rows(t->reader));
-    printf("  wrong, skipped   %12" PRIu64 "\n", text_reader_bad(t->reader));
+    printf("  invalid, skipped %12" PRIu64 "\n", text_reader_bad(t->reader));
     printf("  cut              %12" PRIu64 "  (%" PRIu64 " tokens dropped)\n", counts.cut,
            counts.cut_tokens);
     printf("  split            %12" PRIu64 "\n", counts.split);
