@@ -203,8 +203,10 @@ bool model_claim_holds(const struct model_claim *claim, const char *folder)
 void model_claim_undo(const struct model_claim *claim)
 {
     if (claim->path != NULL && is_in_place(claim->path, claim->fd)) {
-        unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
-        rmdir(claim->path); /* the folder stays if another program put files into it */
+        if (!claim->left) {
+            unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
+        }
+        rmdir(claim->path); /* the folder stays if it has files, also those of another program */
     }
 }
 

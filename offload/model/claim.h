@@ -15,6 +15,7 @@ struct model_claim {
     int fd;                 /* owned: descriptor of FOLDER.partial */
     struct core_lock *lock; /* owned; NULL: another claim has it, or the file system has no locks */
     char *noted; /* owned: the note of a run that was killed (model_claim_note); NULL: none */
+    bool left;   /* this run leaves files in FOLDER.partial, so their mark stays with them */
 };
 
 /* Takes the claim on `folder`. If the files in FOLDER.partial are complete (publish.h), they are
@@ -27,12 +28,12 @@ int model_claim_note(const struct model_claim *claim, const char *text);
 /* Returns whether this is a valid claim on `folder`, however the path is spelled. A claim ends when
  * its folder is published or removed. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
-/* Removes the mark, and FOLDER.partial if it is then empty, but does not give the claim back.
- * Signal handlers may call this. */
+/* Removes the mark, unless this run leaves files in FOLDER.partial, and then the folder if it is
+ * empty. Does not give the claim back. Signal handlers may call this. */
 void model_claim_undo(const struct model_claim *claim);
 /* Gives the claim back; FOLDER.partial stays. */
 void model_claim_close(struct model_claim *claim);
-/* Gives the claim back, and removes the mark, and FOLDER.partial if it is then empty. */
+/* model_claim_undo() and then model_claim_close(). */
 void model_claim_drop(struct model_claim *claim);
 
 #endif

@@ -48,11 +48,11 @@ struct model_save {
     bool replace;
     uint64_t run; /* 0: the model belongs to no run */
     uint64_t steps;
-    bool complete;          /* all files are verified, so close leaves the folder alone */
-    bool claimed;           /* the claim belongs to the caller and stays with the caller */
-    char *folder;           /* owned */
-    struct model_claim own; /* claim on FOLDER.partial; no path: not made yet */
-    struct target *targets; /* owned, in order of computing blocks and their parameters */
+    bool complete;            /* all files are verified, so close leaves the folder alone */
+    char *folder;             /* owned */
+    struct model_claim own;   /* claim on FOLDER.partial; no path: not made yet */
+    struct model_claim *lent; /* borrowed: the caller's claim, which stays with it; NULL: none */
+    struct target *targets;   /* owned, in order of computing blocks and their parameters */
     size_t target_count;
     uint64_t elements;    /* number of elements of all targets */
     struct shard *shards; /* owned */
@@ -270,7 +270,8 @@ static int write_index(struct model_save *save)
 static int open_all(struct model_save *save, const struct model_save_options *options)
 {
     int rc = list_targets(save);
-    save->claimed = options->claim != NULL && model_claim_holds(options->claim, save->folder);
+    const bool held = options->claim != NULL && model_claim_holds(options->claim, save->folder);
+    save->lent = held ? options->claim : NULL;
     if (rc != 0) {
         return rc;
     }
@@ -596,6 +597,9 @@ static int keep(struct model_save *save, int rc)
                        (model_publish_is_kept(save->own.fd) ||
                         model_publish_keep(save->own.path, save->own.fd, save->folder) == 0);
     rc = core_err_first(&kept, 0);
+    if (save->lent != NULL) {
+        save->lent->left = true;
+    }
     if (!moves) {
         return core_err_prefix(rc,
                                "the model is complete in %s; move it to another name, because the "
@@ -655,7 +659,7 @@ void model_save_close(struct model_save *save)
         }
         free(save->shards[i].head);
     }
-    if (save->own.path != NULL && !save->complete && save->claimed) {
+    if (save->own.path != NULL && !save->complete && save->lent != NULL) {
         model_folder_clear(save->own.path);
     } else if (save->own.path != NULL && !save->complete) {
         model_folder_remove(save->own.path); /* before the lock is released */

@@ -28,8 +28,8 @@ struct model_save_options {
     uint64_t steps; /* number of steps that the run has taken */
     uint64_t base;  /* for adapters: identity of the base model (files.h); 0: not known yet */
     const char *base_folder; /* for adapters: the folder of the base model; NULL: unknown */
-    /* borrowed: the caller's claim on FOLDER (claim.h); NULL: none */
-    const struct model_claim *claim;
+    /* borrowed until close: the caller's claim on FOLDER (claim.h); NULL: none */
+    struct model_claim *claim;
 };
 
 /* Creates the files. Returns -EEXIST, -ENOSPC or another -errno, with a message that names the

@@ -48,7 +48,7 @@ static int check_name(const char *folder, bool replace)
                               folder);
 }
 
-int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
+int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own)
 {
     int rc = check_name(folder, replace);
@@ -69,6 +69,7 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
             return core_err_set(-code, "%s cannot be created: %s", claim->path, strerror(code));
         }
         *own = shared;
+        claim->left = false; /* its files are removed below */
     }
     model_folder_clear(own->path); /* removes files of a run that was killed */
     return 0;

@@ -17,7 +17,7 @@ struct model_config;
  * is not empty and may not be replaced, or if FOLDER.partial has files of another program; -ENOTDIR
  * if FOLDER is a file; -EINVAL if it is a link or ends in a dot; -EBUSY if another process writes
  * it. */
-int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
+int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own);
 
 /* A folder that is being filled. */
