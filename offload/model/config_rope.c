@@ -88,13 +88,19 @@ static int read_real(const struct core_json *doc, const struct core_json_value *
     return 0;
 }
 
+/* transformers fails on a null, which for it is not the same as an absent key. */
 static int read_length(const struct core_json *doc, const struct core_json_value *from, int64_t *to)
 {
     static const char key[] = "original_max_position_embeddings";
     int64_t value;
+    if (core_json_find(from, key) == NULL) {
+        return 0;
+    }
     int rc = core_json_get_integer(doc, from, key, &value);
     if (rc != 0) {
-        return rc == -ENOENT ? 0 : rc;
+        return rc != -ENOENT ? rc
+                             : core_json_refuse(doc, from, key, 0, -EINVAL,
+                                                "found null; leave the key out for the default");
     }
     if (value <= 0) {
         return core_json_refuse(doc, from, key, 0, -EINVAL, "%" PRId64 " is not above zero", value);
@@ -173,7 +179,8 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Reads the length at which the model was trained before it was scaled. */
+/* Reads the length at which the model was trained before it was scaled. As in transformers, the one
+ * at the top level replaces that of the dictionary, without a warning. */
 static int read_original(const struct core_json *doc, const struct core_json_value *dictionary,
                          struct kern_rope_config *rope)
 {
@@ -230,8 +237,8 @@ static int read_dictionary(const struct core_json *doc, const struct core_json_v
     if (rope->kind == KERN_ROPE_DEFAULT) {
         return tell_unscaled(doc, dictionary, name);
     }
-    rc = read_scaling(doc, dictionary, rope);
-    return rc == 0 ? read_original(doc, dictionary, rope) : rc;
+    rc = read_original(doc, dictionary, rope);
+    return rc == 0 ? read_scaling(doc, dictionary, rope) : rc;
 }
 
 static bool is_same(const struct kern_rope_config *a, const struct kern_rope_config *b)

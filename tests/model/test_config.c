@@ -252,6 +252,12 @@ static void refuses(void)
         {"{" LLAMA ",\"rope_scaling\":{\"full_attention\":{}}}", "rope_scaling per layer type"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\"}}", "factor is missing"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null}}", "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":null,"
+         "\"original_max_position_embeddings\":null}}",
+         "rope_scaling.original_max_position_embeddings: found null"},
+        {"{" LLAMA ",\"original_max_position_embeddings\":null,\"rope_scaling\":"
+         "{\"type\":\"yarn\",\"factor\":2,\"original_max_position_embeddings\":512}}",
+         "original_max_position_embeddings: found null"},
         {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
          "partial_rotary_factor"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
@@ -401,6 +407,12 @@ static void rope_factors(void)
               ==, 0);
     check_double(c.rope.factor, ==, 0.0);
     check_int(c.rope.original_max_positions, ==, 512);
+    check_int(parse("{" LLAMA ",\"original_max_position_embeddings\":256,\"rope_scaling\":"
+                    "{\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":512}}",
+                    &c),
+              ==, 0);
+    check_int(c.rope.original_max_positions, ==, 256);
+    check_int(parse("{" LLAMA ",\"original_max_position_embeddings\":null}", &c), ==, 0);
 }
 
 /* The factor of attention scores follows from the head size, with scale_by_layer also from the
