@@ -48,8 +48,7 @@ struct plan_builder {
     struct line lines[PLAN_Q_COUNT];
     struct plan_tape tape;
     uint32_t tape_room;
-    bool lent;      /* the tape is built in the caller's memory */
-    uint64_t looks; /* number of touches examined */
+    bool lent; /* the tape is built in the caller's memory */
 };
 
 static int no_memory(void)
@@ -163,7 +162,6 @@ static void collect_needs(struct plan_builder *builder, const struct plan_comman
         if (history->queue == command->queue && !transfers_overlap(command->queue)) {
             continue; /* the order of the queue is enough */
         }
-        builder->looks += history->count;
         for (uint32_t t = 0; t < history->count; t++) {
             const struct touch *touch = &history->touches[t];
             bool overlaps = touch->begin < end && operand->offset < touch->end;
@@ -280,7 +278,6 @@ static bool superseded(const struct touch *old, const struct touch *fresh)
 static void forget(struct plan_builder *builder, struct history *history, const struct touch *fresh)
 {
     uint32_t kept = 0;
-    builder->looks += history->count;
     history->queue = fresh->queue;
     for (uint32_t t = 0; t < history->count; t++) {
         const struct touch *old = &history->touches[t];
@@ -366,11 +363,6 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
         rc = remember(builder, &command->operands[i], command->queue);
     }
     return rc;
-}
-
-uint64_t plan_builder_looks(const struct plan_builder *builder)
-{
-    return builder->looks;
 }
 
 /* Moves the finished tape to *out. */

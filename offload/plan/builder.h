@@ -36,10 +36,6 @@ uint32_t plan_builder_room(const struct plan_builder *builder);
  * its buffer. */
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
 
-/* Returns how often the builder has examined an older access, which measures the work of
- * building. */
-uint64_t plan_builder_looks(const struct plan_builder *builder);
-
 /* Ends a tape that was begun in the caller's memory, and describes it in *out. */
 void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out);
 /* Ends the tape and moves it to *out. Returns 0 or -ENOMEM. */
