@@ -81,6 +81,17 @@ static int try_policy(void *user, const struct plan_choice *policy)
     return rc;
 }
 
+/* Returns whether a candidate with its gradients in another tier fits. */
+static bool fits_with_other(const struct search *search, enum plan_tier grads)
+{
+    for (int t = 0; t < STARTS; t++) {
+        if (search->best[t] != NULL && search->best[t]->choice.grads != grads) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Returns whether smaller chunks are tried, too: until a candidate fits, and after that only while
  * tapes are short enough to make it cheap. Smaller chunks leave more memory for other data. */
 static bool tries_smaller(const struct search *search)
@@ -96,25 +107,43 @@ static bool tries_smaller(const struct search *search)
     return true;
 }
 
-/* Tries all policies; gradients go to STORE only if nothing else fits. */
-static int try_all(struct search *search)
+/* Called before the policies with one tier of gradients and one size of chunks, which has this
+ * index, are visited; returns whether to visit them. */
+typedef bool visit_begin(void *user, enum plan_tier grads, unsigned size);
+
+/* Visits each policy with each tier of gradients and each size of chunks. Without `begin`, none is
+ * left out. */
+static int visit_all(const struct plan_input *input, visit_begin *begin, plan_policy_visit *visit,
+                     void *user)
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};
-    const uint64_t wished = search->input->wishes.chunk_elements;
-    const unsigned first = plan_policy_first_size(search->input);
+    const uint64_t wished = input->wishes.chunk_elements;
+    const unsigned first = plan_policy_first_size(input);
     const unsigned end = wished != 0 ? first + 1 : PLAN_CHUNK_SIZES;
     int rc = 0;
-    for (size_t g = 0; rc == 0 && none_fits(search) && g < sizeof grads / sizeof grads[0]; g++) {
-        for (unsigned i = first; rc == 0 && i < end && tries_smaller(search); i++) {
+    for (size_t g = 0; g < sizeof grads / sizeof grads[0]; g++) {
+        for (unsigned i = first; rc == 0 && i < end; i++) {
             const struct plan_choice choice = {
                 .grads = grads[g], .chunk_elements = wished != 0 ? wished : plan_policy_chunk(i)};
-            search->size = i;
-            rc = plan_policy_grads(search->input, grads[g])
-                     ? plan_policy_each(search->input, &choice, try_policy, search)
-                     : 0;
+            if (plan_policy_grads(input, grads[g]) && (begin == NULL || begin(user, grads[g], i))) {
+                rc = plan_policy_each(input, &choice, visit, user);
+            }
         }
     }
     return rc;
+}
+
+/* Gradients go to another tier only if nothing fits with them in those before it. */
+static bool begin_trying(void *user, enum plan_tier grads, unsigned size)
+{
+    struct search *search = user;
+    search->size = size;
+    return !fits_with_other(search, grads) && tries_smaller(search);
+}
+
+static int try_all(struct search *search)
+{
+    return visit_all(search->input, begin_trying, try_policy, search);
 }
 
 /* ---- refusing ---- */
@@ -127,32 +156,13 @@ static int note_policy(void *user, const struct plan_choice *policy)
     return plan_candidate_need(search->input, &choice, &search->needs);
 }
 
-/* Visits each policy with each tier for gradients and each size of chunks. */
-static int visit_all(const struct plan_input *input, plan_policy_visit *visit, void *user)
-{
-    static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};
-    const uint64_t wished = input->wishes.chunk_elements;
-    const unsigned first = plan_policy_first_size(input);
-    const unsigned end = wished != 0 ? first + 1 : PLAN_CHUNK_SIZES;
-    int rc = 0;
-    for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {
-        for (unsigned i = first; rc == 0 && i < end; i++) {
-            const struct plan_choice choice = {
-                .grads = grads[g], .chunk_elements = wished != 0 ? wished : plan_policy_chunk(i)};
-            rc = plan_policy_grads(input, grads[g]) ? plan_policy_each(input, &choice, visit, user)
-                                                    : 0;
-        }
-    }
-    return rc;
-}
-
 /* Records what candidates would need with a store of any size. */
 static int note_larger_store(struct search *search)
 {
     struct plan_input open = *search->input;
     struct search larger = {.input = &open, .needs = search->needs};
     open.budgets.store_bytes = UINT64_MAX;
-    int rc = visit_all(&open, note_policy, &larger);
+    int rc = visit_all(&open, NULL, note_policy, &larger);
     search->needs = larger.needs;
     return rc;
 }
@@ -195,7 +205,7 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     budgets->host_bytes -= budgets->advice_spare_bytes < budgets->host_bytes
                                ? budgets->advice_spare_bytes
                                : budgets->host_bytes;
-    int rc = visit_all(&tried, fit_policy, &fitting);
+    int rc = visit_all(&tried, NULL, fit_policy, &fitting);
     *out = fitting.fitted;
     return rc;
 }
