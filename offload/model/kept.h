@@ -92,7 +92,6 @@ struct model_kept_look {
     char storage[8];   /* "int8", "nf4" */
     char type[8];      /* type of weights that are not stored in fewer bits */
     uint64_t identity;
-    uint64_t blocks;
     uint64_t bytes; /* size of the file */
 };
 

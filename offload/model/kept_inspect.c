@@ -79,7 +79,7 @@ int model_kept_inspect(const char *path, struct model_kept_look *out)
 {
     struct model_kept_header header;
     struct stat info;
-    *out = (struct model_kept_look){.blocks = 0};
+    *out = (struct model_kept_look){.bytes = 0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         const int error = errno;
@@ -96,7 +96,6 @@ int model_kept_inspect(const char *path, struct model_kept_look *out)
         snprintf(out->storage, sizeof out->storage, "%.7s", header.storage);
         snprintf(out->type, sizeof out->type, "%.7s", header.type);
         out->identity = header.identity;
-        out->blocks = header.blocks;
         out->bytes = fstat(fd, &info) == 0 ? (uint64_t)info.st_size : 0;
         rc = verify(fd, &header, path);
     }

@@ -8,7 +8,6 @@
 
 struct loss {
     struct model_build *build;
-    const struct model_op_row *row;
     int weight;
     const struct model_param *param;
     int x; /* buffer of the input, which its gradient overwrites */
@@ -147,7 +146,6 @@ void model_build_loss(struct model_build *build, const struct model_op_row *row,
     const int weight = model_block_param(build->block, row->weight);
     const struct loss loss = {
         .build = build,
-        .row = row,
         .weight = weight,
         .param = &build->block->params[weight],
         .x = model_build_value(build, row->x.value),

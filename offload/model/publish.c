@@ -339,32 +339,24 @@ static int check_list(const char *path, const struct list *list)
     return 0;
 }
 
-/* The state of a result whose files are being moved. */
-struct state {
-    unsigned waiting; /* files still in `path` */
-    unsigned moved;
-};
-
 /* Checks that each file of the result is still the same, either where it was written or, in `into`,
  * where it was moved. If `path` has no file of these names any more, all were moved, and later
- * changes by the user are not checked. */
+ * changes by the user are not checked. Sets *out to the number of files still in `path`. */
 static int find_files(const char *path, int fd, const char *folder, int into,
-                      const struct list *list, struct state *out)
+                      const struct list *list, unsigned *out)
 {
     struct entry entry;
     struct entry lost = {.name = NULL};
     struct stat info;
+    unsigned waiting = 0;
     bool other = false; /* `path` has a file of that name that is not the listed one */
-    *out = (struct state){.waiting = 0};
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         if (entry.old) {
             continue;
         }
         if (is_same(fd, &entry)) {
-            out->waiting++;
-        } else if (into >= 0 && is_same(into, &entry)) {
-            out->moved++;
-        } else if (!other) {
+            waiting++;
+        } else if (!other && (into < 0 || !is_same(into, &entry))) {
             lost = entry;
             other = fstatat(fd, entry.name, &info, AT_SYMLINK_NOFOLLOW) == 0;
         }
@@ -376,12 +368,14 @@ static int find_files(const char *path, int fd, const char *folder, int into,
                             "move %s away",
                             path, lost.name, path, folder, path);
     }
-    return lost.name == NULL || out->waiting == 0
-               ? 0
-               : core_err_set(-ENOENT,
-                              "%s has the rest of a result; the run moved %s to %s before it was "
-                              "stopped, and that file is missing now; move %s away",
-                              path, lost.name, folder, path);
+    if (lost.name != NULL && waiting > 0) {
+        return core_err_set(-ENOENT,
+                            "%s has the rest of a result; the run moved %s to %s before it was "
+                            "stopped, and that file is missing now; move %s away",
+                            path, lost.name, folder, path);
+    }
+    *out = waiting;
+    return 0;
 }
 
 static bool is_replaced(const struct list *list, const char *name, int fd, bool weights)
@@ -690,17 +684,17 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
 /* Moves the remaining files, or only removes the marks if all were moved. */
 static int publish_rest(const char *path, int fd, const char *folder, const struct list *list)
 {
-    struct state state;
+    unsigned waiting = 0;
     int into = -1;
     int rc = is_there(folder) ? open_into(folder, &into) : 0;
     if (rc != 0) {
         goto done;
     }
-    rc = find_files(path, fd, folder, into, list, &state);
+    rc = find_files(path, fd, folder, into, list, &waiting);
     if (rc != 0) {
         goto done;
     }
-    if (state.waiting == 0) {
+    if (waiting == 0) {
         rc = into >= 0 ? sync_folder(into, folder) : 0;
         if (rc == 0) {
             remove_folder(path, fd);

@@ -66,7 +66,6 @@ struct model_stored_source {
     const struct model_files *files;
     const struct model_block *block;
     const struct model_stored *stored;
-    enum kern_type type; /* the run's type */
     struct core_team *team;
     /* Gets the checksums of what is read; they are complete after the last byte was made. NULL:
      * none. */

@@ -7,8 +7,6 @@
 
 #include "offload/model/sections.h"
 
-enum { LINE_BYTES = 1536 };
-
 struct text {
     char *at;
     size_t bytes;

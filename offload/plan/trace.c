@@ -2,6 +2,7 @@
  * recorded tape) or simulated. */
 #include "offload/plan/trace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -225,6 +226,7 @@ static struct recorded *find_tape(struct plan_trace *trace, uint64_t tape)
 void plan_trace_push(struct plan_trace *trace, const struct plan_tape *tape)
 {
     struct recorded *one = find_tape(trace, trace->pushed++);
+    assert(tape->count <= trace->commands_max);
     if (one != NULL) {
         one->tape = tape;
         trace->start_ns = trace->start_ns != 0 ? trace->start_ns : core_clock_now_ns();

@@ -479,7 +479,6 @@ static int load_stored(struct loading *load, uint32_t block)
     const struct model_stored_source source = {.files = load->files,
                                                .block = &rank->shapes->model->blocks[block],
                                                .stored = rank->shapes->stored[block],
-                                               .type = rank->options->type,
                                                .team = run_update_team(rank->update),
                                                .sums = rank->input->rank == 0 ? load->sums : NULL,
                                                .made = keeps(load, block) ? keep_bytes : NULL,

@@ -616,16 +616,13 @@ struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size
 
 struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimizer)
 {
-    const struct plan_layout *layout = plan_layout_of(optimizer->plan);
     struct run_optimizer_info info = {
         .host_bytes = plan_tier_bytes(optimizer->plan, PLAN_HOST) +
                       optimizer->input.budgets.host_taken_bytes,
         .store_bytes = plan_tier_bytes(optimizer->plan, PLAN_STORE),
         .resident_bytes = plan_consumer_bytes(&optimizer->input, optimizer->plan, PLAN_HOST,
                                               PLAN_FOR_STATES),
-        .blocks = optimizer->blocks->count,
-        .state_slots = plan_layout_slots(layout->state_slots),
-        .chunk_elements = plan_chunk_elements(optimizer->plan)};
+        .blocks = optimizer->blocks->count};
     for (size_t i = 0; i < optimizer->parameter_count; i++) {
         info.parameters += run_optimizer_share(optimizer, i).count;
     }

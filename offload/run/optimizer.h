@@ -156,8 +156,6 @@ struct run_optimizer_info {
     uint64_t store_bytes;
     uint64_t resident_bytes; /* bytes of states in HOST */
     uint32_t blocks;
-    uint32_t state_slots;
-    uint64_t chunk_elements;
 };
 struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimizer);
 

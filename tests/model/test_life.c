@@ -110,11 +110,8 @@ static int read_stored(struct core_team *team, const struct model_block *block)
     struct model_stored_reader *reader = NULL;
     int rc = model_stored_create(fixture.model, block, MODEL_STORAGE_NF4, KERN_BF16, &stored);
     if (rc == 0 && stored != NULL) {
-        const struct model_stored_source source = {.files = fixture.files,
-                                                   .block = block,
-                                                   .stored = stored,
-                                                   .type = KERN_BF16,
-                                                   .team = team};
+        const struct model_stored_source source = {
+            .files = fixture.files, .block = block, .stored = stored, .team = team};
         rc = model_stored_open(&source, &reader);
         if (rc == 0) {
             rc = model_stored_read(reader, to, stored->bytes);

@@ -478,7 +478,6 @@ static uint64_t identity_of_stored(const struct case_model *made, unsigned threa
             const struct model_stored_source source = {.files = made->files,
                                                        .block = &model->blocks[b],
                                                        .stored = stored,
-                                                       .type = KERN_BF16,
                                                        .team = team,
                                                        .sums = sums};
             check_int(model_stored_open(&source, &reader), ==, 0);

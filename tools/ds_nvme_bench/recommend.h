@@ -20,7 +20,6 @@ struct bench_recommendation {
 struct bench_sweep {
     struct bench_point points[BENCH_POINTS_MAX];
     unsigned count;
-    double seconds;
     struct bench_recommendation recommendation;
 };
 

@@ -399,7 +399,6 @@ int bench_sweep_run(const struct bench_sweep_options *options, struct bench_swee
         return rc; /* the kernel may still write to the buffers */
     }
     core_region_free(&search.memory);
-    out->seconds = (double)(core_clock_now_ns() - search.start_ns) / 1e9;
     if (out->count == 0 && rc == 0) {
         rc = core_err_set(-EINVAL,
                           "a scratch file of %.0f MiB on %s is too small for every requested "
