@@ -21,7 +21,6 @@ struct model_safetensors {
     int fd;
     char *path; /* owned */
     struct model_safetensors_table table;
-    const struct model_tensor **by_name; /* owned, sorted */
 };
 
 static int read_exactly(int fd, uint64_t at, void *to, size_t bytes)
@@ -36,12 +35,6 @@ static int read_exactly(int fd, uint64_t at, void *to, size_t bytes)
                             at + (uint64_t)got);
     }
     return 0;
-}
-
-static int compare_names(const void *left, const void *right)
-{
-    return strcmp((*(const struct model_tensor *const *)left)->name,
-                  (*(const struct model_tensor *const *)right)->name);
 }
 
 static int read_header(struct model_safetensors *file, uint64_t file_bytes)
@@ -92,19 +85,7 @@ static int open_file(struct model_safetensors *file)
     if (!S_ISREG(info.st_mode)) {
         return core_err_set(-EINVAL, "is not a regular file");
     }
-    int rc = read_header(file, (uint64_t)info.st_size);
-    if (rc != 0) {
-        return rc;
-    }
-    file->by_name = calloc(file->table.count + 1, sizeof(*file->by_name));
-    if (file->by_name == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %zu tensor names", file->table.count);
-    }
-    for (size_t i = 0; i < file->table.count; i++) {
-        file->by_name[i] = &file->table.tensors[i];
-    }
-    qsort(file->by_name, file->table.count, sizeof(*file->by_name), compare_names);
-    return 0;
+    return read_header(file, (uint64_t)info.st_size);
 }
 
 bool model_safetensors_is_possible(const char *path)
@@ -152,7 +133,6 @@ void model_safetensors_close(struct model_safetensors *file)
     if (file->fd >= 0) {
         close(file->fd);
     }
-    free(file->by_name);
     model_safetensors_table_fini(&file->table);
     free(file->path);
     free(file);
@@ -177,9 +157,9 @@ const struct model_tensor *model_safetensors_find(const struct model_safetensors
     size_t high = file->table.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int order = strcmp(name, file->by_name[middle]->name);
+        int order = strcmp(name, file->table.by_name[middle]->name);
         if (order == 0) {
-            return file->by_name[middle];
+            return file->table.by_name[middle];
         }
         if (order < 0) {
             high = middle;

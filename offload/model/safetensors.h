@@ -51,7 +51,8 @@ void model_safetensors_expect(const struct model_safetensors *file,
 struct model_safetensors_table {
     struct model_tensor *tensors; /* owned, in order of their bytes */
     size_t count;
-    char *names; /* owned; the tensors' names point into it */
+    const struct model_tensor **by_name; /* owned: the tensors in order of their names */
+    char *names;                         /* owned; the tensors' names point into it */
 };
 
 /* Checks a header, without the eight bytes in front of it, against the number of bytes that follow

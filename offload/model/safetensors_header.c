@@ -299,30 +299,30 @@ static int check_cover(const struct model_safetensors_table *table, uint64_t dat
     return 0;
 }
 
-static int by_name(const void *left, const void *right)
+static int compare_names(const void *left, const void *right)
 {
     return strcmp((*(const struct model_tensor *const *)left)->name,
                   (*(const struct model_tensor *const *)right)->name);
 }
 
-static int check_names(const struct model_safetensors_table *table)
+/* Fills in by_name. Returns -EINVAL if two tensors have one name. */
+static int sort_names(struct model_safetensors_table *table)
 {
-    const struct model_tensor **sorted = calloc(table->count + 1, sizeof(*sorted));
-    if (sorted == NULL) {
+    table->by_name = calloc(table->count + 1, sizeof(*table->by_name));
+    if (table->by_name == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu tensor names", table->count);
     }
     for (size_t i = 0; i < table->count; i++) {
-        sorted[i] = &table->tensors[i];
+        table->by_name[i] = &table->tensors[i];
     }
-    qsort(sorted, table->count, sizeof(*sorted), by_name);
-    int rc = 0;
-    for (size_t i = 1; i < table->count && rc == 0; i++) {
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0) {
-            rc = core_err_set(-EINVAL, "duplicate key \"%s\"", sorted[i]->name);
+    qsort(table->by_name, table->count, sizeof(*table->by_name), compare_names);
+    for (size_t i = 1; i < table->count; i++) {
+        const char *name = table->by_name[i]->name;
+        if (strcmp(table->by_name[i - 1]->name, name) == 0) {
+            return core_err_set(-EINVAL, "duplicate key \"%s\"", name);
         }
     }
-    free(sorted);
-    return rc;
+    return 0;
 }
 
 int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
@@ -344,7 +344,7 @@ int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data
     if (parser.table.count > 0) {
         qsort(parser.table.tensors, parser.table.count, sizeof *parser.table.tensors, by_offset);
     }
-    rc = check_names(&parser.table);
+    rc = sort_names(&parser.table);
     if (rc != 0) {
         goto fail;
     }
@@ -363,6 +363,7 @@ fail:
 void model_safetensors_table_fini(struct model_safetensors_table *table)
 {
     free(table->tensors);
+    free(table->by_name);
     free(table->names);
     *table = (struct model_safetensors_table){0};
 }
