@@ -94,21 +94,11 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Leaves out trailing slashes: "out/" is the same folder as "out". */
-static int name_length(const char *folder)
-{
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/') {
-        length--;
-    }
-    return (int)length;
-}
-
 /* If the files of a killed run are complete, moves them to `folder`. Returns 1 if it did. */
 static int publish_left(const char *folder, const struct model_claim *claim)
 {
     char *name;
-    if (asprintf(&name, "%.*s", name_length(folder), folder) < 0) {
+    if (asprintf(&name, "%.*s", model_folder_length(folder), folder) < 0) {
         return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
     }
     const int rc = model_publish_resume(claim->path, claim->fd, name);
@@ -166,7 +156,7 @@ int model_claim_take(const char *folder, struct model_claim *claim)
     enum { TRIES = 100 };
     int rc = 1;
     *claim = (struct model_claim){.fd = -1};
-    if (asprintf(&claim->path, "%.*s.partial", name_length(folder), folder) < 0) {
+    if (asprintf(&claim->path, "%.*s.partial", model_folder_length(folder), folder) < 0) {
         claim->path = NULL;
         return core_err_set(-ENOMEM, "no memory for the name of %s", folder);
     }
@@ -192,7 +182,8 @@ int model_claim_take(const char *folder, struct model_claim *claim)
 bool model_claim_holds(const struct model_claim *claim, const char *folder)
 {
     char *path = NULL;
-    if (claim->path == NULL || asprintf(&path, "%.*s.partial", name_length(folder), folder) < 0) {
+    if (claim->path == NULL ||
+        asprintf(&path, "%.*s.partial", model_folder_length(folder), folder) < 0) {
         return false;
     }
     const bool holds = is_in_place(path, claim->fd); /* "out" and "./out" are the same */

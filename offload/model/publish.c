@@ -114,6 +114,15 @@ int model_folder_is_empty(const char *path)
     return empty;
 }
 
+int model_folder_length(const char *folder)
+{
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') {
+        length--;
+    }
+    return (int)length;
+}
+
 /* unlinkat refuses ".", ".." and folders. The mark, which says that the files belong to a run, is
  * removed last. */
 static void clear(const char *path, bool mark)

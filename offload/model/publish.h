@@ -23,6 +23,10 @@
 /* Returns 1 if the folder is empty, 0 if not, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
+/* Returns the length of a folder's path without trailing slashes: "out/" is the same folder as
+ * "out". */
+int model_folder_length(const char *folder);
+
 /* Empty a folder that was not published: clear removes all files but its mark; remove removes all
  * files and the folder. */
 void model_folder_clear(const char *path);

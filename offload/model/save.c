@@ -317,13 +317,10 @@ int model_save_open(const struct model *model, const struct model_save_options *
                     struct model_save **out)
 {
     struct model_save *save = calloc(1, sizeof *save);
-    if (save == NULL || (save->folder = strdup(options->folder)) == NULL) {
+    const size_t length = (size_t)model_folder_length(options->folder);
+    if (save == NULL || (save->folder = strndup(options->folder, length)) == NULL) {
         free(save);
         return core_err_set(-ENOMEM, "no memory to write %s", options->folder);
-    }
-    /* Removes trailing slashes: "out/" is the same folder as "out". */
-    for (size_t n = strlen(save->folder); n > 1 && save->folder[n - 1] == '/'; n--) {
-        save->folder[n - 1] = '\0';
     }
     save->model = model;
     save->type = model->lora.rank > 0 ? MODEL_F32 : options->type;
