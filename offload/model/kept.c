@@ -124,11 +124,11 @@ static int read_tables(struct model_kept *kept, const struct model_kept_header *
 
 /* Opens a valid file and returns NULL. Otherwise returns the reason why it is not used, or "" if
  * there is no file. */
-static const char *open_kept(struct model_kept *kept, int folder, const char *name)
+static const char *open_kept(struct model_kept *kept, const char *name)
 {
     struct model_kept_header found;
     struct model_kept_header *own = &kept->header;
-    kept->fd = core_file_open_direct(folder, name, O_RDONLY, &kept->direct);
+    kept->fd = core_file_open_direct(kept->folder, name, O_RDONLY, &kept->direct);
     if (kept->fd < 0) {
         return kept->fd == -ENOENT ? "" : strerror(-kept->fd);
     }
@@ -217,7 +217,7 @@ static int open_or_begin(struct model_kept *kept)
     if (rc != 0) {
         return rc;
     }
-    const char *reason = open_kept(kept, kept->folder, name);
+    const char *reason = open_kept(kept, name);
     if (reason == NULL) {
         core_log(CORE_LOG_INFO, "the %s base is read from %s", kept->header.storage, kept->path);
         return 0;

@@ -1,11 +1,11 @@
 /* plan.c: reads and destroys a plan. */
-#include "core/base/size.h"
 #include "offload/plan/plan_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "core/base/hash.h"
+#include "core/base/size.h"
 #include "offload/plan/shard.h"
 
 void plan_destroy(struct plan *plan)
