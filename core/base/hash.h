@@ -7,6 +7,12 @@
 
 uint64_t core_hash(const void *data, size_t bytes, uint64_t seed);
 
+/* Structs are hashed as their numbers, one after another, so that padding has no effect. */
+static inline uint64_t core_hash_number(uint64_t number, uint64_t seed)
+{
+    return core_hash(&number, sizeof number, seed);
+}
+
 /* Mixes up to four numbers (run, shard, block, generation) into a seed. */
 uint64_t core_hash_seed(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 

@@ -156,7 +156,8 @@ static void sum_elements(struct piece *piece, const char *from, uint64_t at, uin
     }
 }
 
-static uint64_t mix(uint64_t bits, uint64_t at)
+/* Hashes an element of these bits at index `at`. */
+static uint64_t hash_element(uint64_t bits, uint64_t at)
 {
     uint64_t x = (bits + 1) * UINT64_C(0x9e3779b97f4a7c15) + at;
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -177,7 +178,7 @@ static void sum_columns(struct piece *piece, const char *from, int64_t first, in
         for (int64_t row = low; row < high; row++) {
             uint32_t bits = 0;
             memcpy(&bits, from + (size_t)((col - first) * piece->rows + row) * bytes, bytes);
-            piece->sum += mix(bits, (uint64_t)(row * piece->cols + col));
+            piece->sum += hash_element(bits, (uint64_t)(row * piece->cols + col));
         }
     }
 }

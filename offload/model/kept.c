@@ -22,20 +22,19 @@ static uint64_t hash_block(const struct model_block *block, const struct model_s
                            uint64_t hash)
 {
     hash = core_hash(block->name, strlen(block->name), hash);
-    hash = model_kept_hash_number(block->elements, hash);
+    hash = core_hash_number(block->elements, hash);
     for (unsigned i = 0; i < block->param_count; i++) {
         const struct model_param *param = &block->params[i];
         for (unsigned k = 0; k < param->part_count; k++) {
             const struct model_part *part = &param->parts[k];
-            hash = core_hash(part->name, strlen(part->name),
-                             model_kept_hash_number(param->offset, hash));
-            hash = model_kept_hash_number((uint64_t)part->rows,
-                                          model_kept_hash_number((uint64_t)param->cols, hash));
+            hash = core_hash(part->name, strlen(part->name), core_hash_number(param->offset, hash));
+            hash = core_hash_number((uint64_t)part->rows,
+                                    core_hash_number((uint64_t)param->cols, hash));
         }
     }
     for (unsigned i = 0; stored != NULL && i < stored->count; i++) {
-        hash = model_kept_hash_number(stored->parts[i].offset_bytes, hash);
-        hash = model_kept_hash_number((uint64_t)stored->parts[i].quant, hash);
+        hash = core_hash_number(stored->parts[i].offset_bytes, hash);
+        hash = core_hash_number((uint64_t)stored->parts[i].quant, hash);
     }
     return hash;
 }
@@ -50,8 +49,8 @@ static int lay_out(struct model_kept *kept)
         return core_err_set(-ENOMEM, "no memory for a kept base");
     }
     header->tables = KEPT_PAGE_BYTES;
-    header->layout = model_kept_hash_number(
-        kept->options.type, model_kept_hash_number(kept->options.storage, KEPT_VERSION));
+    header->layout = core_hash_number(kept->options.type,
+                                      core_hash_number(kept->options.storage, KEPT_VERSION));
     for (unsigned b = 0; b < model->block_count; b++) {
         const struct model_block *block = &model->blocks[b];
         const struct model_stored *stored = kept->options.stored[b];
@@ -72,7 +71,7 @@ static int lay_out(struct model_kept *kept)
                                            .first_unit = header->units};
         header->units += model_kept_units(added);
         header->tables += model_kept_rounded(bytes);
-        header->layout = hash_block(block, stored, model_kept_hash_number(b, header->layout));
+        header->layout = hash_block(block, stored, core_hash_number(b, header->layout));
     }
     kept->sums = calloc(header->units + 1, sizeof *kept->sums);
     return kept->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a kept base");

@@ -31,11 +31,6 @@ struct model_kept {
     uint8_t *piece;         /* owned, KEPT_PIECE_BYTES */
 };
 
-static inline uint64_t model_kept_hash_number(uint64_t number, uint64_t seed)
-{
-    return core_hash(&number, sizeof number, seed);
-}
-
 /* ---- kept_look.c ---- */
 
 /* Returns the block's entry; NULL: the file does not have the block. */

@@ -37,9 +37,9 @@ static int hash_shard(const char *path, uint64_t *hash)
                                                                                     : 0;
     if (rc == 0) {
         *hash = core_hash(name, strlen(name), *hash);
-        *hash = model_kept_hash_number((uint64_t)info.st_size, *hash);
-        *hash = model_kept_hash_number((uint64_t)info.st_mtim.tv_sec, *hash);
-        *hash = model_kept_hash_number((uint64_t)info.st_mtim.tv_nsec, *hash);
+        *hash = core_hash_number((uint64_t)info.st_size, *hash);
+        *hash = core_hash_number((uint64_t)info.st_mtim.tv_sec, *hash);
+        *hash = core_hash_number((uint64_t)info.st_mtim.tv_nsec, *hash);
         *hash = core_hash(header, bytes, *hash);
     }
     free(header);

@@ -589,23 +589,19 @@ static int check_frozen(const struct model *model, const struct model_options *o
     return 0;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t number)
-{
-    return core_hash(&number, sizeof number, hash);
-}
-
 static uint64_t hash_param(uint64_t hash, const struct model_param *param)
 {
-    hash = mix(hash, param->offset);
-    hash = mix(hash, (uint64_t)param->rows);
-    hash = mix(hash, (uint64_t)param->cols);
-    hash = mix(hash, (uint64_t)param->owner << 2 | (uint64_t)param->transposed << 1 |
-                         (uint64_t)param->trained);
+    hash = core_hash_number(param->offset, hash);
+    hash = core_hash_number((uint64_t)param->rows, hash);
+    hash = core_hash_number((uint64_t)param->cols, hash);
+    hash = core_hash_number((uint64_t)param->owner << 2 | (uint64_t)param->transposed << 1 |
+                                (uint64_t)param->trained,
+                            hash);
     for (unsigned i = 0; i < param->part_count; i++) {
         const struct model_part *part = &param->parts[i];
         hash = core_hash(part->name, strlen(part->name), hash);
-        hash = mix(hash, (uint64_t)part->first_row);
-        hash = mix(hash, (uint64_t)part->rows);
+        hash = core_hash_number((uint64_t)part->first_row, hash);
+        hash = core_hash_number((uint64_t)part->rows, hash);
     }
     return hash;
 }
@@ -619,7 +615,7 @@ static uint64_t hash_model(const struct model *model)
         hash = core_hash(&model->lora.scale, sizeof model->lora.scale, hash);
     }
     for (unsigned b = 0; b < model->block_count; b++) {
-        hash = mix(hash, model->blocks[b].elements);
+        hash = core_hash_number(model->blocks[b].elements, hash);
         for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
             hash = hash_param(hash, &model->blocks[b].params[i]);
         }

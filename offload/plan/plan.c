@@ -196,33 +196,28 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
 
 /* ---- hash ---- */
 
-/* Hashes numbers one after another, so that padding in structs has no effect. */
-static uint64_t mix(uint64_t hash, uint64_t number)
-{
-    return core_hash(&number, sizeof number, hash);
-}
-
 static uint64_t hash_work(uint64_t hash, const struct plan_command *command)
 {
-    hash = mix(hash, (uint64_t)command->ahead << 16 | (uint64_t)command->op << 8 | command->queue);
-    hash = mix(hash, (uint64_t)command->block << 16 | command->micro);
-    return mix(hash, command->elements);
+    hash = core_hash_number(
+        (uint64_t)command->ahead << 16 | (uint64_t)command->op << 8 | command->queue, hash);
+    hash = core_hash_number((uint64_t)command->block << 16 | command->micro, hash);
+    return core_hash_number(command->elements, hash);
 }
 
 static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
 {
-    hash = mix(hash, (uint64_t)command->streams << 32 | command->chunk);
-    hash = mix(hash, command->bytes);
+    hash = core_hash_number((uint64_t)command->streams << 32 | command->chunk, hash);
+    hash = core_hash_number(command->bytes, hash);
     for (uint32_t i = 0; i < command->operand_count; i++) {
         const struct plan_operand *operand = &command->operands[i];
-        hash = mix(hash, (uint64_t)operand->buffer << 16 | (uint64_t)operand->access << 8 |
-                             operand->role);
-        hash = mix(hash, operand->offset);
-        hash = mix(hash, operand->bytes);
+        hash = core_hash_number(
+            (uint64_t)operand->buffer << 16 | (uint64_t)operand->access << 8 | operand->role, hash);
+        hash = core_hash_number(operand->offset, hash);
+        hash = core_hash_number(operand->bytes, hash);
     }
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
-        hash = mix(hash,
-                   (uint64_t)command->edges[e].queue << 32 | (uint32_t)command->edges[e].count);
+        hash = core_hash_number(
+            (uint64_t)command->edges[e].queue << 32 | (uint32_t)command->edges[e].count, hash);
     }
     return hash;
 }
@@ -246,9 +241,9 @@ uint64_t plan_hash(const struct plan *plan)
     uint64_t hash = 0;
     for (uint32_t i = 0; i < plan->layout->count; i++) {
         const struct plan_buffer *buffer = &plan->layout->buffers[i];
-        hash = mix(hash, buffer->tier);
-        hash = mix(hash, buffer->offset);
-        hash = mix(hash, buffer->bytes);
+        hash = core_hash_number(buffer->tier, hash);
+        hash = core_hash_number(buffer->offset, hash);
+        hash = core_hash_number(buffer->bytes, hash);
     }
     for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
         for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
