@@ -125,7 +125,7 @@ struct range {
 };
 
 /* A read from one tensor: elements [begin, end) of the part, in the flat array's order, to `to`. */
-struct piece {
+struct tensor_read {
     const struct model_safetensors *shard;
     const struct model_tensor *tensor;
     int64_t rows; /* number of rows of the part in the flat array */
@@ -143,7 +143,7 @@ struct piece {
 /* Adds the hashes of `count` elements from element `at` of the part on. Elements between two
  * multiples of BLOCKS_ALIGN_ELEMENTS, counted from the parameter's first element, are hashed
  * together, so that the sum does not depend on which elements were read together. */
-static void sum_elements(struct piece *piece, const char *from, uint64_t at, uint64_t count)
+static void sum_elements(struct tensor_read *piece, const char *from, uint64_t at, uint64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
     const uint64_t end = at + count;
@@ -167,7 +167,7 @@ static uint64_t hash_element(uint64_t bits, uint64_t at)
 
 /* Adds a hash for each element that the piece has in `count` lines of the file from `first` on.
  * Each line is a column of the part and may be read again for other rows. */
-static void sum_columns(struct piece *piece, const char *from, int64_t first, int64_t count)
+static void sum_columns(struct tensor_read *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
     const int64_t begin = (int64_t)piece->begin;
@@ -183,7 +183,7 @@ static void sum_columns(struct piece *piece, const char *from, int64_t first, in
     }
 }
 
-static void fill_adapter(const struct piece *piece, const struct model_param *param,
+static void fill_adapter(const struct tensor_read *piece, const struct model_param *param,
                          const struct model_part *part)
 {
     const uint64_t most = MODEL_FILES_BUFFER_BYTES / sizeof(float);
@@ -201,7 +201,7 @@ static void fill_adapter(const struct piece *piece, const struct model_param *pa
 
 /* Reads a tensor whose elements have the same order in the file: straight to the destination, or
  * converted one buffer at a time. */
-static int read_straight(struct piece *piece)
+static int read_straight(struct tensor_read *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
     const size_t from_bytes = model_dtype_bytes(tensor->dtype);
@@ -237,7 +237,7 @@ static int read_straight(struct piece *piece)
  * `from`. Rows are written in groups, so that lines of `from` are used again while they are in the
  * cache. The first and the last row may be partial. */
 struct strip {
-    const struct piece *piece;
+    const struct tensor_read *piece;
     const char *from; /* converted */
     int64_t first;
     int64_t count;
@@ -257,7 +257,7 @@ static void strip_columns(const struct strip *strip, int64_t row, int64_t *begin
 #define TURN(name, type)                                                                           \
     static void name(const struct strip *strip, int64_t row_begin, int64_t row_end)                \
     {                                                                                              \
-        const struct piece *piece = strip->piece;                                                  \
+        const struct tensor_read *piece = strip->piece;                                            \
         const type *from = (const type *)(const void *)strip->from;                                \
         type *to = (type *)(void *)piece->to;                                                      \
         for (int64_t block = row_begin; block < row_end; block += ROWS_TOGETHER) {                 \
@@ -280,7 +280,7 @@ TURN(turn32, uint32_t)
 
 /* Reads a tensor that the file has as [cols][rows]: each strip of its lines becomes columns of the
  * part. */
-static int read_turned(struct piece *piece)
+static int read_turned(struct tensor_read *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
     const size_t from_bytes = model_dtype_bytes(from);
@@ -323,7 +323,7 @@ static int read_turned(struct piece *piece)
 
 /* The tensor whose rows have magnitudes, in the form in which the run keeps it. */
 struct normed {
-    struct piece from; /* reads the tensor into `rows` */
+    struct tensor_read from; /* reads the tensor into `rows` */
     bool transposed;
     enum kern_type type;   /* weights are rounded to this type */
     enum kern_quant quant; /* rounded weights are kept in this form */
@@ -346,7 +346,7 @@ static void round_to(enum kern_type type, float *values, uint64_t count)
 /* Reads rows as compute would get them if they were not quantised. */
 static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
 {
-    struct piece *from = &normed->from;
+    struct tensor_read *from = &normed->from;
     from->begin = at * (uint64_t)from->cols;
     from->end = (at + count) * (uint64_t)from->cols;
     const int rc = normed->transposed ? read_turned(from) : read_straight(from);
@@ -363,7 +363,7 @@ static enum kern_quant kept_as(const struct model_files *files, const struct mod
     return base.given && tensor->dtype != MODEL_OTHER ? KERN_QUANT_NONE : base.quant;
 }
 
-static int open_normed(const struct range *range, const struct piece *piece,
+static int open_normed(const struct range *range, const struct tensor_read *piece,
                        const struct model_param *param, const struct model_part *part,
                        struct normed *out)
 {
@@ -377,7 +377,7 @@ static int open_normed(const struct range *range, const struct piece *piece,
                            .type = model_files_base_of(range->files).type,
                            .most = (MODEL_FILES_BUFFER_BYTES / bytes / KERN_NF4_BLOCK + 1) *
                                    KERN_NF4_BLOCK};
-    out->from = (struct piece){
+    out->from = (struct tensor_read){
         .rows = part->rows, .cols = base->cols, .type = MODEL_F32, .buffer = piece->buffer};
     out->from.tensor = model_files_part(range->files, &named, &out->from.shard);
     if (out->from.tensor == NULL) {
@@ -475,7 +475,7 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
 }
 
 /* Writes the initial magnitudes, which are, as in PEFT, the norms of the rows that compute gets. */
-static int fill_magnitudes(const struct range *range, const struct piece *piece,
+static int fill_magnitudes(const struct range *range, const struct tensor_read *piece,
                            const struct model_param *param, const struct model_part *part)
 {
     struct normed normed;
@@ -512,7 +512,7 @@ static bool is_finite(enum model_dtype type, const char *at)
 }
 
 /* Refuses values of an adapter's file that no training can use. */
-static int check_adapter(const struct piece *piece)
+static int check_adapter(const struct tensor_read *piece)
 {
     const size_t bytes = model_dtype_bytes(piece->type);
     for (uint64_t i = 0; i < piece->end - piece->begin; i++) {
@@ -528,14 +528,14 @@ static int check_adapter(const struct piece *piece)
 /* Intersects a block's range with one part of a parameter; *out may have no elements. out->tensor
  * is NULL for an adapter that is in no folder. */
 static int find_piece(const struct range *range, const struct model_param *param,
-                      const struct model_part *part, struct piece *out)
+                      const struct model_part *part, struct tensor_read *out)
 {
     const uint64_t first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols;
     const uint64_t last = first + (uint64_t)part->rows * (uint64_t)param->cols;
-    *out = (struct piece){.rows = part->rows,
-                          .cols = param->cols,
-                          .first = first - param->offset,
-                          .sums = range->sums != NULL && !range->block->trained};
+    *out = (struct tensor_read){.rows = part->rows,
+                                .cols = param->cols,
+                                .first = first - param->offset,
+                                .sums = range->sums != NULL && !range->block->trained};
     if (range->end <= first || range->begin >= last) {
         return 0;
     }
@@ -575,7 +575,7 @@ static void expect_range(const struct range *range)
     for (unsigned i = 0; i < block->param_count && range->begin < range->end; i++) {
         const struct model_param *param = &block->params[i];
         for (unsigned j = 0; j < param->part_count && !param->transposed; j++) {
-            struct piece piece;
+            struct tensor_read piece;
             if (find_piece(range, param, &param->parts[j], &piece) == 0 && piece.tensor != NULL) {
                 const size_t bytes = model_dtype_bytes(piece.tensor->dtype);
                 model_safetensors_expect(piece.shard, piece.tensor, piece.begin * bytes,
@@ -593,7 +593,7 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
         const struct model_param *param = &block->params[i];
         for (unsigned j = 0; j < param->part_count; j++) {
             const struct model_part *part = &param->parts[j];
-            struct piece piece;
+            struct tensor_read piece;
             int rc = find_piece(range, param, part, &piece);
             if (rc == 0 && piece.begin < piece.end) {
                 const uint64_t first = param->offset +

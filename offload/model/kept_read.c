@@ -14,7 +14,7 @@
 #include "offload/model/kept_internal.h"
 
 /* A range of a block that members of a team read, a piece at a time. */
-struct range {
+struct team_read {
     const struct model_kept *kept;
     const struct model_kept_block *block;
     uint64_t begin, end;
@@ -24,7 +24,7 @@ struct range {
     _Atomic int rc;             /* the first error */
 };
 
-static int read_part(const struct range *range, uint64_t at, uint8_t *buffer)
+static int read_part(const struct team_read *range, uint64_t at, uint8_t *buffer)
 {
     const uint64_t begin = at > range->begin ? at : range->begin;
     const uint64_t end = at + KEPT_PIECE_BYTES < range->end ? at + KEPT_PIECE_BYTES : range->end;
@@ -42,7 +42,7 @@ static int read_part(const struct range *range, uint64_t at, uint8_t *buffer)
 
 static void read_parts(void *argument, unsigned index, unsigned count)
 {
-    struct range *range = argument;
+    struct team_read *range = argument;
     uint8_t *buffer = aligned_alloc(KEPT_PAGE_BYTES, KEPT_PIECE_BYTES);
     int rc = buffer != NULL ? 0 : -ENOMEM;
     (void)index;
@@ -77,7 +77,7 @@ void model_kept_drop(struct model_kept *kept)
     }
 }
 
-static int read_range(struct model_kept *kept, struct range *range, struct core_team *team)
+static int read_range(struct model_kept *kept, struct team_read *range, struct core_team *team)
 {
     atomic_init(&range->next, range->begin / KEPT_PIECE_BYTES * KEPT_PIECE_BYTES);
     atomic_init(&range->failed_at, 0);
@@ -108,7 +108,7 @@ int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uin
     assert(found != NULL);
     const uint64_t left = found->bytes > begin ? found->bytes - begin : 0;
     const uint64_t count = left < bytes ? left : bytes;
-    struct range range = {
+    struct team_read range = {
         .kept = kept, .block = found, .begin = begin, .end = begin + count, .to = to};
     int rc = count > 0 ? read_range(kept, &range, team) : 0;
     if (rc == 0) {

@@ -367,7 +367,7 @@ static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_
 }
 
 /* Elements [begin, end) of a target, in the order of the flat array, from `from`. */
-struct piece {
+struct tensor_write {
     struct model_save *save;
     const struct target *target;
     uint64_t begin;
@@ -379,7 +379,8 @@ struct piece {
 
 /* Writes elements to the file, from element `at` of the target on, and adds them to the shard's
  * sum. */
-static int put_elements(const struct piece *piece, uint64_t at, const void *elements, size_t count)
+static int put_elements(const struct tensor_write *piece, uint64_t at, const void *elements,
+                        size_t count)
 {
     struct shard *shard = &piece->save->shards[piece->target->shard];
     const size_t bytes = model_dtype_bytes(piece->save->type);
@@ -390,7 +391,7 @@ static int put_elements(const struct piece *piece, uint64_t at, const void *elem
     return write_at(piece->save, shard, offset, elements, count * bytes);
 }
 
-static int put_straight(const struct piece *piece)
+static int put_straight(const struct tensor_write *piece)
 {
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
     const size_t from_bytes = model_dtype_bytes(piece->type);
@@ -413,7 +414,7 @@ static int put_straight(const struct piece *piece)
 }
 
 /* Writes elements [row, row + count) of the file's line `col`, a column of the flat array. */
-static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t count)
+static int put_line(const struct tensor_write *piece, int64_t col, int64_t row, int64_t count)
 {
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
     const size_t from_bytes = model_dtype_bytes(piece->type);
@@ -438,7 +439,7 @@ static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t
 }
 
 /* Writes the elements of each column that are in [begin, end) to that column's line of the file. */
-static int put_transposed(const struct piece *piece)
+static int put_transposed(const struct tensor_write *piece)
 {
     const uint64_t cols = (uint64_t)piece->target->param->cols;
     for (uint64_t col = 0; col < cols; col++) {
@@ -457,7 +458,7 @@ static int put_transposed(const struct piece *piece)
 int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint64_t count,
                    enum model_dtype type, const void *from)
 {
-    struct piece piece = {.save = save, .type = type, .buffer = malloc(BUFFER_BYTES)};
+    struct tensor_write piece = {.save = save, .type = type, .buffer = malloc(BUFFER_BYTES)};
     if (piece.buffer == NULL) {
         return core_err_set(-ENOMEM, "no memory for a buffer of %d bytes", BUFFER_BYTES);
     }
