@@ -7,18 +7,6 @@
 
 #include "offload/model/program_rows.h"
 
-#define AT(type, field) offsetof(struct kern_##type##_arguments, field)
-
-static int param_of(const struct model_build *build, enum model_role role)
-{
-    return model_block_param(build->block, role);
-}
-
-static int64_t dim(const struct model_build *build, enum model_dim which)
-{
-    return model_dim(&build->model->config, which);
-}
-
 static bool trained(const struct model_build *build, int param)
 {
     return param >= 0 && build->block->params[param].trained;
@@ -44,8 +32,8 @@ static void embed_grad_of(struct model_build *build, int param, enum model_base 
 static void embed_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int grad = model_build_grad(build, row->out.value);
-    const int table = param_of(build, row->weight);
-    const int positions = param_of(build, row->bias);
+    const int table = model_build_role(build, row->weight);
+    const int positions = model_build_role(build, row->bias);
     if (trained(build, table)) {
         embed_grad_of(build, table, MODEL_BASE_IDS, grad);
     }
@@ -58,7 +46,7 @@ static void norm_grad(struct model_build *build, const struct model_op_row *row)
 {
     const struct model_config *config = &build->model->config;
     const enum model_value normed = row->add != MODEL_NO_VALUE ? row->sum : row->x.value;
-    const int64_t width = dim(build, row->x.width);
+    const int64_t width = model_build_dim(build, row->x.width);
     const struct kern_norm_grad_arguments arguments = {
         .type = build->shape.type,
         .kind = config->family->norm,
@@ -75,7 +63,8 @@ static void norm_grad(struct model_build *build, const struct model_op_row *row)
     struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
     model_build_point(build, step, AT(norm_grad, dy), model_build_grad(build, row->out.value), 0);
     model_build_point(build, step, AT(norm_grad, s), model_build_value(build, normed), 0);
-    model_build_param(build, step, AT(norm_grad, weight), param_of(build, row->weight), 0, 0);
+    model_build_param(build, step, AT(norm_grad, weight), model_build_role(build, row->weight), 0,
+                      0);
     if (config->family->norm == KERN_NORM_LAYER) {
         model_build_point(build, step, AT(norm_grad, mean), build->mean[row->out.value], 0);
     }
@@ -84,8 +73,10 @@ static void norm_grad(struct model_build *build, const struct model_op_row *row)
         model_build_point(build, step, AT(norm_grad, add), past, 0);
     }
     model_build_write(build, step, AT(norm_grad, dx), dx, 0);
-    model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
-    model_build_weight_grad(build, step, AT(norm_grad, dbias), param_of(build, row->bias), 0);
+    model_build_weight_grad(build, step, AT(norm_grad, dweight),
+                            model_build_role(build, row->weight), 0);
+    model_build_weight_grad(build, step, AT(norm_grad, dbias), model_build_role(build, row->bias),
+                            0);
     build->grad[row->x.value] = dx;
     if (row->add != MODEL_NO_VALUE) {
         build->grad[row->add] = dx;
@@ -100,7 +91,7 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
         .type = build->shape.type,
         .kind = KERN_NORM_RMS,
         .tokens = build->tokens,
-        .heads = dim(build, row->x.width) / config->head_dim,
+        .heads = model_build_dim(build, row->x.width) / config->head_dim,
         .width = config->head_dim,
         .dy_stride = model_build_width(build, row->out.value),
         .s_stride = model_build_width(build, row->x.value),
@@ -108,15 +99,17 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
     };
     struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
     model_build_point(build, step, AT(norm_grad, dy), model_build_grad(build, row->out.value),
-                      dim(build, row->out.first));
+                      model_build_dim(build, row->out.first));
     model_build_point(build, step, AT(norm_grad, s), model_build_value(build, row->x.value),
-                      dim(build, row->x.first));
-    model_build_param(build, step, AT(norm_grad, weight), param_of(build, row->weight), 0, 0);
+                      model_build_dim(build, row->x.first));
+    model_build_param(build, step, AT(norm_grad, weight), model_build_role(build, row->weight), 0,
+                      0);
     model_build_point(build, step, AT(norm_grad, rstd),
                       second ? build->rstd2[row->out.value] : build->rstd[row->out.value], 0);
     model_build_write(build, step, AT(norm_grad, dx), model_build_grad(build, row->x.value),
-                      dim(build, row->x.first));
-    model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
+                      model_build_dim(build, row->x.first));
+    model_build_weight_grad(build, step, AT(norm_grad, dweight),
+                            model_build_role(build, row->weight), 0);
 }
 
 /* With DoRA, adds the steps for the gradient of the magnitudes, and returns the gradient of the
@@ -233,8 +226,8 @@ static void adapter_weight_grad(struct model_build *build, const struct model_op
 
 static void weight_grad(struct model_build *build, const struct model_op_row *row, int dy, int x)
 {
-    const int weight = param_of(build, row->weight);
-    const int bias = param_of(build, row->bias);
+    const int weight = model_build_role(build, row->weight);
+    const int bias = model_build_role(build, row->bias);
     const struct model_param *param = &build->block->params[weight];
     const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
                                         build->shape.tile_bytes);
@@ -309,7 +302,7 @@ static void input_grad_part(struct model_build *build, const struct input_part *
 static void input_grad(struct model_build *build, const struct model_op_row *row, int dy,
                        int scaled)
 {
-    const int weight = param_of(build, row->weight);
+    const int weight = model_build_role(build, row->weight);
     const struct model_param *param = &build->block->params[weight];
     const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
                                         build->shape.tile_bytes);
@@ -452,7 +445,7 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
     };
     for (size_t i = 0; i < 3; i++) {
         const enum model_value value = parts[i].slice.value;
-        const int64_t first = dim(build, parts[i].slice.first);
+        const int64_t first = model_build_dim(build, parts[i].slice.first);
         model_build_point(build, step, parts[i].field, model_build_value(build, value), first);
         model_build_write(build, step, parts[i].grad_field, model_build_grad(build, value), first);
     }

@@ -1,25 +1,12 @@
 /* program_forward.c: the forward steps of a row of the table. */
 #include <assert.h>
-#include <stddef.h>
 
 #include "offload/model/program_rows.h"
-
-#define AT(type, field) offsetof(struct kern_##type##_arguments, field)
-
-static int param_of(const struct model_build *build, enum model_role role)
-{
-    return model_block_param(build->block, role);
-}
-
-static int64_t dim(const struct model_build *build, enum model_dim which)
-{
-    return model_dim(&build->model->config, which);
-}
 
 static void embed(struct model_build *build, const struct model_op_row *row)
 {
     const struct model_config *config = &build->model->config;
-    int positions = param_of(build, row->bias);
+    int positions = model_build_role(build, row->bias);
     const int64_t stride = build->shape.stride;
     const struct kern_embed_arguments arguments = {
         .type = build->shape.type,
@@ -32,7 +19,7 @@ static void embed(struct model_build *build, const struct model_op_row *row)
     };
     struct model_step *step = model_build_step(build, KERN_EMBED, &arguments);
     model_build_base(build, step, AT(embed, ids), MODEL_BASE_IDS);
-    model_build_param(build, step, AT(embed, table), param_of(build, row->weight), 0,
+    model_build_param(build, step, AT(embed, table), model_build_role(build, row->weight), 0,
                       config->vocab);
     if (positions >= 0) {
         model_build_param(build, step, AT(embed, position_table), positions, 0, 0);
@@ -45,7 +32,7 @@ static void norm(struct model_build *build, const struct model_op_row *row)
 {
     const struct model_config *config = &build->model->config;
     const enum kern_norm_kind kind = config->family->norm;
-    const int64_t width = dim(build, row->x.width);
+    const int64_t width = model_build_dim(build, row->x.width);
     const struct kern_norm_arguments arguments = {
         .type = build->shape.type,
         .kind = kind,
@@ -63,9 +50,9 @@ static void norm(struct model_build *build, const struct model_op_row *row)
         model_build_point(build, step, AT(norm, add), model_build_value(build, row->add), 0);
         model_build_write(build, step, AT(norm, sum), model_build_value(build, row->sum), 0);
     }
-    model_build_param(build, step, AT(norm, weight), param_of(build, row->weight), 0, 0);
-    if (param_of(build, row->bias) >= 0) {
-        model_build_param(build, step, AT(norm, bias), param_of(build, row->bias), 0, 0);
+    model_build_param(build, step, AT(norm, weight), model_build_role(build, row->weight), 0, 0);
+    if (model_build_role(build, row->bias) >= 0) {
+        model_build_param(build, step, AT(norm, bias), model_build_role(build, row->bias), 0, 0);
     }
     model_build_write(build, step, AT(norm, y), model_build_value(build, row->out.value), 0);
     if (kind == KERN_NORM_LAYER) {
@@ -79,7 +66,7 @@ static void norm(struct model_build *build, const struct model_op_row *row)
 static void head_norm(struct model_build *build, const struct model_op_row *row)
 {
     const struct model_config *config = &build->model->config;
-    const int64_t heads = dim(build, row->x.width) / config->head_dim;
+    const int64_t heads = model_build_dim(build, row->x.width) / config->head_dim;
     const struct kern_norm_arguments arguments = {
         .type = build->shape.type,
         .kind = KERN_NORM_RMS,
@@ -99,10 +86,10 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     }
     struct model_step *step = model_build_step(build, KERN_NORM, &arguments);
     model_build_point(build, step, AT(norm, x), model_build_value(build, row->x.value),
-                      dim(build, row->x.first));
-    model_build_param(build, step, AT(norm, weight), param_of(build, row->weight), 0, 0);
+                      model_build_dim(build, row->x.first));
+    model_build_param(build, step, AT(norm, weight), model_build_role(build, row->weight), 0, 0);
     model_build_write(build, step, AT(norm, y), model_build_value(build, row->out.value),
-                      dim(build, row->out.first));
+                      model_build_dim(build, row->out.first));
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
@@ -162,7 +149,7 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
 static void find_factors(struct model_build *build, const struct model_op_row *row, int64_t at,
                          int64_t rows)
 {
-    const int weight = param_of(build, row->weight);
+    const int weight = model_build_role(build, row->weight);
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
     const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
     const int magnitude = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_MAGNITUDE);
@@ -201,7 +188,7 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
 static void apply_factor(struct model_build *build, const struct model_op_row *row, int out,
                          const struct model_column_range *range)
 {
-    const int bias = param_of(build, row->bias);
+    const int bias = model_build_role(build, row->bias);
     const bool splits = model_build_splits(build, row);
     const struct model_column_operands operands = {.x = build->whole[row->out.value],
                                                    .by = -1,
@@ -245,8 +232,8 @@ struct product {
 static void product_tile(struct model_build *build, const struct model_op_row *row,
                          const struct product *product, int64_t at, int64_t rows)
 {
-    const int weight = param_of(build, row->weight);
-    const int bias = param_of(build, row->bias);
+    const int weight = model_build_role(build, row->weight);
+    const int bias = model_build_role(build, row->bias);
     const struct model_param *param = &build->block->params[weight];
     model_build_choose(build, product->half);
     const int64_t token = product->half == MODEL_HALF_REFERENCE ? build->tokens : 0;
@@ -274,7 +261,7 @@ static void product_tile(struct model_build *build, const struct model_op_row *r
  * B^T), where d is x after dropout. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
-    const int weight = param_of(build, row->weight);
+    const int weight = model_build_role(build, row->weight);
     const struct model_param *param = &build->block->params[weight];
     const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
                                         build->shape.tile_bytes);
@@ -322,11 +309,11 @@ static void attention_from(struct model_build *build, const struct model_op_row 
         model_build_base(build, step, AT(attention, gaps), MODEL_BASE_GAPS);
     }
     model_build_point(build, step, AT(attention, q), model_build_value(build, row->x.value),
-                      token * arguments.q_stride + dim(build, row->x.first));
+                      token * arguments.q_stride + model_build_dim(build, row->x.first));
     model_build_point(build, step, AT(attention, k), model_build_value(build, row->x2.value),
-                      token * arguments.k_stride + dim(build, row->x2.first));
+                      token * arguments.k_stride + model_build_dim(build, row->x2.first));
     model_build_point(build, step, AT(attention, v), model_build_value(build, row->x3.value),
-                      token * arguments.v_stride + dim(build, row->x3.first));
+                      token * arguments.v_stride + model_build_dim(build, row->x3.first));
     model_build_write(build, step, AT(attention, o), model_build_value(build, row->out.value),
                       token * arguments.o_stride);
     model_build_write(build, step, AT(attention, lse), lse, 0);
@@ -373,7 +360,7 @@ static void act(struct model_build *build, const struct model_op_row *row)
 static void add(struct model_build *build, const struct model_op_row *row)
 {
     const struct kern_add_arguments arguments = {
-        .count = build->tokens * dim(build, row->x.width),
+        .count = build->tokens * model_build_dim(build, row->x.width),
         .a_type = build->shape.type,
         .b_type = build->shape.type,
         .y_type = build->shape.type,

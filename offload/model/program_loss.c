@@ -1,10 +1,6 @@
 /* program_loss.c: the steps of a head's last row: the loss alone, the loss with its gradients, or
  * the logits. */
-#include <stddef.h>
-
 #include "offload/model/program_rows.h"
-
-#define AT(type, field) offsetof(struct kern_##type##_arguments, field)
 
 struct loss {
     struct model_build *build;

@@ -3,7 +3,23 @@
 #ifndef OFFLOAD_MODEL_PROGRAM_ROWS_H
 #define OFFLOAD_MODEL_PROGRAM_ROWS_H
 
+#include <stddef.h>
+
 #include "offload/model/program_build.h"
+
+/* The offset of a member of an op's arguments. */
+#define AT(type, field) offsetof(struct kern_##type##_arguments, field)
+
+/* Returns the index of the block's parameter with this role; -1: none. */
+static inline int model_build_role(const struct model_build *build, enum model_role role)
+{
+    return model_block_param(build->block, role);
+}
+
+static inline int64_t model_build_dim(const struct model_build *build, enum model_dim dim)
+{
+    return model_dim(&build->model->config, dim);
+}
 
 void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
 void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
