@@ -4,11 +4,6 @@
 
 #include "offload/plan/update.h"
 
-static struct plan_piece part(uint32_t buffer, uint64_t bytes)
-{
-    return (struct plan_piece){.buffer = buffer, .bytes = bytes};
-}
-
 void plan_gradient_begin(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -28,7 +23,7 @@ static struct plan_piece whole_piece(const struct plan_step *step, uint32_t bloc
     uint64_t bytes = step->input->blocks[block].elements *
                      step->input->blocks[block].format.grad_bytes;
     bool moves = plan_layout_moves_gradients(step->input);
-    return part(moves ? step->gradient_whole : step->gradient, bytes);
+    return plan_move_part(moves ? step->gradient_whole : step->gradient, bytes);
 }
 
 /* Returns this rank's part of a gradient in a buffer whose first element is `first`. */
@@ -60,7 +55,7 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
     if (sums) {
         plan_move_operand(backward, PLAN_AS_SUM, adds,
-                          part(step->sum, shape->elements * PLAN_SUM_BYTES));
+                          plan_move_part(step->sum, shape->elements * PLAN_SUM_BYTES));
     }
     if (!sums || backward->micro + 1u == micros) {
         plan_move_operand(backward, PLAN_AS_GRAD, sums ? PLAN_WRITES : adds,
@@ -78,7 +73,7 @@ static int shared_round(struct plan_step *step, uint32_t block)
     command.elements = shared.bytes / PLAN_SUM_BYTES;
     plan_move_operand(&command, PLAN_AS_SHARED_SUM, PLAN_READS, shared);
     plan_move_operand(&command, PLAN_AS_SUM, PLAN_READS,
-                      part(step->sum, shape->elements * PLAN_SUM_BYTES));
+                      plan_move_part(step->sum, shape->elements * PLAN_SUM_BYTES));
     plan_move_operand(&command, PLAN_AS_GRAD, PLAN_CHANGES, whole_piece(step, block));
     return plan_builder_add(step->builder, &command);
 }
@@ -90,7 +85,7 @@ static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piec
     struct plan_command command = plan_move_command(PLAN_REDUCE, PLAN_Q_COLL, block, PLAN_NONE);
     const uint64_t elements = step->input->blocks[block].elements;
     const uint64_t own = plan_state_span(step->input, block).count;
-    const struct plan_piece codes = part(step->layout->codes, plan_coded_bytes(elements));
+    const struct plan_piece codes = plan_move_part(step->layout->codes, plan_coded_bytes(elements));
     const bool in_place = from.buffer == to.buffer;
     command.packed = true;
     command.elements = elements;

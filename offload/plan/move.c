@@ -48,10 +48,14 @@ void plan_move_operand(struct plan_command *command, enum plan_role role, enum p
                                                                         .bytes = piece.bytes};
 }
 
+struct plan_piece plan_move_part(uint32_t buffer, uint64_t bytes)
+{
+    return (struct plan_piece){.buffer = buffer, .bytes = bytes};
+}
+
 struct plan_piece plan_move_whole(const struct plan_step *step, uint32_t buffer)
 {
-    uint64_t bytes = buffer != PLAN_NONE ? step->layout->buffers[buffer].bytes : 0;
-    return (struct plan_piece){.buffer = buffer, .bytes = bytes};
+    return plan_move_part(buffer, buffer != PLAN_NONE ? step->layout->buffers[buffer].bytes : 0);
 }
 
 const struct plan_block_layout *plan_move_block(const struct plan_step *step, uint32_t block)

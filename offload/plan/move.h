@@ -65,6 +65,8 @@ struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, ui
 /* Adds an operand; a piece without a buffer or without bytes is left out. */
 void plan_move_operand(struct plan_command *command, enum plan_role role, enum plan_access access,
                        struct plan_piece piece);
+/* Return the first bytes of a buffer, or all of them. */
+struct plan_piece plan_move_part(uint32_t buffer, uint64_t bytes);
 struct plan_piece plan_move_whole(const struct plan_step *step, uint32_t buffer);
 
 const struct plan_block_layout *plan_move_block(const struct plan_step *step, uint32_t block);

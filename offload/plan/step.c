@@ -22,11 +22,6 @@ static bool is_last(const struct plan_step *step, uint32_t block)
     return block + 1 == step->input->compute_count;
 }
 
-static struct plan_piece part(uint32_t buffer, uint64_t bytes)
-{
-    return (struct plan_piece){.buffer = buffer, .bytes = bytes};
-}
-
 /* ---- operands that forward and backward have in common ---- */
 
 /* Adds the operands of the block's weights and of those that it borrows, after the commands that
@@ -46,7 +41,7 @@ static int name_weights(struct plan_step *step, struct plan_command *command)
         uint32_t weights = PLAN_NONE;
         rc = plan_fetch_weights(step, shape->borrows[i], &weights);
         plan_move_operand(command, PLAN_AS_BORROWED, PLAN_READS,
-                          part(weights, plan_move_weight_bytes(step, shape->borrows[i])));
+                          plan_move_part(weights, plan_move_weight_bytes(step, shape->borrows[i])));
     }
     return rc;
 }
@@ -57,7 +52,7 @@ static void name_in(struct plan_step *step, struct plan_command *command)
         uint32_t before = command->block - 1u;
         uint32_t in = step->layout->acts[plan_move_act_index(step, before, command->micro)];
         plan_move_operand(command, PLAN_AS_IN, PLAN_READS,
-                          part(in, step->input->blocks[before].out_bytes));
+                          plan_move_part(in, step->input->blocks[before].out_bytes));
     }
 }
 
@@ -148,11 +143,12 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
     name_in(step, &command);
     if (!is_last(step, block)) {
         uint32_t out = layout->acts[plan_move_act_index(step, block, micro)];
-        plan_move_operand(&command, PLAN_AS_OUT, PLAN_WRITES, part(out, shape->out_bytes));
+        plan_move_operand(&command, PLAN_AS_OUT, PLAN_WRITES,
+                          plan_move_part(out, shape->out_bytes));
     }
     plan_move_operand(
         &command, PLAN_AS_KEPT, PLAN_WRITES,
-        part(kept_of(step, block, micro), plan_layout_kept_bytes(step->input, block)));
+        plan_move_part(kept_of(step, block, micro), plan_layout_kept_bytes(step->input, block)));
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
     rc = add_forward(step, &command);
@@ -185,9 +181,9 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
                              ? step->input->blocks[block - 1].out_bytes
                              : shape->out_bytes;
     plan_move_operand(&command, PLAN_AS_OUT_GRAD, is_last(step, block) ? PLAN_WRITES : PLAN_CHANGES,
-                      part(layout->out_grads[micro % layout->in_flight], out_bytes));
+                      plan_move_part(layout->out_grads[micro % layout->in_flight], out_bytes));
     plan_move_operand(&command, PLAN_AS_KEPT, PLAN_READS,
-                      part(kept, plan_layout_kept_bytes(step->input, block)));
+                      plan_move_part(kept, plan_layout_kept_bytes(step->input, block)));
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
     plan_gradient_name(step, &command);
