@@ -154,8 +154,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
 
 /* Raises the least residence until it fits: first moves states to the GPU, then keeps data in
  * memory for which STORE has no room. */
-static int begin_leaning(const struct plan_input *input, const struct plan_choice *choice,
-                         struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
+static int raise_residence(const struct plan_input *input, const struct plan_choice *choice,
+                           struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
     bool full = false;
     int rc = look(input, choice, residence, needs, fitted, &full);
@@ -182,11 +182,11 @@ static int begin_leaning(const struct plan_input *input, const struct plan_choic
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
-    const unsigned leanings = input->budgets.device_is_host ? PLAN_LEANINGS : 1;
+    const unsigned count = input->budgets.device_is_host ? PLAN_DEFAULTS : 1;
     *fitted = false;
-    for (unsigned leaning = 0; !*fitted && leaning < leanings; leaning++) {
-        *residence = plan_residence_least(input, choice, leaning);
-        int rc = begin_leaning(input, choice, needs, residence, fitted);
+    for (unsigned defaults = 0; !*fitted && defaults < count; defaults++) {
+        *residence = plan_residence_least(input, choice, defaults);
+        int rc = raise_residence(input, choice, needs, residence, fitted);
         if (rc != 0) {
             return rc;
         }

@@ -8,8 +8,8 @@
 
 /* A plan that does not save memory must be faster by this part of a step. A speculative plan must
  * always be faster, and by more, because it is fast only while its guesses are right. */
-static const double worth = 0.003;
-static const double worth_twice = 0.02;
+static const double gain_least = 0.003;
+static const double gain_least_speculative = 0.02;
 /* Steps whose times differ by less than this part count as equally fast. Memory must be smaller by
  * this part to count as less. */
 static const double equal = 1e-4;
@@ -35,8 +35,9 @@ bool plan_climb_wins(const struct plan *plan, const struct plan *best)
     }
     double ratio = plan->predicted.step_seconds / best->predicted.step_seconds;
     bool smaller = (double)all_memory(plan) < (double)all_memory(best) * (1 - less);
-    bool twice = plan_generations(plan) > plan_generations(best);
-    return ratio < 1 - (twice ? worth_twice : worth) || (!twice && ratio < 1 + equal && smaller);
+    bool speculates = plan_generations(plan) > plan_generations(best);
+    return ratio < 1 - (speculates ? gain_least_speculative : gain_least) ||
+           (!speculates && ratio < 1 + equal && smaller);
 }
 
 /* The changes of a choice. */

@@ -102,7 +102,7 @@ uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block
  * in their order. */
 static uint32_t sums_within(const struct plan_step *step, uint32_t block)
 {
-    return step->input->fast && block != PLAN_NONE ? plan_sharing(step->input) : 0;
+    return step->input->sums_within_nodes && block != PLAN_NONE ? plan_sharing(step->input) : 0;
 }
 
 /* Returns how many bytes other nodes send to a rank in a reduction of a block's gradient, or of the

@@ -56,16 +56,17 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
 }
 
-/* A speculative update keeps two generations, and a card's memory is too scarce for that. */
-static bool may_lie(const struct plan_input *input, const struct plan_choice *choice)
+/* Returns whether the choice may keep states on a card, or keep none there. A speculative update
+ * keeps two generations, and a card's memory is too scarce for that. */
+static bool is_card_use_possible(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
     return choice->card_blocks > 0 ? !choice->speculates : !asked;
 }
 
-/* An update that needs the norm cannot run inside backward; one that does not need it gains nothing
- * from speculation. */
-static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
+/* Returns whether updates may have this timing. An update that needs the norm cannot run inside
+ * backward; one that does not need it gains nothing from speculation. */
+static bool is_timing_possible(const struct plan_wishes *wishes, enum plan_timing timing)
 {
     bool by_norm = wishes->may_clip || wishes->may_skip;
     switch (timing) {
@@ -94,14 +95,15 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
     }
     bool early = timing != PLAN_TIMING_DEFERRED;
     bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
-                    may_be(wishes, timing);
+                    is_timing_possible(wishes, timing);
     bool sends = choice->grads != PLAN_STORE ||
                  (!early && (choice->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1));
     bool pointless = choice->order == PLAN_ORDER_MICRO && wishes->micro_batches == 1 &&
                      wishes->order == PLAN_ORDER_AUTO;
     bool no_keeping = choice->keeps_first &&
                       (choice->acts != PLAN_ACTS_RECOMPUTE || wishes->acts != PLAN_ACTS_AUTO);
-    return wished && possible && sends && !pointless && !no_keeping && may_lie(input, choice);
+    return wished && possible && sends && !pointless && !no_keeping &&
+           is_card_use_possible(input, choice);
 }
 
 /* Visits the timings of one policy of activations and order. A split defers about as many updates

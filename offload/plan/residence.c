@@ -185,7 +185,7 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
     }
     if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO && !input->application) {
         rc = relieve_number(input, choice, residence,
-                            residence->leans_to_device ? DEVICE_BLOCKS : HOST_BLOCKS,
+                            residence->weights_to_device ? DEVICE_BLOCKS : HOST_BLOCKS,
                             input->block_count, store_holds);
     }
     return rc;
@@ -207,21 +207,22 @@ int plan_residence_lighten(const struct plan_input *input, const struct plan_cho
 }
 
 struct plan_residence plan_residence_least(const struct plan_input *input,
-                                           const struct plan_choice *choice, unsigned leaning)
+                                           const struct plan_choice *choice, unsigned defaults)
 {
     const struct plan_wishes *wishes = &input->wishes;
     bool store = input->budgets.store_bytes > 0;
     bool whole = plan_shards_states(input) && !plan_shards_weights(input) &&
                  !input->budgets.device_is_host;
-    bool leans = (leaning & PLAN_WEIGHTS_LEAN) != 0 && wishes->weights == PLAN_WHERE_AUTO;
-    struct plan_residence least = {.leans_to_device = leans};
-    if (wishes->weights == PLAN_WHERE_DEVICE || (leans && !store)) {
+    bool to_device = (defaults & PLAN_WEIGHTS_TO_DEVICE) != 0 && wishes->weights == PLAN_WHERE_AUTO;
+    struct plan_residence least = {.weights_to_device = to_device};
+    if (wishes->weights == PLAN_WHERE_DEVICE || (to_device && !store)) {
         least.device_blocks = input->block_count;
     } else if (wishes->weights == PLAN_WHERE_HOST || !store || whole) {
         least.host_blocks = input->block_count;
     }
-    bool states_lean = (leaning & PLAN_STATES_LEAN) != 0 && wishes->states == PLAN_WHERE_AUTO;
-    bool in_device = wishes->states == PLAN_WHERE_DEVICE || states_lean;
+    bool states_to_device = (defaults & PLAN_STATES_TO_DEVICE) != 0 &&
+                            wishes->states == PLAN_WHERE_AUTO;
+    bool in_device = wishes->states == PLAN_WHERE_DEVICE || states_to_device;
     least.states = in_device && input->budgets.device_is_host ? PLAN_DEVICE : PLAN_HOST;
     least.card_blocks = in_device && !input->budgets.device_is_host ? input->block_count : 0;
     if (wishes->states == PLAN_WHERE_HOST || wishes->states == PLAN_WHERE_DEVICE || !store) {

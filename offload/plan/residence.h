@@ -15,19 +15,24 @@ struct plan_residence {
     /* number of the first blocks that keep all their state in DEVICE memory, where the GPU updates
      * them. */
     uint32_t card_blocks;
-    uint32_t kept_blocks;  /* number of last blocks that keep their activations */
-    enum plan_tier states; /* HOST, or DEVICE on the CPU device */
-    bool leans_to_device;  /* weights that must be in memory are in DEVICE, not in HOST */
+    uint32_t kept_blocks;   /* number of last blocks that keep their activations */
+    enum plan_tier states;  /* HOST, or DEVICE on the CPU device */
+    bool weights_to_device; /* weights that must be in memory are in DEVICE, not in HOST */
 };
 
-/* Bits of `leaning`: data that must be in memory and has no requested tier goes to DEVICE instead
+/* Bits of `defaults`: data that must be in memory and has no requested tier goes to DEVICE instead
  * of HOST. Only for the CPU device, whose update can access DEVICE. */
-enum { PLAN_LEANS_HOST, PLAN_WEIGHTS_LEAN = 1, PLAN_STATES_LEAN = 2, PLAN_LEANINGS = 4 };
+enum {
+    PLAN_DEFAULT_HOST,
+    PLAN_WEIGHTS_TO_DEVICE = 1,
+    PLAN_STATES_TO_DEVICE = 2,
+    PLAN_DEFAULTS = 4
+};
 
 /* Returns the least residence: the data that the requests, or the lack of a store, force to be in
  * memory. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
-                                           const struct plan_choice *choice, unsigned leaning);
+                                           const struct plan_choice *choice, unsigned defaults);
 
 /* If STORE is too small, keeps the excess in memory: states first, then weights, unless they have
  * an explicit placement. */

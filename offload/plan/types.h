@@ -170,7 +170,7 @@ struct plan_input {
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     bool packs;     /* stage 3 gathers weights of 16 bits as codes of 8 bits; the CPU device only */
     bool codes;     /* stages 1 to 3 reduce gradients as codes of 4 bits; the CPU device only */
-    bool fast;      /* the ranks of a node add their gradients before nodes do */
+    bool sums_within_nodes; /* the ranks of a node add their gradients before nodes do */
     /* Stage 3: number of neighbouring ranks that together keep a copy of a block's weights after
      * the first gather of a step, so that later gathers of the step stay among them. Divides
      * `world`; 0: all ranks take part in every gather. Only on the CPU device */

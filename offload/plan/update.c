@@ -187,14 +187,14 @@ static int save(struct plan_step *step, const struct chunk *made)
 }
 
 /* Where a block's working weights are while the block is updated. */
-struct stand {
-    uint32_t place; /* buffer in which the update changes the weights; PLAN_NONE: state slots */
-    uint32_t above; /* buffer to which each updated chunk is copied, or PLAN_NONE */
-    uint64_t first; /* first element of `place`, and of `above` unless it is a slot */
-    bool fetched;   /* `place` is a weight slot, and the chunks are written back to STORE */
-    bool held;      /* the slot already has the weights */
-    bool spread;    /* all ranks' new weights are gathered at `whole` afterwards */
-    bool returned;  /* gathered weights are then written to STORE as a whole */
+struct update_weights {
+    uint32_t buffer; /* the update changes the weights there; PLAN_NONE: in state slots */
+    uint32_t copy;   /* buffer to which each updated chunk is copied, or PLAN_NONE */
+    uint64_t first;  /* first element of `buffer`, and of `copy` unless it is a slot */
+    bool fetched;    /* `buffer` is a weight slot, and the chunks are written back to STORE */
+    bool held;       /* the slot already has the weights */
+    bool gathered;   /* all ranks' new weights are gathered at `whole` afterwards */
+    bool written;    /* gathered weights are then written to STORE as a whole */
     uint32_t whole;
 };
 
@@ -204,60 +204,62 @@ static bool is_half_sharded(const struct plan_step *step)
     return plan_shards_states(step->input) && !plan_shards_weights(step->input);
 }
 
-/* Fills in *stand on the CPU device. */
-static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
+/* Fills in *weights on the CPU device. */
+static int prepare_weights_cpu(struct plan_step *step, uint32_t block, bool to_device,
+                               struct update_weights *weights)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
     bool half = is_half_sharded(step);
-    stand->spread = half;
+    weights->gathered = half;
     if (where->weights_store == PLAN_NONE) {
         bool resident = where->weights_device != PLAN_NONE;
-        stand->place = resident ? where->weights_device : where->weights_host;
-        stand->whole = stand->place;
+        weights->buffer = resident ? where->weights_device : where->weights_host;
+        weights->whole = weights->buffer;
         bool copies = !resident && to_device && !plan_shards_states(step->input);
-        stand->above = copies ? plan_fetch_claim(step, block) : PLAN_NONE;
+        weights->copy = copies ? plan_fetch_claim(step, block) : PLAN_NONE;
         return 0;
     }
-    stand->first = 0;
+    weights->first = 0;
     if (half) {
-        stand->returned = true;
-        int rc = plan_fetch_weights(step, block, &stand->place);
-        stand->whole = stand->place;
+        weights->written = true;
+        int rc = plan_fetch_weights(step, block, &weights->buffer);
+        weights->whole = weights->buffer;
         return rc;
     }
-    stand->fetched = true;
+    weights->fetched = true;
     /* Weight slots have weights that were expanded from codes, and the update needs the exact
      * ones. */
     if (plan_packs_weights(step->input, block)) {
         plan_fetch_forget(step, block);
     }
-    stand->place = plan_fetch_held(step, block);
-    stand->held = stand->place != PLAN_NONE;
-    stand->place = stand->held ? stand->place : plan_fetch_claim(step, block);
-    stand->whole = stand->place;
-    stand->spread = plan_shards_weights(step->input) && to_device;
+    weights->buffer = plan_fetch_held(step, block);
+    weights->held = weights->buffer != PLAN_NONE;
+    weights->buffer = weights->held ? weights->buffer : plan_fetch_claim(step, block);
+    weights->whole = weights->buffer;
+    weights->gathered = plan_shards_weights(step->input) && to_device;
     return 0;
 }
 
-/* Fills in *stand on a GPU. */
-static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
+/* Fills in *weights on a GPU. */
+static void prepare_weights_gpu(struct plan_step *step, uint32_t block, bool to_device,
+                                struct update_weights *weights)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
     bool shards = plan_shards_weights(step->input);
     if (where->on_card) {
-        stand->place = stand->whole = where->weights_device;
+        weights->buffer = weights->whole = where->weights_device;
         return;
     }
-    stand->place = where->weights_host;
-    stand->above = where->weights_device;
-    stand->whole = stand->above != PLAN_NONE ? stand->above : stand->place;
-    stand->spread = is_half_sharded(step);
+    weights->buffer = where->weights_host;
+    weights->copy = where->weights_device;
+    weights->whole = weights->copy != PLAN_NONE ? weights->copy : weights->buffer;
+    weights->gathered = is_half_sharded(step);
     bool in_store = where->weights_store != PLAN_NONE;
     bool copies = in_store || !plan_shards_states(step->input);
-    if (to_device && stand->above == PLAN_NONE && copies) {
-        stand->above = plan_fetch_claim(step, block);
-        stand->whole = stand->above;
-        stand->spread = shards;
+    if (to_device && weights->copy == PLAN_NONE && copies) {
+        weights->copy = plan_fetch_claim(step, block);
+        weights->whole = weights->copy;
+        weights->gathered = shards;
     }
 }
 
@@ -339,11 +341,12 @@ int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full)
 }
 
 /* Reads, updates and writes a chunk, and copies its weights to DEVICE. */
-static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct stand *stand)
+static int chunk_pass(struct plan_step *step, struct chunk *chunk,
+                      const struct update_weights *weights)
 {
     bool staged = chunk->states_away || chunk->weights_in_slot || chunk->gradient_away;
     int rc = 0;
-    if (stand->fetched && !stand->held) {
+    if (weights->fetched && !weights->held) {
         rc = plan_fetch_chunk_move(step, PLAN_READ, chunk->block, chunk->index, chunk->weights);
     }
     if (rc == 0 && staged) {
@@ -358,14 +361,14 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     if (rc == 0 && staged) {
         rc = slot_move(step, PLAN_WRITE, chunk);
     }
-    if (rc == 0 && stand->fetched) {
+    if (rc == 0 && weights->fetched) {
         rc = plan_fetch_chunk_move(step, PLAN_WRITE, chunk->block, chunk->index, chunk->weights);
     }
-    if (rc == 0 && stand->above != PLAN_NONE) {
+    if (rc == 0 && weights->copy != PLAN_NONE) {
         uint64_t width = step->input->blocks[chunk->block].format.weight_bytes;
-        bool resident = stand->above == plan_move_block(step, chunk->block)->weights_device;
-        struct plan_piece to = {.buffer = stand->above,
-                                .offset = (chunk->first - (resident ? stand->first : 0)) * width,
+        bool resident = weights->copy == plan_move_block(step, chunk->block)->weights_device;
+        struct plan_piece to = {.buffer = weights->copy,
+                                .offset = (chunk->first - (resident ? weights->first : 0)) * width,
                                 .bytes = chunk->count * width};
         rc = plan_move_copy(step, PLAN_H2D, chunk->block,
                             chunk->weights_in_slot ? weights_in_slot(step, chunk) : chunk->weights,
@@ -374,22 +377,23 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     return rc;
 }
 
-/* Called after all chunks of a block were updated: gathers all ranks' new weights if stand->spread,
- * and writes them to STORE if stand->returned. */
-static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
+/* Called after all chunks of a block were updated: gathers all ranks' new weights and writes them
+ * to STORE, as `weights` says. */
+static int finish_weights(struct plan_step *step, uint32_t block,
+                          const struct update_weights *weights)
 {
     struct plan_span span = plan_weight_span(step->input, block);
     uint64_t width = step->input->blocks[block].format.weight_bytes;
     uint64_t each = step->choice->chunk_elements;
     int rc = 0;
-    if (stand->spread) {
-        rc = plan_fetch_gather(step, block, stand->whole);
+    if (weights->gathered) {
+        rc = plan_fetch_gather(step, block, weights->whole);
     } else if (plan_shards_weights(step->input)) {
         plan_fetch_forget(step, block);
     }
-    for (uint64_t c = 0; rc == 0 && stand->returned && c < plan_chunk_count(span.count, each);
+    for (uint64_t c = 0; rc == 0 && weights->written && c < plan_chunk_count(span.count, each);
          c++) {
-        struct plan_piece memory = {.buffer = stand->whole,
+        struct plan_piece memory = {.buffer = weights->whole,
                                     .offset = c * each * width,
                                     .bytes = plan_chunk_size(span.count, each, c) * width};
         rc = plan_fetch_chunk_move(step, PLAN_WRITE, block, c, memory);
@@ -403,19 +407,19 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
     uint64_t width = step->input->blocks[block].format.weight_bytes;
     uint64_t each = step->choice->chunk_elements;
     struct plan_span span = plan_state_span(step->input, block);
-    struct stand stand = {.place = PLAN_NONE,
-                          .above = PLAN_NONE,
-                          .whole = PLAN_NONE,
-                          .first = plan_weight_span(step->input, block).first};
+    struct update_weights weights = {.buffer = PLAN_NONE,
+                                     .copy = PLAN_NONE,
+                                     .whole = PLAN_NONE,
+                                     .first = plan_weight_span(step->input, block).first};
     if (step->copied != NULL) {
         step->copied[block] = false;
     }
     const bool to_slot = to_device && !where->by_pages; /* sections are brought after the update */
     int rc = 0;
     if (step->input->budgets.device_is_host) {
-        rc = stand_direct(step, block, to_slot, &stand);
+        rc = prepare_weights_cpu(step, block, to_slot, &weights);
     } else {
-        stand_apart(step, block, to_slot, &stand);
+        prepare_weights_gpu(step, block, to_slot, &weights);
     }
     for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
         struct chunk chunk = {.block = block,
@@ -425,13 +429,13 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
                               .slot = PLAN_NONE,
                               .states_away = c >= step->layout->places[block].resident_chunks,
                               .gradient_away = where->gradient_store != PLAN_NONE,
-                              .weights_in_slot = stand.place == PLAN_NONE};
-        chunk.weights = (struct plan_piece){.buffer = stand.place,
-                                            .offset = (chunk.first - stand.first) * width,
+                              .weights_in_slot = weights.buffer == PLAN_NONE};
+        chunk.weights = (struct plan_piece){.buffer = weights.buffer,
+                                            .offset = (chunk.first - weights.first) * width,
                                             .bytes = chunk.count * width};
-        rc = chunk_pass(step, &chunk, &stand);
+        rc = chunk_pass(step, &chunk, &weights);
     }
-    return rc == 0 ? spread(step, block, &stand) : rc;
+    return rc == 0 ? finish_weights(step, block, &weights) : rc;
 }
 
 int plan_update_put_gradient(struct plan_step *step, uint32_t block)

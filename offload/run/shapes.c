@@ -413,7 +413,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
         .stage = options->stage,
         .packs = options->packs,
         .codes = options->codes,
-        .fast = options->fast,
+        .sums_within_nodes = options->fast,
         .within = options->within,
     };
     input.wishes.micro_batches = options->micro_batches;
