@@ -2,12 +2,15 @@
  * failed allocations. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/json/write.h"
@@ -55,6 +58,63 @@ static const char *said(int other)
     check_int(got, >, 0);
     text[got] = '\0';
     return text;
+}
+
+static int64_t set_ns; /* time that core_clock_now_ns() returns; 0: the real one */
+
+int64_t __real_core_clock_now_ns(void);
+int64_t __wrap_core_clock_now_ns(void);
+int64_t __wrap_core_clock_now_ns(void)
+{
+    return set_ns != 0 ? set_ns : __real_core_clock_now_ns();
+}
+
+static volatile sig_atomic_t caught;
+
+static void count_signal(int number)
+{
+    (void)number;
+    caught = caught + 1;
+}
+
+/* GNU timeout sends its signal twice: within a second, a repeated signal is a copy of the first. A
+ * later one ends the process, also in another catch of the same signal. */
+static void repeated_signals(void)
+{
+    int status = 0;
+    int ends[2];
+    char survived = 0;
+    check_int(pipe(ends), ==, 0);
+    const pid_t child = fork();
+    check_int(child, >=, 0);
+    if (child == 0) {
+        set_ns = 5000000000;
+        for (int i = 1; i <= 2; i++) {
+            cli_signal_catch(SIGTERM, count_signal);
+            raise(SIGTERM);
+            raise(SIGTERM);
+            set_ns += 999999999;
+            raise(SIGTERM);
+            if (caught != i) {
+                _exit(caught);
+            }
+        }
+        set_ns++;
+        if (write(ends[1], "y", 1) == 1) {
+            raise(SIGTERM);
+        }
+        _exit(0);
+    }
+    check_int(waitpid(child, &status, 0), ==, child);
+    close(ends[1]);
+    check_int(read(ends[0], &survived, 1), ==, 1); /* the child survived the copies */
+    close(ends[0]);
+    check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    signal(SIGHUP, SIG_IGN);
+    cli_signal_catch(SIGHUP, count_signal);
+    raise(SIGHUP);
+    signal(SIGHUP, SIG_DFL);
+    check_int(caught, ==, 0);
 }
 
 /* On a terminal, one line is overwritten, cut to the terminal's width, and ended once. */
@@ -380,6 +440,6 @@ static void json_that_is_lost(void)
 }
 
 TEST_MAIN({"terminal", terminal}, {"pipe_lines", pipe_lines}, {"clocks", clocks},
-          {"exit_codes", exit_codes}, {"names", names}, {"models", models},
-          {"short_of_memory", short_of_memory}, {"lines_kept", lines_kept}, {"no_log", no_log},
-          {"numbers", numbers}, {"json_that_is_lost", json_that_is_lost})
+          {"exit_codes", exit_codes}, {"repeated_signals", repeated_signals}, {"names", names},
+          {"models", models}, {"short_of_memory", short_of_memory}, {"lines_kept", lines_kept},
+          {"no_log", no_log}, {"numbers", numbers}, {"json_that_is_lost", json_that_is_lost})

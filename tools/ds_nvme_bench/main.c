@@ -12,8 +12,9 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by Ctrl-C, SIGTERM and SIGHUP and polled by everything that takes long. A second signal ends
- * the process at once; nothing is left behind, because scratch files have no name. */
+/* Set by Ctrl-C, SIGTERM and SIGHUP and polled by everything that takes long. A second signal, at
+ * least a second later, ends the process at once; nothing is left behind, because scratch files
+ * have no name. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
 

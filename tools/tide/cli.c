@@ -7,12 +7,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
@@ -78,12 +80,40 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
     return code;
 }
 
+/* One signal that cli_signal_catch() catches. */
+struct caught {
+    void (*_Atomic handler)(int number);
+    _Atomic int64_t first_ns; /* when it came for the first time; 0: not yet */
+};
+
+static struct caught caught[NSIG];
+
+/* Any thread, also two at once. A signal that comes within a second is a copy of the first: GNU
+ * timeout sends its signal to the process and then to the group of the process. */
+static void on_signal(int number)
+{
+    const int64_t copies_ns = 1000000000;
+    const int error = errno;
+    const int64_t now_ns = core_clock_now_ns();
+    int64_t first_ns = 0;
+    if (atomic_compare_exchange_strong(&caught[number].first_ns, &first_ns, now_ns)) {
+        void (*handler)(int number) = atomic_load(&caught[number].handler);
+        handler(number);
+    } else if (now_ns - first_ns >= copies_ns) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    errno = error;
+}
+
 void cli_signal_catch(int number, void (*handler)(int number))
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     struct sigaction before;
     sigemptyset(&action.sa_mask);
     if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        atomic_store(&caught[number].handler, handler);
+        atomic_store(&caught[number].first_ns, 0);
         sigaction(number, &action, NULL);
     }
 }

@@ -115,8 +115,9 @@ void cli_log_also(void (*write)(void *user, enum core_log_level level, const cha
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Calls `handler` for the next signal of this number; the signal after it has its default effect.
- * Signals that were ignored when the program was started stay ignored. */
+/* Calls `handler` for the next signal of this number. The next one that comes at least a second
+ * later has its default effect; those in between are copies of the first and are ignored. Signals
+ * that were ignored when the program was started stay ignored. */
 void cli_signal_catch(int number, void (*handler)(int number));
 
 /* Writes a text that may come from data, so that a terminal can show it safely. Control characters,

@@ -18,7 +18,6 @@ enum { SIGNALS = 4 };
 static struct sigaction before[SIGNALS];
 static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-/* SA_RESETHAND has restored the default action: a second signal ends the process. */
 static void note_signal(int number)
 {
     (void)number;

@@ -1,7 +1,7 @@
 /* finetune_stop.h: Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 (which mpirun passes on) request a stop
- * after the current step. A second signal of the same kind ends the process at once. A signal that
- * was ignored when the process started (nohup, background jobs) stays ignored. This is the only
- * global state, because signals belong to the process. */
+ * after the current step. A second signal of the same kind, at least a second later, ends the
+ * process at once. A signal that was ignored when the process started (nohup, background jobs)
+ * stays ignored. This is the only global state, because signals belong to the process. */
 #ifndef TOOLS_TIDE_FINETUNE_STOP_H
 #define TOOLS_TIDE_FINETUNE_STOP_H
 
