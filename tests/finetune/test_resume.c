@@ -359,6 +359,16 @@ static void files_of_the_user(void)
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
     expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* the run begins again */
     check_contains(rig_err, "no checkpoint in ");
+    /* A finished run without checkpoints trains nothing, either. */
+    check_int(mkdir(rig_path("v2"), 0700), ==, 0);
+    check_int(link(rig_path("v/model.safetensors"), rig_path("v2/model.safetensors")), ==, 0);
+    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume --save-every 1 --seed 5");
+    check_contains(rig_err, "the run is already finished, after step 2 of 2: nothing was trained");
+    check_true(strstr(rig_err, "no checkpoint in ") == NULL && !rig_has("v/checkpoint-2"));
+    check_contains(rig_out, "/v: 2 steps, left as it was");
+    rig_same_file("v", "v2", "model.safetensors");
+    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --overwrite --resume -q"); /* trains again */
+    check_contains(rig_out, "/v: 2 steps, loss ");
     expect(2, TRAIN_SMALL "--out %T/v --steps 1 --resume -q");
     check_contains(rig_err, "--steps 1, but the model in ");
     mkdir(rig_path("w"), 0700);

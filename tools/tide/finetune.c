@@ -296,7 +296,7 @@ static void print_outcome(const struct job *job)
     if (job->common.verbose >= 0 && run->steps == run->begun) {
         fprintf(stderr,
                 "the run is already finished, after step %" PRId64 " of %" PRId64
-                ": nothing was trained\n",
+                ": nothing was trained; to train again, give --overwrite without --resume\n",
                 run->steps, job->settings.steps);
     } else if (job->common.verbose >= 0) {
         fprintf(stderr,
@@ -340,13 +340,14 @@ static int check_steps(const struct job *job)
 
 /* Returns whether --out already has everything that this resumed run would write: the last
  * checkpoint that is due, and the model of the last step. cli_out_check() has found that the model
- * and the checkpoints are of the same run. */
+ * and the checkpoints are of the same run. If there is no checkpoint, the model is enough: only
+ * training all steps again would give one. */
 static bool has_finished(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
     const int64_t every = job->flags.save_every;
     const int64_t due = every > 0 ? steps - steps % every : 0;
-    return job->run.begun > 0 && job->run.begun >= due && job->there == steps;
+    return (job->run.begun == 0 || job->run.begun >= due) && job->there == steps;
 }
 
 static int train(struct job *job)
@@ -371,6 +372,8 @@ static int train(struct job *job)
     }
     if (has_finished(job)) {
         job->run.steps = job->run.begun = job->there;
+    } else if (job->flags.resume && job->run.begun == 0 && job->common.verbose >= 0) {
+        fprintf(stderr, "no checkpoint in %s: the run begins with the model\n", job->flags.out);
     }
     finetune_log_begin(job->log, &(struct finetune_log_head){
                                      .plan = tide_engine_plan(job->engine),

@@ -202,9 +202,6 @@ int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
         return core_err_adopt(rc, tide_last_error());
     }
     if (resumed.path == NULL) {
-        if (talks) {
-            fprintf(stderr, "no checkpoint in %s: the run begins with the model\n", run->out);
-        }
         return 0;
     }
     if (!read_place(resumed.application, resumed.application_bytes, &place, &dated)) {
