@@ -244,6 +244,10 @@ static int advise(const struct search *search, struct plan_advice *out)
         return rc;
     }
     rc = raise_until_fits(search->input, advice.together_mib, PLAN_HOST);
+    if (rc == 0 && advice.stored_mib[PLAN_STORE] > 0) {
+        rc = raise_until_fits(search->input, advice.stored_mib, PLAN_HOST);
+        advice.stored_mib[PLAN_STORE] *= advice.stored_mib[PLAN_HOST] > 0;
+    }
     if (rc == 0) {
         *out = advice;
     }

@@ -121,18 +121,31 @@ static uint64_t least_alone(const struct plan_input *input, const struct plan_ne
                : 0;
 }
 
+/* Converts the bytes of `need` to budgets. */
+static void need_to_mib(const struct plan_input *input, struct plan_need need,
+                        uint64_t out[PLAN_TIER_COUNT])
+{
+    need.bytes[PLAN_HOST] += input->budgets.advice_spare_bytes;
+    for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
+        out[tier] = mib(input, need.bytes[tier]);
+    }
+}
+
 struct plan_advice plan_needs_advise(const struct plan_input *input, const struct plan_needs *needs)
 {
     struct plan_advice advice = {.alone_mib = {0}};
     struct plan_need least;
+    struct plan_need stored;
     for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
         advice.alone_mib[tier] = least_alone(input, needs, (enum plan_tier)tier);
     }
     if (plan_needs_together(needs, input->budgets.store_bytes, &least) ||
         plan_needs_together(needs, UINT64_MAX, &least)) {
-        least.bytes[PLAN_HOST] += input->budgets.advice_spare_bytes;
-        for (int tier = 0; tier < PLAN_TIER_COUNT; tier++) {
-            advice.together_mib[tier] = mib(input, least.bytes[tier]);
+        need_to_mib(input, least, advice.together_mib);
+        if (input->budgets.store_bytes == 0 && least.bytes[PLAN_STORE] == 0 &&
+            plan_needs_together(needs, UINT64_MAX, &stored) &&
+            memory_of(&stored) < memory_of(&least)) {
+            need_to_mib(input, stored, advice.stored_mib);
         }
     }
     return advice;
@@ -168,6 +181,7 @@ int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *
 {
     const struct plan_budgets *budgets = &input->budgets;
     const uint64_t *together = advice->together_mib;
+    const uint64_t *stored = advice->stored_mib;
     struct refusal refusal = {.used = 0};
     say(&refusal, "the run cannot fit into ");
     if (input->application) {
@@ -198,6 +212,12 @@ int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *
             say(&refusal, " (%" PRIu64 "M of memory together)",
                 together[PLAN_DEVICE] + together[PLAN_HOST]);
         }
+    }
+    if (stored[PLAN_STORE] > 0) {
+        say(&refusal,
+            "; with a drive, less is sufficient: --store DIR:%" PRIu64 "M --device-memory %" PRIu64
+            "M --host-memory %" PRIu64 "M",
+            stored[PLAN_STORE], stored[PLAN_DEVICE], stored[PLAN_HOST]);
     }
     return core_err_set(-EFBIG, "%s", refusal.text);
 }

@@ -36,6 +36,9 @@ struct plan_advice {
     uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: no size is sufficient */
     /* the combination with the least memory; HOST 0: none known */
     uint64_t together_mib[PLAN_TIER_COUNT];
+    /* the combination with the least memory with a store, if there is none now and it takes less
+     * memory; STORE 0: it does not, or none is known */
+    uint64_t stored_mib[PLAN_TIER_COUNT];
 };
 
 /* Suggests budgets from what the candidates need. */

@@ -113,6 +113,19 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
     check_int(plans(&larger, together[0], together[1], together[2]), ==, 0);
     const uint64_t cut = 1 + 8 * part < together[1] ? 1 + 8 * part : together[1];
     check_int(plans(&larger, together[0], together[1] - cut, together[2]), ==, -EFBIG);
+    const char *stored = strstr(message, "; with a drive, less is sufficient: ");
+    check_true((stored != NULL) == (store == 0 && together[2] == 0));
+    if (stored != NULL) {
+        uint64_t drive[3] = {0};
+        check_int(sscanf(strchr(stored, ':'),
+                         ": --store DIR:%" SCNu64 "M --device-memory %" SCNu64
+                         "M --host-memory %" SCNu64,
+                         &drive[2], &drive[0], &drive[1]),
+                  ==, 3);
+        check_uint(drive[0] + drive[1], <, together[0] + together[1]);
+        check_int(plans(&larger, drive[0], drive[1], drive[2]), ==, 0);
+        check_int(plans(&larger, drive[0], drive[1], 0), ==, -EFBIG);
+    }
     return named;
 }
 
@@ -124,6 +137,7 @@ static void a_card_is_refused_with_what_would_do(void)
     check_int(check_refusal(&world, "host too small", 100, 1, 1000), ==, 1);
     check_int(check_refusal(&world, "device too small", 1, 100, 1000), ==, 1);
     check_int(check_refusal(&world, "no store", 100, 20, 0), >=, 2);
+    check_int(check_refusal(&world, "no store, both too small", 1, 1, 0), ==, 0);
     check_int(check_refusal(&world, "a small store", 100, 20, 8), >=, 2);
     world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
     check_int(check_refusal(&world, "all in a small store", 100, 100, 8), ==, 1);
