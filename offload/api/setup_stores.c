@@ -10,6 +10,7 @@
 #include "aio/drive.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/quote.h"
 #include "offload/api/abi.h"
 #include "offload/api/setup_parts.h"
 #include "offload/run/measure.h"
@@ -135,8 +136,9 @@ static int check_missing(const char *directory)
 {
     char parent[STORE_PATH_BYTES];
     char above[STORE_PATH_BYTES + 4];
+    char quoted[CORE_QUOTE_BYTES];
     struct stat info;
-    struct stat top;
+    struct stat top = {.st_dev = 0};
     if (stat(directory, &info) == 0 || errno != ENOENT) {
         return 0; /* the directory exists, or opening it reports why it cannot be used */
     }
@@ -151,14 +153,24 @@ static int check_missing(const char *directory)
         snprintf(parent, sizeof parent, slash == NULL ? "." : "/");
     }
     snprintf(above, sizeof above, "%s/..", parent);
-    if (stat(parent, &info) == 0 && stat(above, &top) == 0 && info.st_dev != top.st_dev) {
+    const bool there = stat(parent, &info) == 0;
+    if (there && stat(above, &top) == 0 && info.st_dev != top.st_dev) {
         return 0;
     }
+    core_quote(directory, quoted);
+    if (!there) {
+        return core_err_set(-ENOENT,
+                            "the store's directory %s does not exist, and neither does %s; mount "
+                            "the drive, or create the directory (mkdir -p %s)",
+                            directory, parent, quoted);
+    }
+    const bool root = info.st_dev == top.st_dev && info.st_ino == top.st_ino;
     return core_err_set(
         -ENOENT,
-        "the store's directory %s does not exist, and no file system is mounted at %s; mount the "
-        "drive, create the directory (mkdir %s), or let tide create it (--make-store)",
-        directory, parent, directory);
+        "the store's directory %s does not exist, and %s%s; mount the drive, create the directory "
+        "(mkdir -p %s), or let tide create it (--make-store)",
+        directory, root ? "it would be on the file system of " : "no file system is mounted at ",
+        parent, quoted);
 }
 
 int setup_fill_stores(struct setup *setup, bool makes)

@@ -263,8 +263,17 @@ static void missing_store(void)
     snprintf(line, sizeof line, "%s--store %%T/unmounted", run);
     expect(2, line);
     check_contains(rig_err, "/unmounted does not exist, and no file system is mounted at ");
+    check_contains(rig_err, "(mkdir -p ");
     check_contains(rig_err, "--make-store");
     check_true(!rig_has("unmounted") && !rig_has("z"));
+    snprintf(line, sizeof line, "%s--store %%T/unmounted/deep", run);
+    expect(2, line);
+    check_contains(rig_err, "/unmounted/deep does not exist, and neither does ");
+    check_true(strstr(rig_err, "--make-store") == NULL); /* it creates no parents */
+    snprintf(line, sizeof line, "%s--store /tide-unmounted", run);
+    expect(2, line);
+    check_contains(rig_err, "/tide-unmounted does not exist, and it would be on the file system of "
+                            "/; mount the drive");
     snprintf(line, sizeof line, "%s--store %%T/unmounted//", run); /* its parent is the same */
     expect(2, line);
     snprintf(line, sizeof line, "no file system is mounted at %s;", test_directory());
