@@ -136,6 +136,9 @@ static void all_operations(void)
     bench_sweep_recommend(sweep);
     check_int(sweep->recommendation.depth, ==, 32);
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
+    check_contains(sweep->recommendation.reason, "no setting is within 2 % of the best of every "
+                                                 "operation; this one comes closest and reaches ");
+    check_true(strstr(sweep->recommendation.reason, "smallest") == NULL);
 }
 
 /* If the speed of the drive changes by half between rounds, samples are compared by round: the

@@ -234,6 +234,28 @@ static char *table_of(const struct bench_report *report)
     return text;
 }
 
+/* A single setting is not recommended. Without points of rw, the table says how to get them. */
+static void one_setting(void)
+{
+    struct bench_report report = make("/nvme");
+    result->sweep.count = 2; /* reading and writing with one setting */
+    bench_sweep_recommend(&result->sweep);
+    report.recommendation = result->sweep.recommendation;
+    check_string(report.recommendation.reason, "no other setting was measured");
+    char *text = table_of(&report);
+    check_true(strstr(text, "ecommended") == NULL);
+    check_contains(text,
+                   "With this setting it gives 1.00 GB/s reading, 1.00 GB/s writing; a sweep");
+    check_contains(text, "at once (--op rw).");
+    free(text);
+    report.wants_mixed = true;
+    text = table_of(&report);
+    check_contains(text,
+                   "at once, and every setting has too much in flight for them; give a larger "
+                   "--io_size");
+    free(text);
+}
+
 /* The table marks the recommended setting and shows the cost for the model; the verdict names the
  * limit. */
 static void table_and_verdict(void)
@@ -254,6 +276,8 @@ static void table_and_verdict(void)
     check_double(bench_report_rate(&report, BENCH_READ), ==, 2e9 + 2e6);
     bench_report_verdict(&report, verdict, sizeof verdict);
     check_contains(verdict, "Settings matter here: the best setting is up to 2.0 times");
+    check_contains(verdict, "With the recommended setting, the drive is the limit: it gives 2.00");
+    check_true(strstr(verdict, "not your settings") == NULL);
     report.recommendation.gain = 1.05;
     bench_report_verdict(&report, verdict, sizeof verdict);
     check_contains(verdict, "Your drive, not your settings, is the limit");
@@ -269,6 +293,7 @@ static void table_and_verdict(void)
     check_string(verdict, "");
     text = table_of(&report);
     check_contains(text, "No step time for a model");
+    check_contains(text, "at once (--mode sweep or point).");
     free(text);
     result->verified = true;
     result->verify = (struct bench_verify){.bytes = 8192, .wrong = 1, .first_wrong = 4096};
@@ -370,5 +395,6 @@ static void where_to_write(void)
 
 TEST_MAIN({"json_reads_back", json_reads_back}, {"csv", csv}, {"svg", svg},
           {"svg_of_many", svg_of_many}, {"config", config}, {"what_gives_way", what_gives_way},
-          {"table_and_verdict", table_and_verdict}, {"drives", drives}, {"compare", compare},
-          {"nothing_to_compare", nothing_to_compare}, {"where_to_write", where_to_write})
+          {"one_setting", one_setting}, {"table_and_verdict", table_and_verdict},
+          {"drives", drives}, {"compare", compare}, {"nothing_to_compare", nothing_to_compare},
+          {"where_to_write", where_to_write})

@@ -201,7 +201,7 @@ static void files(void)
     check_int(tool_run(tool_with_drive("--mode point --op read --json -")), ==, 0);
     check_int(core_json_parse(tool_out, strlen(tool_out), "stdout", NULL, &doc), ==, 0);
     core_json_destroy(doc);
-    check_contains(tool_err, "Recommended:");
+    check_contains(tool_err, "GB/s reading"); /* the verdict */
 }
 
 /* A run that is slower than the baseline exits with 3 and names the points; otherwise it exits with

@@ -240,6 +240,7 @@ static int run(const struct bench_options *options)
 {
     struct bench_report report = {.mode = bench_mode_name(options->mode),
                                   .params = options->params,
+                                  .wants_mixed = options->sweep.ops[BENCH_RW],
                                   .rated_bytes = options->rated_bytes};
     struct bench_result *results = calloc(options->dir_count, sizeof *results);
     if (results == NULL) {

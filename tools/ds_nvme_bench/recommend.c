@@ -274,13 +274,52 @@ static double gain_of(const struct bench_sweep *sweep)
     return gain;
 }
 
+static unsigned count_settings(const struct bench_sweep *sweep)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < sweep->count; i++) {
+        const struct bench_params *params = &sweep->points[i].params;
+        bool seen = false;
+        for (unsigned k = 0; k < i; k++) {
+            const struct bench_params *other = &sweep->points[k].params;
+            seen = seen || (other->block_bytes == params->block_bytes &&
+                            other->depth == params->depth && other->threads == params->threads);
+        }
+        count += !seen;
+    }
+    return count;
+}
+
+/* Writes why a setting is recommended. */
+static void explain(struct bench_recommendation *made)
+{
+    const char *unsteady =
+        made->confident
+            ? ""
+            : "; the drive was not steady, so at least 8 MiB are in flight if that costs nothing";
+    if (made->settings == 1) {
+        snprintf(made->reason, sizeof made->reason, "no other setting was measured");
+    } else if (made->score < good_enough) {
+        snprintf(made->reason, sizeof made->reason,
+                 "no setting is within %.0f %% of the best of every operation; this one comes "
+                 "closest and reaches at least %.1f %%",
+                 (1 - good_enough) * 100, made->score * 100);
+    } else {
+        snprintf(made->reason, sizeof made->reason,
+                 "the smallest setting within %.0f %% of the best of every operation: it reaches "
+                 "at least %.1f %%%s",
+                 (1 - good_enough) * 100, made->score * 100, unsteady);
+    }
+}
+
 void bench_sweep_recommend(struct bench_sweep *sweep)
 {
     struct field field;
     struct bench_recommendation *made = &sweep->recommendation;
     field_init(&field, sweep);
     struct judged chosen = choose(&field, 0);
-    *made = (struct bench_recommendation){.gain = gain_of(sweep)};
+    *made = (struct bench_recommendation){.gain = gain_of(sweep),
+                                          .settings = count_settings(sweep)};
     if (chosen.setting == NULL) {
         snprintf(made->reason, sizeof made->reason, "no setting was measured for every operation");
         return;
@@ -294,14 +333,5 @@ void bench_sweep_recommend(struct bench_sweep *sweep)
     made->threads = chosen.setting->threads;
     made->score = chosen.score;
     made->confident = certain;
-    const char *rest = "";
-    if (chosen.score < good_enough) {
-        rest = ", and no setting is better on all of them";
-    } else if (!certain) {
-        rest = "; the drive was not steady, so at least 8 MiB are in flight if that costs nothing";
-    }
-    snprintf(made->reason, sizeof made->reason,
-             "the smallest setting within %.0f %% of the best of every operation: it reaches at "
-             "least %.1f %%%s",
-             (1 - good_enough) * 100, chosen.score * 100, rest);
+    explain(made);
 }

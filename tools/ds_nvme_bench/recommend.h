@@ -11,9 +11,10 @@ struct bench_recommendation {
     uint32_t block_bytes;
     uint32_t depth;
     uint32_t threads;
-    double score;   /* smallest share of the best that it reaches in any operation */
-    double gain;    /* ratio of the best setting to the worst, for the verdict */
-    bool confident; /* intervals within 5 % and no trend */
+    double score;      /* smallest share of the best that it reaches in any operation */
+    double gain;       /* ratio of the best setting to the worst, for the verdict */
+    unsigned settings; /* number of settings measured; 1: there was nothing to choose */
+    bool confident;    /* intervals within 5 % and no trend */
     char reason[320];
 };
 

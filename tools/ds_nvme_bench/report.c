@@ -131,7 +131,7 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
     const struct bench_recommendation *made = &report->recommendation;
     if (limit != NULL) {
         snprintf(text, bytes, "The limit is %s. At present %s %s.", limit, many, rates);
-    } else if (report->recommends && report->results[0].sweep.count <= BENCH_OP_COUNT) {
+    } else if (report->recommends && made->settings == 1) {
         snprintf(text, bytes,
                  "With this setting %s %s; a sweep shows whether other settings are faster.", many,
                  rates);
@@ -144,8 +144,7 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
         snprintf(
             text, bytes,
             "Settings matter here: the best setting is up to %.1f times as fast as the slowest one "
-            "measured. With the recommended setting, your drive, not your settings, is the limit: "
-            "%s %s.",
+            "measured. With the recommended setting, the drive is the limit: %s %s.",
             made->gain, many, rates);
     }
 }

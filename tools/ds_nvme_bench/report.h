@@ -32,6 +32,7 @@ struct bench_report {
     bool recommends;                            /* `recommendation` is set */
     struct bench_recommendation recommendation; /* over all directories */
     double params;                              /* parameters of the model given; 0: none */
+    bool wants_mixed;                           /* reading and writing at once was requested */
     double rated_bytes;
 };
 

@@ -46,6 +46,12 @@ static double peak_share(const struct bench_result *result, const struct row *ro
     return share;
 }
 
+/* A single setting is not a choice. */
+static bool recommends_one(const struct bench_report *report)
+{
+    return report->recommends && report->recommendation.settings > 1;
+}
+
 static void add_row(struct cli_table *table, const struct bench_report *report,
                     const struct bench_result *result, const struct row *row)
 {
@@ -72,7 +78,7 @@ static void add_row(struct cli_table *table, const struct bench_report *report,
     snprintf(cells[8], CELL, "%llu/%llu", (unsigned long long)shorts, (unsigned long long)errors);
     snprintf(cells[9], CELL, "%.0f", peak_share(result, row) * 100);
     const struct bench_recommendation *made = &report->recommendation;
-    bool chosen = report->recommends && made->block_bytes == row->setting->block_bytes &&
+    bool chosen = recommends_one(report) && made->block_bytes == row->setting->block_bytes &&
                   made->depth == row->setting->depth && made->threads == row->setting->threads;
     snprintf(cells[10], CELL, "%s", chosen ? "<- recommended" : "");
     for (int i = 0; i < COLUMNS; i++) {
@@ -202,8 +208,14 @@ static void print_model(const struct bench_report *report, FILE *out)
     unsigned drives = bench_report_drives(report);
     double mixed = bench_report_rate(report, BENCH_RW) * drives;
     if (report->params > 0 && mixed <= 0) {
-        fprintf(out, "\nNo step time for a model: it needs measurements of reading and writing at "
-                     "once (--op rw).\n");
+        fprintf(out,
+                "\nNo step time for a model: it needs measurements of reading and writing at "
+                "once%s.\n",
+                report->results[0].sweep.count == 0 ? " (--mode sweep or point)"
+                : report->wants_mixed
+                    ? ", and every setting has too much in flight for them; give a larger "
+                      "--io_size, or a smaller --block_size or --queue_depth"
+                    : " (--op rw)");
     }
     if (report->params <= 0 || mixed <= 0) {
         return;
@@ -232,7 +244,7 @@ void bench_report_table(const struct bench_report *report, FILE *out)
         print_swap(&report->results[r], out);
         print_soak(&report->results[r], out);
     }
-    if (report->recommends) {
+    if (recommends_one(report)) {
         const struct bench_recommendation *made = &report->recommendation;
         char block[32];
         fprintf(out, "\nRecommended: block %s, queue depth %u, %u thread%s (confidence %s): %s.\n",
