@@ -52,7 +52,7 @@ static void text(void)
     check_contains(shown, " fail\n");
     check_true(strchr(shown, '\033') == NULL);
     check_true((strstr(shown, "\nfail ") != NULL) == (code == 1));
-    check_true(strstr(shown, "cure:") == NULL || strstr(shown, "\nwarn ") != NULL ||
+    check_true(strstr(shown, "fix:") == NULL || strstr(shown, "\nwarn ") != NULL ||
                strstr(shown, "\nfail ") != NULL);
     finish(quiet);
     check_true(strstr(shown, "ok  ") == NULL);
@@ -125,7 +125,7 @@ static void failing_store(void)
     }
     check_int(run("--store /proc"), ==, 1);
     check_contains(shown, "\nfail  store    /proc: ");
-    check_contains(shown, "\n      cure:    ");
+    check_contains(shown, "\n      fix:     ");
 }
 
 /* Returns the number of occurrences of a text in the output. */

@@ -51,7 +51,7 @@ static void print_line(const struct printer *printer, const struct tide_finding 
            verdicts[finding->verdict], color ? "\033[0m" : "", finding->topic, finding->subject,
            finding->subject[0] != '\0' ? ": " : "", finding->text);
     if (finding->cure[0] != '\0') {
-        printf("      cure:    %s\n", finding->cure);
+        printf("      fix:     %s\n", finding->cure);
     }
     fflush(stdout);
 }
