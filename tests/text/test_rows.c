@@ -148,7 +148,8 @@ static void wrong_rows(void)
          "messages[1]: role: is missing"},
         {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "role: is not a string"},
         {"{\"messages\": [{\"role\": \"king\", \"content\": \"a\"}]}",
-         "messages[0]: role: unknown role \"king\""},
+         "messages[0]: role: unknown role \"king\" (expected system, user, assistant, tool, "
+         "developer, function, ipython, or sharegpt's human and gpt)"},
         {"{\"conversations\": [{\"from\": \"martian\", \"value\": \"a\"}]}",
          "conversations[0]: from: unknown role \"martian\""},
         {"{\"conversations\": [{\"from\": \"human\"}]}", "conversations[0]: value: is missing"},

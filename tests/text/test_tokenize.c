@@ -342,7 +342,7 @@ static void names_encodings(void)
         {"{\0\"\0", 4, "iconv -f UTF-16LE "},
         {"\0{\0\"", 4, "iconv -f UTF-16BE "},
         {"\xFF\xFE\0\0{\0\0\0", 8, "iconv -f UTF-32 "},
-        {"{\"input_ids\": [1, 2]}\n{\"text\": \"a\xE9\"}\n", 38, "odd.jsonl:2: "},
+        {"{\"input_ids\": [1, 2]}\n{\"text\": \"a\xE9\"}\n", 38, "odd.jsonl:2:12: "},
         {"{\"input_ids\": [1, 2]}\n{\"text\": \"a\xE9\"}\n", 38, "UTF-8"},
     };
     make_files();

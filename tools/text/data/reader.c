@@ -2,6 +2,7 @@
 #include "tools/text/data/reader.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,21 @@ bool text_reader_dated(const struct text_reader *reader)
     return encoder != NULL && text_encoder_dated(encoder);
 }
 
+/* Puts the name of the row before the message. Most rows are one line: the parser's place
+ * "row:1:10" becomes "NAME:10". */
+static void name_place(int rc, const char *message, const char *name)
+{
+    unsigned column = 0;
+    int end = 0;
+    if (sscanf(message, "row:1:%u: %n", &column, &end) == 1 && end > 0) {
+        core_err_adopt(rc, message + end);
+        core_err_prefix(rc, "%s:%u", name, column);
+    } else {
+        core_err_adopt(rc, message);
+        core_err_prefix(rc, "%s", name);
+    }
+}
+
 /* Handles a bad row. Returns 0 if it is skipped, otherwise its error. */
 static int handle_bad_row(struct text_reader *reader, const struct text_made *made)
 {
@@ -113,11 +129,11 @@ static int handle_bad_row(struct text_reader *reader, const struct text_made *ma
     if (skips && reader->bad > WARNINGS_MAX) {
         return 0;
     }
-    core_err_adopt(rc, made->message);
+    text_records_name(reader->records, &made->record, name);
     if (made->broken) {
-        return rc;
+        return core_err_adopt(rc, made->message);
     }
-    core_err_prefix(rc, "%s", text_records_name(reader->records, &made->record, name));
+    name_place(rc, made->message, name);
     if (skips) {
         core_log(CORE_LOG_WARN, "skipped: %s%s", core_err_message(),
                  reader->bad == WARNINGS_MAX ? "; further ones are only counted" : "");

@@ -52,7 +52,7 @@ static int find_role(const struct core_json_value *turn, const char **out)
     }
     return core_err_set(-EINVAL,
                         "%s: unknown role \"%.60s\" (expected system, user, assistant, tool, "
-                        "developer, or sharegpt's human and gpt)",
+                        "developer, function, ipython, or sharegpt's human and gpt)",
                         key, name);
 }
 
