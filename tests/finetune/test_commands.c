@@ -108,7 +108,7 @@ static void usage(void)
         {"export --out x --merge a", "--merge needs two folders, BASE and ADAPTER; found 1"},
         {"export --out x a b", "expected one CHECKPOINT, or --merge BASE ADAPTER; found 2 folders"},
         {TRAIN "--out %T/o --save-every 0", "--save-every takes an integer from 1"},
-        {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1"},
+        {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1 to 1000000000000000, not 0"},
         {TRAIN "--out %T/o --tensorboard %T/d.jsonl", "d.jsonl"},
         {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs exclude each other"},
         {TRAIN "--out %T/o --steps 0", "--steps takes an integer from 1"},

@@ -245,8 +245,9 @@ static int take_integer(const struct cli_option *option, const char *text)
         return core_err_set(-EINVAL, "--%s takes an integer, not \"%s\"", option->name, text);
     }
     if (limited && (errno != 0 || (double)value < option->low || (double)value > option->high)) {
-        return core_err_set(-EINVAL, "--%s takes an integer from %.15g to %.15g, not %s",
-                            option->name, option->low, option->high, text);
+        return core_err_set(-EINVAL,
+                            "--%s takes an integer from %" PRId64 " to %" PRId64 ", not %s",
+                            option->name, (int64_t)option->low, (int64_t)option->high, text);
     }
     *(int64_t *)option->out = value;
     return 0;
