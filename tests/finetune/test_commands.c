@@ -50,6 +50,7 @@ static void help(void)
         }
     }
     expect(0, "finetune --help -v");
+    check_contains(rig_out, "replace the model in --out; with --resume: also one of another run");
     check_contains(rig_out, "  --pack [no]\n      pack examples into --seq-len tokens\n");
     check_contains(rig_out, "  --lora-alpha X [twice R]\n      adapters are scaled by X / R\n");
     check_contains(rig_out, "  --modules-to-save NAMES [none]\n");

@@ -103,7 +103,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"keep", CLI_INTEGER, AT(keep), "N", 1, most, "2", NULL, "number of newest checkpoints to keep", NO_KEY, true},
     {"resume", CLI_FLAG, AT(resume), NULL, 0, 0, NULL, "no", "continue from the newest checkpoint in --out", NO_KEY, true},
     {"checkpoint-local", CLI_FLAG, AT(checkpoint_local), NULL, 0, 0, NULL, "no", "each machine keeps its part of a checkpoint on a drive of its own", NO_KEY, true},
-    {"overwrite", CLI_FLAG, AT(overwrite), NULL, 0, 0, NULL, "no", "replace the model in --out", NO_KEY, true},
+    {"overwrite", CLI_FLAG, AT(overwrite), NULL, 0, 0, NULL, "no", "replace the model in --out; with --resume: also one of another run", NO_KEY, true},
     {"log", CLI_TEXT, AT(log), "FILE.jsonl", 0, 0, NULL, "none", "one JSON object per step", NO_KEY, true},
     {"csv", CLI_TEXT, AT(csv), "FILE", 0, 0, NULL, "none", "one line per step", NO_KEY, true},
     {"tensorboard", CLI_TEXT, AT(tensorboard), "DIR", 0, 0, NULL, "none", "event files for TensorBoard", NO_KEY, true},
