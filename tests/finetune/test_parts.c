@@ -263,6 +263,15 @@ static void models(void)
     snprintf(path, sizeof path, "%s/model/fixtures/llama/model.safetensors", test_root());
     check_int(finetune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
     check_contains(core_err_message(), "is a file of tensors");
+    snprintf(path, sizeof path, "%s/model/fixtures/llama/config.json", test_root());
+    check_int(finetune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
+    check_contains(core_err_message(), "is a file; --model takes the folder: --model ");
+    check_contains(core_err_message(), "/model/fixtures/llama");
+    check_true(strstr(strstr(core_err_message(), "folder"), "config.json") == NULL);
+    test_file("notes.txt", "some lines", 10);
+    check_int(finetune_context_inspect(&talk, test_path("notes.txt"), true, &model), ==, -EINVAL);
+    check_contains(core_err_message(),
+                   "is a file; --model takes the folder of a model, which has ");
     check_int(finetune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
     check_int(finetune_context_inspect(&talk, "some/model-1b", true, &model), ==, -ENOENT);
     check_contains(core_err_message(), "hf download some/model-1b --local-dir model-1b");

@@ -237,6 +237,12 @@ static void resumed_otherwise(void)
     expect(0, LONE "--steps 4 --resume");
     check_contains(rig_err, "threads was ");
     check_contains(rig_err, "results will not be identical");
+    expect(2,
+           LONE "--steps 4 --resume --seq-len 4"); /* refused, so its other effects do not matter */
+    check_contains(rig_err, "/lone/checkpoint-4: ");
+    check_contains(rig_err,
+                   "the data or the options differ from those of the checkpoint: --seq-len");
+    check_true(strstr(rig_err, "will not be identical") == NULL);
     expect(0, LONE "--steps 6 --resume --threads 1");
     expect(0, LONE "--steps 8 --resume"); /* with the single thread of the checkpoint */
     check_true(strstr(rig_err, "threads was ") == NULL);

@@ -200,6 +200,9 @@ static int open_inputs(struct job *job)
     if (rc != 0) {
         return rc;
     }
+    /* Refused when the engine has told whether the checkpoint is of this model at all. */
+    job->talk.refuses = job->settings.begun > 0 &&
+                        finetune_data_seek(job->data, &job->settings.place) != 0;
     finetune_data_describe(job->data, &info);
     const struct tide_engine_options *engine = &job->settings.engine;
     warn_of_shape(job, &info);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
@@ -30,6 +31,9 @@ static void write_line(void *user, uint32_t level, const char *line)
 {
     struct finetune_context *talk = user;
     static const char *const names[] = {"error", "warn", "info", "debug"};
+    if (talk->refuses && level == TIDE_LOG_WARN) {
+        return;
+    }
     /* Overwrites the live line, which is printed again with the next step. */
     fprintf(stderr, "%stide: %s: ", talk->live.terminal ? "\r\033[K" : "", names[level]);
     cli_print_text(stderr, line, strlen(line));
@@ -128,14 +132,32 @@ static int refuse_missing(const char *path)
                : core_err_set(-ENOENT, "--model %s does not exist", path);
 }
 
+/* Refuses a file that is not one of tensors; names the folder of a config.json. */
+static int refuse_file(const char *path)
+{
+    static const char config[] = "config.json";
+    const char *slash = strrchr(path, '/');
+    const bool in = strcmp(slash != NULL ? slash + 1 : path, config) == 0;
+    return core_err_set(-EINVAL, "--model %s is a file; --model takes the folder%s%.*s", path,
+                        in ? ": --model " : " of a model, which has config.json and weights",
+                        !in             ? 0
+                        : slash == NULL ? 1
+                                        : (int)(slash - path + (slash == path)),
+                        slash == NULL ? "." : path);
+}
+
 int finetune_context_inspect(struct finetune_context *talk, const char *path, bool weights,
                              struct tide_inspection *out)
 {
+    struct stat info;
     *out = (struct tide_inspection){.struct_bytes = sizeof *out};
     if (access(path, F_OK) != 0 && errno == ENOENT) {
         return refuse_missing(path);
     }
     int rc = tide_inspect(talk->context, path, NULL, out);
+    if (rc == -EINVAL && stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        return refuse_file(path);
+    }
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }

@@ -15,6 +15,7 @@ struct finetune_context {
     struct finetune_events events; /* warnings of libtide and of the command, for the log */
     int64_t reads_ns;              /* time at which counting of rows began */
     bool may_stop; /* a signal cancels libtide's work: while the engine is created */
+    bool refuses;  /* the run will be refused, so warnings of libtide are not shown */
 };
 
 /* `verbose` as in struct cli_common. `talk` must not move until fini. */
