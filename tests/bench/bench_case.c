@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -386,13 +387,21 @@ static void write_rows(FILE *file, int64_t vocab, long rows, long length)
     }
 }
 
+/* Returns the config.json of a size, or NULL. */
+static const char *text_of(const char *size)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (strcmp(sizes[i].name, size) == 0) {
+            return sizes[i].config;
+        }
+    }
+    return NULL;
+}
+
 /* Makes the folder with the config.json of the size. */
 static void find_config(const char *size, const char *out, char *folder, size_t bytes)
 {
-    const char *text = NULL;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        text = strcmp(sizes[i].name, size) == 0 ? sizes[i].config : text;
-    }
+    const char *text = text_of(size);
     const char *slash = strrchr(size, '/');
     if (text == NULL) {
         snprintf(folder, bytes, "%.*s", slash != NULL ? (int)(slash - size) : 1,
@@ -423,6 +432,14 @@ int main(int argc, char **argv)
     if (argc < 3 || argc % 2 == 0 || rows < 1 || length < 1) {
         fprintf(stderr, "bench_case tiny|158m|1b|4b|8b|14b|32b|CONFIG OUT [--rows N] [--length N] "
                         "[--nf4 1]\n");
+        return 2;
+    }
+    if (text_of(argv[1]) == NULL && access(argv[1], R_OK) != 0) {
+        fprintf(
+            stderr,
+            "bench_case: \"%s\" is neither a size (nano, tiny, 158m, 1b, 4b, 8b, 14b, 32b) nor a "
+            "config.json that can be read\n",
+            argv[1]);
         return 2;
     }
     (void)mkdir(argv[2], 0777);
