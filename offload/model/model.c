@@ -293,7 +293,7 @@ static int refuse_target(const struct model *model, const char *target)
     return core_err_set(
         -EINVAL,
         "lora_targets (--lora-targets): \"%s\" is not a linear layer of the model's layers; "
-        "\"tide inspect --tensors\" lists all names",
+        "\"tide inspect --tensors\" with the folder of --model lists all names",
         target);
 }
 

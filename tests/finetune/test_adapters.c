@@ -57,6 +57,9 @@ static void continued(void)
            TRAIN_SMALL "--lora 8 --lora-targets q_proj,v_proj --modules-to-save lm_head --steps 4 "
                        "--out %T/parts -q --resume");
     check_contains(rig_err, "other adapters (--lora, --lora-targets, --lora-dora)");
+    expect(2, TRAIN_SMALL "--lora 8 --lora-targets nope --out %T/nope");
+    check_contains(rig_err,
+                   "\"tide inspect --tensors\" with the folder of --model lists all names");
     rig_end();
 }
 
