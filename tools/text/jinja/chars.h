@@ -20,7 +20,7 @@ enum jinja_char_class {
 
 /* Returns the length of the UTF-8 character at `at`; the text must be valid. */
 size_t jinja_char_bytes(const char *at);
-/* Returns the length of the character that ends before `end`. */
+/* Returns the length of the character just before `end`. */
 size_t jinja_char_before(const char *begin, const char *end);
 uint32_t jinja_char_point(const char *at);
 size_t jinja_char_write(uint32_t point, char out[4]);
@@ -29,8 +29,8 @@ size_t jinja_char_count(const char *text, size_t bytes);
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 
 bool jinja_char_is(uint32_t point, enum jinja_char_class class_);
-/* Write a character in upper or lower case. Return the number of characters written, 1 or 2;
- * -ENOTSUP without utf8proc. */
+/* Convert a character to upper or lower case. Return the number of code points written, 1 or 2;
+ * -ENOTSUP beyond ASCII without utf8proc. */
 int jinja_char_upper(uint32_t point, uint32_t out[2]);
 int jinja_char_lower(uint32_t point, uint32_t out[2]);
 

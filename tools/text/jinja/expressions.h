@@ -5,7 +5,7 @@
 #include "tools/text/jinja/function.h"
 #include "tools/text/jinja/node.h"
 
-/* The variables of a scope by number of their name. */
+/* A scope: its variables, each identified by the number of its name. */
 struct jinja_scope {
     struct jinja_scope *outer;
     struct jinja_binding {

@@ -365,8 +365,8 @@ const struct jinja_function jinja_filters_list[] = {
 
 /* ---- filters that apply another filter or test to every element, and `default` ---- */
 
-/* Takes the name of another function from the arguments; the arguments after it are for that
- * function. */
+/* Finds the filter or test that argument `index` names; the later arguments are for that function.
+ * Fails the run if the name is unknown. */
 static const struct jinja_function *take_function(struct jinja_run *run,
                                                   const struct jinja_arguments *arguments,
                                                   size_t index, bool test,

@@ -20,7 +20,8 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
                                     : self;
 }
 
-/* Parses a number as Python does: with spaces around it and underscores between digits. */
+/* Copies the text of a number without the spaces around it and the underscores between digits, both
+ * of which Python allows. Returns false if the text cannot be a number. */
 static bool read_text(struct jinja_run *run, struct jinja_value value, char out[80])
 {
     size_t length = 0;

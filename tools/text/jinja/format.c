@@ -1,4 +1,4 @@
-/* format.c: formats values into a text by % and by str.format. */
+/* format.c: formats values with % and str.format. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -153,7 +153,7 @@ static struct jinja_value next_value(struct jinja_run *run, const struct jinja_v
     return values[(*used)++];
 }
 
-/* Reads %(name)...: the value of a dict. */
+/* Finds the value of %(name) in a dict. Returns the length of "(name)". */
 static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
                         struct jinja_value dict, struct jinja_value *value)
 {
@@ -295,7 +295,7 @@ static void read_spec(struct jinja_run *run, const char *text, size_t bytes, str
     }
 }
 
-/* Evaluates what is before the colon: nothing, a number or a name, then .attributes and [items]. */
+/* Evaluates the value of a field: nothing, a number or a name, then .attributes and [items]. */
 static struct jinja_value field_value(struct jinja_run *run, const char *text, size_t bytes,
                                       const struct jinja_arguments *arguments, size_t *next)
 {

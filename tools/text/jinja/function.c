@@ -15,7 +15,6 @@ const struct jinja_function *jinja_function_find(const struct jinja_function *ro
     return NULL;
 }
 
-/* Returns whether the name is one of the parameters. */
 static bool is_parameter(const char *parameters, const char *name, size_t bytes)
 {
     for (const char *at = parameters; *at != '\0';) {

@@ -7,7 +7,8 @@
 
 struct jinja_arguments;
 
-/* Functions of files that are built on filters, tests and attributes, and that these call. */
+/* Functions that filters, tests and attributes call, but that files built on these define. The
+ * pointers avoid a circle of files. */
 struct jinja_links {
     const struct jinja_function *(*find_filter)(const char *name, size_t bytes);
     const struct jinja_function *(*find_method)(enum jinja_kind kind, const char *name,
@@ -64,8 +65,8 @@ bool jinja_argument_truth(const struct jinja_arguments *arguments, size_t index,
                           bool otherwise);
 int64_t jinja_argument_integer(struct jinja_run *run, const struct jinja_arguments *arguments,
                                size_t index, const char *name, int64_t otherwise);
-/* Returns a string argument. If it is neither a string nor omitted, the run fails and the text is
- * NULL. */
+/* Returns a string argument, or `otherwise` if it was not given. Fails the run and returns an empty
+ * string if the argument is not a string, or if it was not given and `otherwise` is NULL. */
 struct jinja_value jinja_argument_text(struct jinja_run *run,
                                        const struct jinja_arguments *arguments, size_t index,
                                        const char *name, const char *otherwise);
@@ -73,23 +74,23 @@ struct jinja_value jinja_argument_text(struct jinja_run *run,
 /* Calls a value that can be called. */
 struct jinja_value jinja_call_value(struct jinja_run *run, struct jinja_value callee,
                                     const struct jinja_arguments *arguments);
-/* Binds a function to the value before it. */
+/* Returns a method: `function` bound to `self`. */
 struct jinja_value jinja_bind(struct jinja_run *run, struct jinja_value self,
                               const struct jinja_function *function);
-/* Evaluates value.name and value[key]. */
+/* Evaluate value.name, value[key] and value[begin:end:step]. */
 struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value value,
                                    const char *name, size_t bytes);
 struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
                               struct jinja_value key);
 struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
                                const struct jinja_value bounds[3]);
-/* Evaluates a path "a.b.0", as in filters, or an index. */
+/* Evaluates the attribute that a filter is given: a path like "a.b.0", or an index. */
 struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
                                         struct jinja_value path);
 /* Evaluates left SIGN right for numbers, strings and lists. */
 struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct jinja_value left,
                                  struct jinja_value right);
-/* Evaluates text % values and text.format(values). */
+/* Evaluate text % values and text.format(values). */
 struct jinja_value jinja_format_percent(struct jinja_run *run, struct jinja_value text,
                                         const struct jinja_value *values, size_t count);
 struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value text,
@@ -98,7 +99,7 @@ struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value
                                  const struct jinja_arguments *arguments);
 /* Text filters that other files call, too. */
 struct jinja_value jinja_case(struct jinja_run *run, struct jinja_value text, bool upper);
-/* Removes `characters` (NULL: white space) at the ends of a text. */
+/* Removes `characters` (NULL: white space) from the chosen ends of a text. */
 struct jinja_value jinja_strip(struct jinja_run *run, struct jinja_value text,
                                const struct jinja_value *characters, bool left, bool right);
 

@@ -133,8 +133,9 @@ static struct jinja_value call_raise(struct jinja_run *run, struct jinja_value s
                       (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
 }
 
-/* Expands a format for a time without time zone, as in transformers: %Z and %z are empty, and %f,
- * which C lacks, is always zero microseconds. Returns false if there is no room. */
+/* Copies a format for strftime(), followed by a `|`. %Z and %z become empty, because the time has
+ * no time zone, as in transformers; %f, which C lacks, becomes zero microseconds. Returns false if
+ * there is no room. */
 static bool write_format(const struct jinja_value *format, char *out, size_t room)
 {
     size_t bytes = 0;

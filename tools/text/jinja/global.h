@@ -9,7 +9,7 @@ struct jinja_value jinja_loop_attribute(struct jinja_run *run, struct jinja_valu
                                         const char *name, size_t bytes);
 struct jinja_value jinja_cycler_attribute(struct jinja_run *run, struct jinja_value cycler,
                                           const char *name, size_t bytes);
-/* Calls a joiner. Returns an empty text the first time, and later its separator. */
+/* Returns an empty text at the first call of a joiner, and its separator at later calls. */
 struct jinja_value jinja_joiner_call(struct jinja_value joiner);
 
 #endif

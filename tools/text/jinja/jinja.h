@@ -18,7 +18,7 @@ struct core_json_value;
 struct jinja_template;
 struct jinja_run; /* each thread needs its own */
 
-enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* limit of a source */
+enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* largest source of a template */
 
 /* `name` is the name of the source in messages. Returns 0, or -errno with a message; syntax errors
  * are -EINVAL with "name:line: ...". */
@@ -38,8 +38,9 @@ struct jinja_limits {
 int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out);
 void jinja_run_destroy(struct jinja_run *run);
 
-/* Speeds up several renderings of one conversation: the array becomes a value once, shared by all
- * variables with this `json`, until another one (or NULL) is set. `json` must live until then. */
+/* Speeds up several renderings of one conversation: converts the array to a value once. All
+ * variables with this `json` share the value, until another array or NULL is set. `json` must live
+ * until then. */
 int jinja_run_keep(struct jinja_run *run, const struct core_json_value *json);
 
 enum jinja_variable_kind {

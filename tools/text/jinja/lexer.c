@@ -15,7 +15,7 @@ struct lexer {
     const char *text; /* with \n for every end of line */
     size_t bytes;
     size_t at;
-    bool line_starting; /* a line begins at `at`: the text does, or a newline follows a tag */
+    bool line_starting; /* a line begins at `at`: the text does, or a tag removed a newline */
 };
 
 static void add_token(struct lexer *lexer, struct jinja_token token)
@@ -99,7 +99,7 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
     advance(lexer, end - lexer->at);
 }
 
-/* Skips the white space after a tag that the end of the tag removes. */
+/* Skips the white space after a tag if the end of the tag removes it. */
 static void pass_end(struct lexer *lexer, char sign, bool is_variable)
 {
     const size_t before = lexer->at;
@@ -238,7 +238,8 @@ static int hex(char c)
                                                     : -1;
 }
 
-/* Decodes `count` hexadecimal digits at `text`; fails the run if there are fewer. */
+/* Writes the character that `count` hexadecimal digits encode. Returns its length; fails the run if
+ * the digits are too few or encode no character. */
 static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, size_t count,
                       char *out)
 {
@@ -258,7 +259,8 @@ static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, siz
     return jinja_char_write(point, out);
 }
 
-/* Decodes the escape at text[0] == '\\'. Returns its length. */
+/* Decodes the escape at text[0] == '\\' to `length` bytes. Returns how many bytes the escape
+ * takes. */
 static size_t put_escape(struct jinja_run *run, const char *text, size_t bytes, char *out,
                          size_t *length)
 {
@@ -411,7 +413,8 @@ static void pass_comment(struct lexer *lexer)
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* Returns the length of `{% NAME %}` at `at` and the signs at both ends; 0: it is not there. */
+/* Returns the length of `{% NAME %}` at `at`, or 0 if it is not there. Writes the characters in the
+ * places of its two signs. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
@@ -493,7 +496,8 @@ static void lex_all(struct lexer *lexer)
     }
 }
 
-/* Copies the source with \n for every end of line, without the last one. */
+/* Copies the source with \n for every end of line, and without an end of line at the end of the
+ * text. Returns the length of the copy. */
 static size_t copy_source(const char *source, size_t bytes, char *text)
 {
     size_t length = 0;

@@ -5,7 +5,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Returns the part of the text between start and stop (characters, as in a slice). */
+/* Returns the part of the text between start and end (in characters, as in a slice). */
 static struct jinja_value slice_of(struct jinja_run *run, struct jinja_value self,
                                    const struct jinja_arguments *arguments)
 {
@@ -152,7 +152,7 @@ static void split_space(struct jinja_run *run, struct jinja_value text, int64_t 
     }
 }
 
-/* Splits from the end; the words come in reverse order. */
+/* Splits from the end; the words are in reverse order. */
 static void split_space_back(struct jinja_run *run, struct jinja_value text, int64_t most,
                              struct jinja_list *out)
 {
@@ -261,8 +261,8 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* Returns the length of the line end at `at`: \n, \r\n, or another one that
- * Python accepts. 0: there is none. */
+/* Returns the length of the line end at `at`, which may be any that Python accepts; 0: there is
+ * none. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);

@@ -1,4 +1,4 @@
-/* method_text.c: methods and filters that make another string of a string. */
+/* method_text.c: methods of strings that make another string, and filters of strings. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void write_case(struct jinja_run *run, uint32_t point, bool upper)
     }
 }
 
-/* How the case of a character depends on the one before it. */
+/* How the new case of a character depends on the character before it. */
 enum casing { UPPER, LOWER, CAPITALIZED, TITLED, TITLED_WORDS, SWAPPED };
 
 static bool makes_upper(enum casing casing, uint32_t before, uint32_t point)

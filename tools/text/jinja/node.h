@@ -5,7 +5,7 @@
 #include "tools/text/jinja/lexer.h"
 
 enum jinja_node_kind {
-    /* Expressions; the comments tell the meaning of the parts of a node. */
+    /* Expressions; the comments say what the parts of a node mean. */
     JINJA_NODE_CONSTANT,  /* value */
     JINJA_NODE_NAME,      /* name */
     JINJA_NODE_LIST,      /* first: items */
@@ -35,7 +35,7 @@ enum jinja_node_kind {
     JINJA_NODE_OUTPUT,       /* first */
     JINJA_NODE_IF,           /* first: condition, second: body, third: elif (chained) or else */
     JINJA_NODE_FOR,          /* see struct jinja_for */
-    JINJA_NODE_SET,          /* first: target, second */
+    JINJA_NODE_SET,          /* first: target, second: value */
     JINJA_NODE_SET_BLOCK,    /* first: target, second: body, third: FILTER chain or NULL */
     JINJA_NODE_NAMESPACE,    /* a target: name.attribute; value: the attribute */
     JINJA_NODE_MACRO,        /* name, first: parameters (KEYWORD; first NULL: no default), second */
@@ -81,7 +81,7 @@ struct jinja_names {
 };
 unsigned jinja_name(struct jinja_run *run, struct jinja_names *names, const char *text,
                     size_t bytes);
-/* Returns the number of a name, or UINT_MAX. */
+/* Returns the number of a name, or UINT_MAX if the name is unknown. */
 unsigned jinja_name_find(const struct jinja_names *names, const char *text, size_t bytes);
 
 struct jinja_template {
@@ -95,7 +95,7 @@ struct jinja_template {
 struct jinja_parser {
     struct jinja_run *run; /* borrowed: the template's memory */
     struct jinja_template *source;
-    struct jinja_token *token; /* the word that comes next */
+    struct jinja_token *token; /* the next word */
     unsigned loops;            /* number of loops around the current word */
 };
 
@@ -103,7 +103,8 @@ struct jinja_parser {
 struct jinja_node *jinja_parse_expression(struct jinja_parser *parser);
 /* Parses expressions separated by commas as a tuple. `condition`: allow `a if b`. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition);
-/* Parses `name | name ...` around `node`; `begun`: the first name has no | before it. */
+/* Parses the filters `| name | name ...` applied to `node`. `begun`: the first name has no | before
+ * it. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
                                        bool begun);
 
@@ -116,7 +117,7 @@ bool jinja_skip_sign(struct jinja_parser *parser, const char *sign);
 bool jinja_skip_name(struct jinja_parser *parser, const char *name);
 void jinja_expect_sign(struct jinja_parser *parser, const char *sign);
 void jinja_expect_word(struct jinja_parser *parser, enum jinja_word word, const char *what);
-/* Takes a name or fails the run. */
+/* Reads a name and returns its number; fails the run if the next word is not a name. */
 unsigned jinja_expect_name(struct jinja_parser *parser);
 void jinja_unexpected(struct jinja_parser *parser, const char *wanted);
 

@@ -20,7 +20,8 @@ static struct jinja_value overflow(struct jinja_run *run)
     return jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
 }
 
-/* Divides, rounding down; the remainder has the sign of the divisor. */
+/* Returns the quotient, rounded down, or if `rest` the remainder, which has the sign of the
+ * divisor. */
 static struct jinja_value divide(struct jinja_run *run, int64_t left, int64_t right, bool rest)
 {
     if (right == 0) {
@@ -196,8 +197,9 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 /* ---- attributes, items and slices ---- */
 
-/* Returns whether this is a method of Python that a sandbox refuses because it changes its value,
- * or one that is missing here. Otherwise both would look like a missing key. */
+/* Returns whether Python has this method, but it is not supported: the sandbox refuses it
+ * because it changes its value, or it is missing here. Without this check it would look like a
+ * missing key. */
 static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
@@ -252,7 +254,7 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
     return found != NULL ? *found : undefined_key(run, name, bytes);
 }
 
-/* Resolves a Python index: negative ones count from the end. Returns false if it is out of
+/* Resolves a Python index: a negative index counts from the end. Returns false if it is out of
  * range. */
 static bool resolve_index(int64_t index, size_t count, size_t *out)
 {

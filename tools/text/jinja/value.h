@@ -137,8 +137,8 @@ struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format,
 /* Counts work. Returns false if the run has failed. Work proportional to operands must be counted
  * before it is done, because work without output is not limited by memory. */
 bool jinja_step(struct jinja_run *run, size_t steps);
-/* Counts passes over texts: by character with a table or branch for each; a plain scan of bytes;
- * and memcmp or memcpy. One step of each takes about the same time. */
+/* Count a pass over a text: one character at a time with a table or branch, a plain scan of bytes,
+ * and memcmp or memcpy. A step takes about the same time in all three. */
 bool jinja_step_characters(struct jinja_run *run, size_t bytes);
 bool jinja_step_text(struct jinja_run *run, size_t bytes);
 bool jinja_step_bytes(struct jinja_run *run, size_t bytes);
@@ -148,7 +148,7 @@ bool jinja_deeper(struct jinja_run *run);
 /* Allocates zeroed memory of the run. Returns NULL if the run fails. */
 void *jinja_alloc(struct jinja_run *run, size_t bytes);
 void jinja_release(struct jinja_run *run);
-/* Frees memory that was allocated since the mark. */
+/* A position in the memory of a run. jinja_rewind() frees all memory allocated after it. */
 struct jinja_mark {
     struct jinja_chunk *chunk;
     size_t used;
@@ -186,7 +186,7 @@ bool jinja_is_number(struct jinja_value value); /* BOOL too, as in Python */
 bool jinja_is_text(struct jinja_value value, const char *text);
 bool jinja_truth(struct jinja_value value);
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
-/* Returns < 0, 0 or > 0; fails if the kinds have no order. */
+/* Returns < 0, 0 or > 0; fails the run if the kinds have no order. */
 int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
 /* Sorts pairs by key, stable, as Python does. Returns NULL if the run fails. */
 struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *pairs, size_t count,
@@ -197,7 +197,8 @@ const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct 
                          bool last);
 /* Returns the result of "left in right". */
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
-/* Returns the elements, keys or characters that a `for` iterates over. Fails for other values. */
+/* Returns the elements, keys or characters that a `for` iterates over. For other values, fails the
+ * run and returns NULL. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
 /* Returns the name of the kind in Python: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);
