@@ -25,7 +25,7 @@ size_t jinja_char_before(const char *begin, const char *end);
 uint32_t jinja_char_point(const char *at);
 size_t jinja_char_write(uint32_t point, char out[4]);
 size_t jinja_char_count(const char *text, size_t bytes);
-/* Returns the byte offset of character `index`, or `bytes`. */
+/* Returns the byte offset of character `index`, or `bytes` if there are fewer characters. */
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 
 bool jinja_char_is(uint32_t point, enum jinja_char_class class_);

@@ -399,7 +399,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinj
     return node;
 }
 
-/* Finds the function of a filter or test. */
+/* Reads the name of a filter or test, and finds its function. */
 static void find_function(struct jinja_parser *parser, struct jinja_node *node, bool test)
 {
     const struct jinja_token *token = parser->token;
@@ -547,7 +547,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *parser)
     return parse_signs(parser, signs, parse_concat);
 }
 
-/* Takes the next word if it is the sign of a comparison; NULL otherwise. */
+/* Reads a comparison sign, which may be two words, and returns it; NULL if there is none here. */
 static const char *take_comparison(struct jinja_parser *parser)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};
@@ -631,7 +631,6 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *parser)
     return node;
 }
 
-/* Returns whether a tuple ends here. */
 static bool at_tuple_end(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;

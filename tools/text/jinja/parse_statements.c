@@ -12,7 +12,7 @@ enum { SOURCE_MEMORY_BYTES = 256 << 20, SOURCE_STEPS = 1 << 28 };
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends);
 
 /* Parses the end of a tag and the statements up to a tag of `ends` (a list that ends with NULL);
- * with `drop`, skips that tag, too. */
+ * with `drop`, also skips the name of that tag. */
 static struct jinja_node *parse_body(struct jinja_parser *parser, const char *const *ends,
                                      bool drop)
 {

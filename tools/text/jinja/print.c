@@ -12,7 +12,7 @@
 #include "tools/text/jinja/function.h"
 #include "tools/text/jinja/value.h"
 
-/* ---- as Python writes them ---- */
+/* ---- the output, and values as Python writes them ---- */
 
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes)
 {

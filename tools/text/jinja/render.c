@@ -70,7 +70,7 @@ void jinja_run_destroy(struct jinja_run *run)
     }
 }
 
-/* Returns the first elements of the kept list. */
+/* Returns the kept value; if it is a list, only its first `items_max` elements (0: all). */
 static struct jinja_value share_kept(struct jinja_run *run, size_t items_max)
 {
     struct jinja_value list = run->kept;

@@ -309,8 +309,8 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
     run->scope = outer;
 }
 
-/* Records generated text at the current end of the output; inside a macro or another block that
- * becomes a string, at the beginning of that block, as transformers does. */
+/* Records where generated text begins: at the current end of the output or, inside macros or other
+ * blocks that become strings, at the beginning of the outermost of them, as transformers does. */
 static void run_generation(struct jinja_run *run, const struct jinja_node *node)
 {
     const size_t begin = run->captures > 0 ? run->capture_base : run->out_bytes;

@@ -39,7 +39,8 @@ static struct jinja_value other_argument(const struct jinja_arguments *arguments
     return jinja_argument(arguments, 0, "other", jinja_undefined("other"));
 }
 
-/* Returns the remainder of a division; -1 if the value is not a number. */
+/* Returns the remainder of a division; fails the run and returns -1 if the value is not a
+ * number. */
 static double remainder_of(struct jinja_run *run, struct jinja_value self, int64_t divisor)
 {
     if (!jinja_is_number(self)) {

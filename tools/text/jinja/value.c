@@ -70,7 +70,8 @@ struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind)
     return list != NULL ? (struct jinja_value){.kind = kind, .as.list = list} : jinja_undefined("");
 }
 
-/* Doubles an array in the memory of the run. */
+/* Copies an array to one of at least twice the size in the memory of the run. Returns NULL if the
+ * run fails. */
 static void *grow(struct jinja_run *run, const void *items, size_t count, size_t *room, size_t size)
 {
     const size_t more = *room * 2 + 4;
@@ -315,7 +316,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
         return (a > b) - (a < b);
     }
     if (left.kind == JINJA_STRING && right.kind == JINJA_STRING) {
-        /* UTF-8 sorts like the characters. */
+        /* The bytes of UTF-8 sort in the order of its characters. */
         const size_t least = left.bytes < right.bytes ? left.bytes : right.bytes;
         const int order = jinja_step_bytes(run, least) ? memcmp(left.as.text, right.as.text, least)
                                                        : 0;
@@ -329,7 +330,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     return 0;
 }
 
-/* Returns the byte at `at` of a text, from its end if the search is from the end. */
+/* Returns byte `at` of a text, counted from its end if `last`. */
 static char byte_of(struct jinja_value text, size_t at, bool last)
 {
     return text.as.text[last ? text.bytes - 1 - at : at];

@@ -1,5 +1,5 @@
 /* added_vocabulary.c: added tokens: reads them from tokenizer.json and the files beside it, and
- * finds them in texts before any other step. */
+ * finds them in texts before or after these are normalised. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +134,8 @@ static int trie_put(struct token_trie *trie, size_t *room, const char *text, siz
     return 0;
 }
 
-/* Adds the content of a token to its trie, normalised if the token is. */
+/* Adds the content of a token to its trie. If the token is `normalized`, so is its content
+ * there. */
 static int place_token(struct text_scratch *scratch, struct text_tokenizer *tokenizer,
                        uint32_t index, size_t rooms[2])
 {
@@ -277,7 +278,7 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
 
 /* ---- what the files beside tokenizer.json add, as transformers does ---- */
 
-/* Sets the id of the token in the model, or the next free id. */
+/* Writes the id of a token. If the vocabulary lacks the token, adds it with the next free id. */
 static int find_id(struct token_vocab *vocab, const char *content, size_t bytes, uint32_t *id)
 {
     *id = token_vocab_find(vocab, content, bytes);
@@ -338,8 +339,8 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
     return rc;
 }
 
-/* Returns whether the post-processor adds exactly the named token on this side, or nothing if it
- * should not. */
+/* Returns whether the post-processor adds exactly the bos or eos token on its side, or nothing if
+ * `adds` is false. Returns true if the files name no such token. */
 static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
                                   const struct text_special *special, bool begins, bool adds)
 {

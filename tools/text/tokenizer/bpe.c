@@ -90,8 +90,8 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
     return all;
 }
 
-/* Adds the token of `bytes` bytes. A piece without one is counted in *unknown, whose token is added
- * with the next piece, or with the next known one if unknown pieces are fused. */
+/* Adds the token of `bytes` bytes. If there is none, counts the bytes in *unknown: the unknown
+ * token is added before the next token or, if unknown ones are fused, before the next known one. */
 static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id, size_t bytes,
                         size_t *unknown)
 {
@@ -110,7 +110,8 @@ static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id
     return 0;
 }
 
-/* Splits a word into symbols of characters; collects unknown ones. */
+/* Splits a word into one symbol for each character. A character without a token becomes one symbol
+ * for each byte, or unknown. */
 static int start_chars(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -161,7 +162,8 @@ static void look_up(const struct token_model *model, struct token_symbol *left,
     left->merged = merge == NULL ? 0 : merge->id;
 }
 
-/* Repeats the best merge, in an array from which merged symbols are removed. */
+/* Merges the best pair until no merge is left, and removes merged symbols from the array. Returns
+ * the number of symbols left. */
 static size_t merge_short(const struct token_model *model, struct token_symbol *symbols,
                           size_t count)
 {

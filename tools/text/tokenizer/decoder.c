@@ -131,7 +131,8 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
     return rc;
 }
 
-/* Appends a token of ByteLevel as bytes; unchanged if one of its letters is not that of a byte. */
+/* Appends the bytes of a ByteLevel token; appends it unchanged if a letter in it stands for no
+ * byte. */
 static int put_bytes(struct token_text *to, const char *at, size_t bytes)
 {
     size_t begin = to->bytes;
@@ -332,7 +333,7 @@ static int run_all(enum token_decoder_kind kind, struct list from, struct list t
     return rc == 0 ? end_piece(to, 0) : rc;
 }
 
-/* Writes the list of the tokens of ids. */
+/* Writes the texts of the tokens as a list. */
 static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                        bool skip_special, struct list to)
 {

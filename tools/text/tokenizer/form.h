@@ -13,18 +13,18 @@ enum token_form_kind { TOKEN_FORM_NFC, TOKEN_FORM_NFD, TOKEN_FORM_NFKC, TOKEN_FO
 
 struct token_form;
 
-/* `what` names the file and key in messages. */
+/* `what` names the file and key in messages. Returns 0, or -errno with a message. */
 int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out);
 void token_form_destroy(struct token_form *form);
 
 /* Returns how many bytes at the beginning of the text, in whole characters, the form leaves
  * unchanged, whatever follows them. */
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
-/* Returns the number of bytes from here on that are normalised together. Call it where
+/* Returns how many bytes at the beginning of the text are normalised together. Call it where
  * token_form_pass() stopped. */
 size_t token_form_reach(const struct token_form *form, const char *text, size_t bytes);
-/* A character of the normal form, and how many characters of the text it was made of, which are
- * consecutive; 0: it is a further part of the previous one. */
+/* A character of the normal form. It was made of the next `taken` characters of the text; 0: it is
+ * a further part of the character before it. */
 struct token_form_char {
     uint32_t point;
     uint32_t taken;
@@ -35,7 +35,7 @@ struct token_form_char {
 int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count);
 
-/* Writes the lower case of a character. Returns the number of characters, 1 or 2. Returns -ENOTSUP
+/* Writes the lower case of a character. Returns the number of characters written, 1 or 2; -ENOTSUP
  * without the library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);
 /* Like token_form_lower(), for the upper case. */

@@ -19,11 +19,11 @@ struct token_vocab {
     size_t text_bytes;
     size_t text_room;
     size_t tokens_room;
-    size_t used; /* slots */
+    size_t used; /* occupied slots, one for each token */
     struct token_slot {
         uint32_t hash;
         uint32_t id;
-    } * slots; /* owned; TOKEN_NONE: free */
+    } * slots; /* owned; free if `id` is TOKEN_NONE */
     size_t mask;
     uint32_t count;       /* highest id + 1; an id below may have no token */
     uint32_t model_count; /* ids below it are of the model, the others were added */
@@ -31,7 +31,8 @@ struct token_vocab {
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
 /* Returns the id of a token, of the model or added; TOKEN_NONE if unknown. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
-/* Returns the text of an id, which may be empty; NULL: there is no such id. */
+/* Returns the text of an id, which may be empty, and writes its length. NULL: there is no such
+ * id. */
 const char *token_vocab_text(const struct token_vocab *vocab, uint32_t id, size_t *bytes);
 
 struct token_merge {

@@ -34,7 +34,7 @@ struct token_branch {
     uint16_t items;
 };
 
-/* A range of characters that a class treats differently from what their kinds say. */
+/* A range of characters that a class has, or lacks, whatever their kinds are. */
 struct token_stretch {
     uint32_t from;
     uint32_t to;
@@ -49,7 +49,7 @@ struct token_pattern {
     struct token_stretch stretch[64];
     struct token_item item[TOKEN_ITEMS_MAX];
     struct token_branch branch[TOKEN_BRANCHES_MAX];
-    uint32_t starts_ascii[128]; /* top branches that may begin with a character */
+    uint32_t starts_ascii[128]; /* bit sets: top branches that may begin with a character */
     uint32_t starts_other;
     unsigned classes;
     unsigned stretches;

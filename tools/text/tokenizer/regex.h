@@ -18,12 +18,13 @@ struct token_search {
 int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                         bool literal, const char *what, struct token_search *out);
 void token_search_free(struct token_search *search);
-/* Finds the next match at or after `from`. Returns 1 and its bounds; 0 if there is none; -errno. */
+/* Finds the next match at or after `from`. Returns 1 and writes its bounds; returns 0 if there is
+ * none, or -errno. */
 int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
                       const char *text, size_t bytes, size_t from, size_t bounds[2]);
 
-/* Rewrites an expression for PCRE2; the caller frees *out. Returns -ENOTSUP, with `what` and the
- * place, for what PCRE2 would interpret differently. */
+/* Rewrites an expression for PCRE2; the caller frees *out. Returns -ENOTSUP, with a message that
+ * names `what` and the place, if PCRE2 would interpret a part differently. */
 int token_regex_translate(const struct token_unicode *unicode, const char *regex, size_t bytes,
                           const char *what, char **out, size_t *out_bytes);
 

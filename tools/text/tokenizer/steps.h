@@ -85,7 +85,8 @@ struct token_post_processor {
     size_t after_count;
 };
 
-/* A trie of the contents of added tokens; finds the first and longest one. */
+/* A trie of the contents of added tokens. It finds the longest token at the first place that has
+ * one. */
 struct token_trie {
     struct token_node {
         uint32_t child; /* first child; TOKEN_NONE: none */
@@ -101,8 +102,8 @@ struct text_tokenizer {
     char *source;                  /* owned */
     struct token_unicode *unicode; /* owned */
     struct token_model *model;     /* owned */
-    struct text_added *added;      /* owned, and their contents */
-    char **shown;       /* owned: text of an added token when decoded, if not its content */
+    struct text_added *added;      /* owned, as are their contents */
+    char **shown;       /* owned: text of an added token when decoded; NULL: its content */
     uint32_t *added_of; /* owned: by id, the index in `added`, or TOKEN_NONE */
     size_t added_count;
     uint32_t file_count; /* ids below it are from tokenizer.json, the others from files beside it */
@@ -191,8 +192,8 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
 
-/* A section that is being loaded. token_section_walk calls the member function for each object in
- * it: sequences are expanded, and `type` is the object's. */
+/* A section that is being loaded. token_section_walk() calls the member function for each object in
+ * it, with the type of that object; for a sequence, it calls the function for the members. */
 struct token_section {
     struct text_tokenizer *tokenizer;
     const struct core_json *doc;
@@ -204,7 +205,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
                        const char *list, token_section_member *member);
 int token_section_search(struct token_section *section, const struct core_json_value *object,
                          struct token_search *out);
-/* Reads an optional member; takes the default if the key is missing or null. */
+/* Reads an optional member; *out becomes `otherwise` if the key is missing or null. */
 int token_section_bool(struct token_section *section, const struct core_json_value *object,
                        const char *key, bool otherwise, bool *out);
 int token_section_string(struct token_section *section, const struct core_json_value *object,

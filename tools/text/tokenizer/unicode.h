@@ -1,6 +1,6 @@
-/* unicode.h: properties of characters (private to tools/text). They come from a table that equals
- * the `tokenizers` package, so that another Unicode version in a library of this machine changes no
- * id. Read-only after create; any thread. */
+/* unicode.h: properties of characters (private to tools/text). They come from a table that agrees
+ * with the `tokenizers` package, so that another Unicode version in a library of this machine
+ * changes no id. Read-only after create; any thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_UNICODE_H
 #define TOOLS_TEXT_TOKENIZER_UNICODE_H
 
@@ -95,9 +95,10 @@ static inline unsigned token_flags_of(const struct token_unicode *unicode, uint3
     return token_kinds[token_kind_of(unicode, point)].flags;
 }
 
-/* Returns the character at `at`, which must be valid UTF-8, and its length. */
+/* Returns the character at `at`, which must be valid UTF-8, and writes its length. */
 uint32_t token_point(const char *at, unsigned *bytes);
-/* Returns the character that ends before `end`; `begin` is the beginning of the text. */
+/* Returns the character just before `end`, and writes its length; `begin` is the beginning of the
+ * text. */
 uint32_t token_point_before(const char *begin, const char *end, unsigned *bytes);
 /* Writes a character as UTF-8. Returns its length. */
 unsigned token_point_write(uint32_t point, char out[4]);
