@@ -271,7 +271,7 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
         if (bounds[0] < bounds[1]) {
             return true;
         }
-        at = end - 1; /* the token before this one has taken all of this one as white space */
+        at = end - 1; /* the token before has stripped this one, which is white space */
     }
     return false;
 }

@@ -21,7 +21,7 @@ static uint32_t hash_of(const char *text, size_t bytes)
     return (uint32_t)core_hash(text, bytes, 0);
 }
 
-/* Finds the slot of a text, or the free slot for it. */
+/* Returns the slot of a text, or the free slot for it. */
 static struct token_slot *slot_of(const struct token_vocab *vocab, const char *text, size_t bytes,
                                   uint32_t hash)
 {
@@ -383,7 +383,8 @@ static void note_join(struct token_model *model, const struct token_merge *merge
     }
 }
 
-/* Checks that the model has what its settings need. */
+/* Checks that the settings of the model are supported, and that the vocabulary has the tokens that
+ * they need. */
 static int check_model(const struct token_model *model, bool all, const char *source)
 {
     if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
@@ -448,8 +449,8 @@ static int refuse(const struct core_json_scan *scan, const char *key, const char
     return core_err_set(-EINVAL, "%s: model.%s: %s", scan->source, key, what);
 }
 
-/* Returns the text of a string token: in the source, or decoded in *copy, which the caller
- * frees. */
+/* Returns the text of a string token: in the source, or decoded in *copy, which the caller frees.
+ * NULL: no memory. */
 static const char *string_of(const struct core_json_token *token, char **copy, size_t *room,
                              size_t *bytes)
 {
@@ -605,7 +606,7 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
     if (!is_key(key, "merges")) {
         return core_json_scan_skip(scan, key);
     }
-    /* Merges refer to tokens and are read when these are known. */
+    /* Merges refer to tokens, so they are read after the vocabulary. */
     size_t from = scan->at;
     int rc = core_json_scan_skip(scan, key);
     core_json_scan_init(merges, scan->text + from, scan->at - from, scan->source);

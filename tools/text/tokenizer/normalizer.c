@@ -84,8 +84,9 @@ static struct text_span covered(const struct token_text *from, size_t begin, siz
     return span;
 }
 
-/* Appends the changed characters of a part of the text. Each is aligned with the characters it was
- * made of, or with the previous one if it was made of none, as in the `tokenizers` package. */
+/* Appends the normalised characters of the part of the text at `at`. Each is aligned with the
+ * characters it was made of, or with the character before these if it was made of none, as in the
+ * `tokenizers` package. */
 static int put_form(const struct token_text *from, size_t at, const struct token_form_char *chars,
                     size_t count, struct token_text *to)
 {

@@ -1,5 +1,6 @@
 /* pattern.c: parses a regular expression into branches of items in one pass, with one level of
- * recursion, and matches it. Returns -ENOTSUP for everything that it does not support. */
+ * recursion, and matches it. Parsing fails with -ENOTSUP at everything that pattern.h does not
+ * describe. */
 #include "tools/text/tokenizer/pattern.h"
 
 #include <errno.h>
@@ -178,7 +179,7 @@ static bool read_letter(struct reader *in, struct set *set)
 }
 
 /* Reads a class of characters and gives it the next free bit. Returns false if no class begins
- * here. */
+ * here, or it is not supported. */
 static bool read_set(struct reader *in, uint8_t *class)
 {
     struct token_pattern *out = in->out;

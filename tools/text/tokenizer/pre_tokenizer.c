@@ -92,7 +92,7 @@ static int load_scheme(struct token_section *section, const struct core_json_val
     return rc != 0 ? rc : token_section_refuse(section, "has an unknown prepend_scheme:", name);
 }
 
-/* Loads "replacement", which is one character. */
+/* Loads a string that must be one character. */
 static int load_character(struct token_section *section, const struct core_json_value *value,
                           const char *key, char out[8], unsigned *bytes)
 {

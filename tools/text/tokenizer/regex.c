@@ -1,4 +1,4 @@
-/* regex.c: rewrites expressions for PCRE2, and searches. */
+/* regex.c: rewrites regular expressions for PCRE2, and searches texts. */
 #include "tools/text/tokenizer/regex.h"
 
 #include <errno.h>
@@ -130,8 +130,8 @@ static uint64_t kinds_of_bracket(const char *name, size_t bytes)
                                            : 0;
 }
 
-/* Returns the kinds of {Name}, {^Name} or one letter after \p; 0 if that is not a category, but a
- * script for example. */
+/* Returns the kinds of {Name}, {^Name} or one letter after \p; 0 if the name is not a category (it
+ * may be a script). */
 static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
 {
     const char *at = writer->at + 2;
@@ -185,8 +185,8 @@ static void write_point(struct writer *writer)
     put_text(writer, "}");
 }
 
-/* Writes \b: matches where a character of \w meets another character or the end of the text; or,
- * without `border`, \B, which matches everywhere else. */
+/* Writes \b, which matches between a character of \w and another character or an end of the text;
+ * without `border`, writes \B, which matches everywhere else. */
 static void write_border(struct writer *writer, bool border)
 {
     const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",
@@ -241,7 +241,8 @@ static void write_escape(struct writer *writer, bool in_class)
     writer->at = after;
 }
 
-/* Writes [:name:] or [:^name:] within a class. Both libraries agree only on ascii and xdigit. */
+/* Writes [:name:] or [:^name:] within a class. Oniguruma and PCRE2 agree only on ascii and
+ * xdigit. */
 static void write_bracket(struct writer *writer)
 {
     const char *close = memmem(writer->at, (size_t)(writer->end - writer->at), ":]", 2);

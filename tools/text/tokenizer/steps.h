@@ -148,7 +148,7 @@ struct text_scratch {
     struct token_text text[3];              /* [0]: the normalised text; the others are for steps */
     const struct token_text *now;           /* borrowed: the text that `pieces` refer to */
     struct token_pieces pieces[2];
-    struct token_pieces marks;    /* matches of one piece, with a flag */
+    struct token_pieces marks;    /* parts of one piece; top bit of `end` set: it matched */
     struct token_symbol *symbols; /* owned */
     size_t symbols_room;
     uint64_t *heap; /* owned */
@@ -186,8 +186,8 @@ int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, s
                   size_t end);
 int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
 /* Finds the first added token of a trie at or after `from`, as `tokenizers` does. Writes its
- * bounds, which include stripped spaces, and its index in `added`. Returns false if there is none.
- * `from` becomes the end of the match without these spaces. */
+ * bounds, which include the spaces that it strips (none before `done`), and its index in `added`;
+ * `from` becomes the end of the match without these spaces. Returns false if there is none. */
 bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
