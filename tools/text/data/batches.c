@@ -1,5 +1,5 @@
-/* batches.c: takes rows from windows of documents until a batch of every rank is full, keeps those
- * of its own rank, and tells the position after it. */
+/* batches.c: takes rows from windows of documents until the batches of all ranks are full, keeps
+ * the rows of its own rank, and writes the position after them. */
 #include "tools/text/data/batches.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ static uint64_t window_rows(const struct text_batches *batches)
 }
 
 /* Returns the last word of a position: its version, then the options on which the mark depends,
- * some of them hashed. Those of older versions of tide have no options. */
+ * some of them hashed. In positions of older versions of tide, the options are 0. */
 static uint64_t describe_options(const struct text_feed_options *options)
 {
     const char *format = options->chat_format != NULL ? options->chat_format : "";
@@ -213,7 +213,8 @@ void text_batches_close(struct text_batches *batches)
     }
 }
 
-/* Reads the next row of documents. Returns 1, 0 at the end of the epoch, or -errno. */
+/* Moves to the next row of documents and writes its index. Returns 1, 0 at the end of the epoch, or
+ * -errno. */
 static int next_row(struct text_batches *batches, size_t *row)
 {
     if (batches->used == window_rows(batches)) {
@@ -311,7 +312,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     return 0;
 }
 
-/* Moves rows together to `length` tokens each, padded. */
+/* Moves the rows together, so that each takes `length` tokens, and pads them. */
 static void pad_rows(const struct text_batches *batches, const struct filling *filling)
 {
     const int64_t room = text_batches_room(batches->options);

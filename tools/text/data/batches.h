@@ -41,8 +41,8 @@ struct text_batch {
     struct text_position after;
 };
 
-/* Opens the files at `from`, with the errors of text_feed_open(). Keeps a pointer to the options.
- * */
+/* Opens the files at `from`. Returns the errors of text_feed_open(). Keeps a pointer to the
+ * options. */
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
                       struct text_batches **out);
 void text_batches_close(struct text_batches *batches);

@@ -9,10 +9,11 @@
 struct text_chat;
 struct text_row;
 
-/* Reads from the folder what exists of chat_template.jinja and additional_chat_templates (otherwise
- * tokenizer_config.json), the files of special.h, generation_config.json and config.json. `format`
- * NULL: the template of the model, if any; -EINVAL for an unknown name. `folder` may be NULL. `now`
- * is the time for strftime_now() in templates: see text_feed_options. */
+/* Reads the files that the folder has: chat_template.jinja and additional_chat_templates or,
+ * without these, the template in tokenizer_config.json; the files of special.h;
+ * generation_config.json and config.json. A `format` replaces the templates; -EINVAL for an unknown
+ * one. `folder` may be NULL. `now` is the time for strftime_now() in templates: see
+ * text_feed_options. */
 int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out);
 void text_chat_destroy(struct text_chat *chat);
 
@@ -32,8 +33,7 @@ int text_chat_render(const struct text_chat *chat, struct jinja_run *run,
                      const struct text_row *row, size_t messages, bool prompt,
                      struct jinja_rendering *out);
 
-/* Returns the names of the formats, separated by "|"; and the source of a format, NULL if
- * unknown. */
+/* Return the names of the formats, separated by "|", and the source of a format (NULL: unknown). */
 const char *text_chat_formats(void);
 const char *text_chat_format(const char *name);
 /* Returns -EINVAL for an unknown name; NULL is allowed. */

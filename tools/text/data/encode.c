@@ -19,7 +19,7 @@
 #include "tools/text/tokenizer/tokenizer.h"
 
 struct text_encoder {
-    struct text_encoder *first;       /* borrowed: owner of the following four; may be this one */
+    struct text_encoder *first;       /* borrowed: owner of the next four; may be this encoder */
     struct text_tokenizer *tokenizer; /* owned by `first` */
     struct text_chat *chat;           /* owned by `first` */
     struct text_chat *alpaca; /* owned by `first`: for instruction rows if chat has no template */
@@ -409,8 +409,8 @@ static int add_answer(struct text_encoder *encoder, const struct text_row *row,
                                            : add_completion(encoder, row, out);
 }
 
-/* Encodes two answers as TRL does: white space that a template writes after the last turn belongs
- * to them. */
+/* Encodes the two answers of a pair. White space that a template writes after the last turn belongs
+ * to an answer, as in TRL. */
 static int encode_pair(struct text_encoder *encoder, const struct text_row *row,
                        struct text_sample *out)
 {
@@ -460,7 +460,7 @@ static int find_spans(struct text_encoder *encoder, const struct text_row *row,
     return 0;
 }
 
-/* Masks tokens outside all spans; both are in order. */
+/* Masks the tokens outside all spans; tokens and spans are in order. */
 static void mask_outside(const struct text_turns *turns, const struct text_encoding *encoding,
                          struct text_sample *out)
 {

@@ -26,9 +26,9 @@ const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *e
 /* Returns whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. Returns -EINVAL,
- * -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something that all such rows
- * need. */
+/* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. Returns 0, or
+ * -errno with a message: -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks
+ * something that all such rows need. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);
 

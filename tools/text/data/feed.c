@@ -27,7 +27,7 @@ static const int64_t batch_tokens_max = INT64_C(1) << 30;
 
 struct slot {
     struct text_batch batch;
-    int32_t *tokens; /* owned: ids, labels, and positions and starts where packed */
+    int32_t *tokens; /* owned: ids and labels; if packed, also positions and starts */
     int rc;          /* 1: a batch; 0: the end; -errno */
     char message[CORE_ERR_MESSAGE_BYTES];
 };

@@ -22,8 +22,8 @@ int text_lines_open(const char *path, int input, size_t row_bytes, struct text_l
 void text_lines_close(struct text_lines *lines);
 
 bool text_lines_array(const struct text_lines *lines);
-/* Returns the size of the file on disk, 0 if unknown, and approximately how much of the file has
- * been used. */
+/* Return the size of the file on disk (0: unknown), and about how many of these bytes have been
+ * used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);
 uint64_t text_lines_used(const struct text_lines *lines);
 /* Returns whether the file can be closed and opened again. */

@@ -1,4 +1,4 @@
-/* memory.h: limits and use of memory for rows of data. The caller's memory. */
+/* memory.h: limits and use of memory for rows of data. The struct is in the caller's memory. */
 #ifndef TOOLS_TEXT_DATA_MEMORY_H
 #define TOOLS_TEXT_DATA_MEMORY_H
 

@@ -31,7 +31,7 @@ struct text_feed_options {
     /* folder with tokenizer.json and the chat template; NULL: rows of ids only */
     const char *model;
     int64_t vocab; /* vocabulary of the model: ids are below it; 0: not checked */
-    /* chatml, llama3, llama2, mistral, alpaca, vicuna; NULL: the model's */
+    /* chatml, llama3, llama2, mistral, alpaca, vicuna; NULL: the template of the model */
     const char *chat_format;
     enum text_train_on train_on;
     enum text_on_bad_row on_bad_row;
@@ -65,7 +65,7 @@ struct text_feed_options {
 /* Counts since the position that the feed was opened with. */
 struct text_counts {
     uint64_t rows;       /* rows of the files, each of which may be a pair */
-    uint64_t bad;        /* skipped */
+    uint64_t bad;        /* bad rows that were skipped */
     uint64_t cut;        /* rows cut to seq_len; a pair counts once */
     uint64_t cut_tokens; /* tokens cut off */
     uint64_t split;      /* rows split because they were longer than seq_len */

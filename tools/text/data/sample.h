@@ -1,5 +1,5 @@
 /* sample.h: the tokens of a row of data, or of a pair of them, and which of them are trained on.
- * The caller's memory, reused for each row. One thread. */
+ * The struct is in the caller's memory and is reused for each row. */
 #ifndef TOOLS_TEXT_DATA_SAMPLE_H
 #define TOOLS_TEXT_DATA_SAMPLE_H
 

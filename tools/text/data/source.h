@@ -31,7 +31,7 @@ bool text_source_random(const struct text_source *source);
 bool text_source_seeks(const struct text_source *source);
 /* Returns whether the source can be closed and opened again: a file with a path. */
 bool text_source_reopens(const struct text_source *source);
-/* Returns the size of the file on disk (0: unknown), and how many of these bytes were read. */
+/* Return the size of the file on disk (0: unknown), and how many of these bytes were read. */
 uint64_t text_source_bytes(const struct text_source *source);
 uint64_t text_source_used(const struct text_source *source);
 

@@ -37,9 +37,9 @@ const struct text_added *text_turn_place_token(const struct text_tokenizer *toke
 size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, const char *text,
                                     size_t at);
 
-/* Finds where the prompt begins in the text of the conversation with the generation prompt: after
- * the whole or, if the whole ends with a token that the other text lacks, at the token that the
- * other text has instead. Returns false if unknown. */
+/* Finds where the generation prompt begins in `prompted`, the text of the conversation with that
+ * prompt: after the whole or, if the whole ends with a token that `prompted` lacks, at the token
+ * that `prompted` has instead. Returns false if unknown. */
 bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);

@@ -27,7 +27,7 @@ void text_windows_turn(struct text_windows *windows);
  * by text_windows_next(). */
 bool text_windows_ahead(struct text_windows *windows);
 
-/* Returns the current window: its rows; the places of its beginning and of its end; the share of
+/* Describe the current window: its rows; the places of its beginning and of its end; the share of
  * the epoch's bytes that was read up to its end (negative: unknown). text_windows_count() writes
  * all counts up to its end. */
 const struct text_pack *text_windows_rows(const struct text_windows *windows);

@@ -1,4 +1,4 @@
-/* text.c: the growing arrays and texts of a scratch. */
+/* text.c: growing arrays, and texts that steps change. */
 #include "tools/text/tokenizer/text.h"
 
 #include <errno.h>

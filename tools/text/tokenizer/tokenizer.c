@@ -88,7 +88,7 @@ static int load_section(struct text_tokenizer *tokenizer, const struct section *
     return rc;
 }
 
-/* Adds what the other files of the folder say. */
+/* Adds the tokens that the other files of the folder name. */
 static int extend(struct text_tokenizer *tokenizer, const char *folder)
 {
     struct text_special special = {0};

@@ -52,7 +52,7 @@ int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t
 int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                           bool skip_special, const char **text, size_t *bytes);
 
-/* Returns the number of ids, special tokens included. Ids begin at 0. */
+/* Returns the highest id + 1, special tokens included. Some ids below it may have no token. */
 size_t text_tokenizer_size(const struct text_tokenizer *tokenizer);
 /* Returns the id of a token; -1 if there is no such token. */
 int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *token, size_t bytes);
@@ -74,7 +74,8 @@ struct text_added {
 /* Returns the token with this index in the order of the file; NULL after the last one. */
 const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index);
 
-/* Returns -EINVAL if the tokenizer has ids beyond the `vocab_size` embeddings of a model. */
+/* Returns -EINVAL, with a message, if tokenizer.json has ids beyond the `vocab_size` embeddings of
+ * a model. */
 int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size);
 
 #endif

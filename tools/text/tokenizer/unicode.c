@@ -97,7 +97,8 @@ uint64_t token_kinds_word(bool in_class)
     return in_class ? kinds & ~token_kinds_named("No", 2) : kinds;
 }
 
-/* Fills whole pages of one kind, which most pages are; none if there are fewer characters. */
+/* Fills the whole pages that a run covers. Returns how many characters they have; 0 if the run is
+ * shorter than a page. */
 static uint32_t fill_pages(struct token_unicode *unicode, uint32_t point, struct token_run run)
 {
     uint8_t kinds[256];
