@@ -20,7 +20,7 @@ struct text_lines {
     size_t room_max;
     size_t read_bytes; /* bytes of the next read; grows while reading continues */
     uint64_t offset;   /* offset in the file of text[begin] */
-    uint64_t row;      /* rows before it */
+    uint64_t row;      /* number of rows before text[begin] */
     size_t mark_bytes; /* bytes of a byte order mark at the beginning */
     bool array;        /* the file is an array */
     bool spooled;      /* the array has been converted to lines */
@@ -74,7 +74,7 @@ static int refuse(const struct text_lines *lines, const char *what)
                         array ? " row " : "", (unsigned long long)lines->row + 1, what);
 }
 
-/* Doubles the buffer, up to its limit. It stays as it is if memory is short. */
+/* Doubles the buffer, up to its limit. Leaves the buffer unchanged if memory is short. */
 static void grow(struct text_lines *lines)
 {
     size_t room = lines->room == 0 ? READ_BYTES_MIN : lines->room * 2;
@@ -233,7 +233,7 @@ static int pass_space(struct text_lines *lines, int *byte)
     return rc;
 }
 
-/* Gets the next byte of a value; drops the value so far if the buffer is full. */
+/* Gets the next byte of a value; drops the bytes of the value before it if the buffer is full. */
 static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
 {
     int rc = byte_at(lines, *at, byte);
@@ -245,8 +245,8 @@ static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach,
     return rc != 0 || *byte >= 0 ? rc : refuse(lines, "the file ends inside the row");
 }
 
-/* Finds the end of the value that begins here by its brackets and quotes. Other errors in it are
- * left to the parser. */
+/* Finds the end of the value that begins here by its brackets and quotes. The parser finds other
+ * errors in the value. */
 static int measure_value(struct text_lines *lines, struct reach *out)
 {
     size_t depth = 0;
@@ -285,7 +285,8 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     }
 }
 
-/* Skips what separates elements. Returns 1, 0 after the last element, or -errno. */
+/* Skips the brackets, commas and white space around elements. Returns 1, 0 after the last element,
+ * or -errno. */
 static int pass_comma(struct text_lines *lines)
 {
     int byte;

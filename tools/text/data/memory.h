@@ -26,7 +26,8 @@ void text_memory_init(struct text_memory *memory, uint64_t row_bytes);
 /* Returns the bytes that a feed of one thread needs for the rows that feeds with this memory have
  * read. */
 uint64_t text_memory_peak(const struct text_memory *memory);
-/* Returns the share of the largest row: with this limit, the same rows can be read. */
+/* Returns how much memory the largest row needs: with this as `row_bytes`, the same rows can be
+ * read. */
 uint64_t text_memory_row(const struct text_memory *memory);
 
 #endif

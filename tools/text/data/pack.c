@@ -18,7 +18,7 @@ struct document {
 
 struct row {
     size_t room;    /* tokens that still fit */
-    size_t arrived; /* index of the document that left this room */
+    size_t arrived; /* index in `order` of the document that left this room */
     size_t first;   /* index in `placed` of its first document */
     size_t count;
 };

@@ -55,7 +55,7 @@ static void close_file(struct text_records *records, struct file *file)
     }
 }
 
-/* Closes the file that was not used for the longest time. */
+/* If OPEN_MAX files are open, closes the one that was not used for the longest time. */
 static void make_room(struct text_records *records)
 {
     struct file *oldest = NULL;

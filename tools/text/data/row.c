@@ -55,8 +55,8 @@ static int read_tools(struct text_row *row, const struct core_json_value *root)
     return 0;
 }
 
-/* Refuses variables with names that tide sets itself: they would replace those, and masks would be
- * wrong. */
+/* Refuses variables with names that tide sets itself: they would replace tide's variables, and
+ * masks would be wrong. */
 static int check_variables(const struct core_json_value *variables)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};

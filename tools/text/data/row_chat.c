@@ -11,7 +11,7 @@
 #include "core/json/json.h"
 #include "core/json/write.h"
 
-/* Names of sharegpt, and the roles they mean. */
+/* The accepted roles, names of sharegpt included, and the role that each of them becomes. */
 static const char *const roles[][2] = {
     {"system", "system"},           {"user", "user"},
     {"assistant", "assistant"},     {"tool", "tool"},

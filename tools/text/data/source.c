@@ -322,7 +322,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
     return rc;
 }
 
-/* Replaces the file by another open file, which it takes over. */
+/* Replaces the file of the source by another open file. Takes over `fd`, even on failure. */
 static int replace(struct text_source *source, int fd)
 {
     struct text_source *plain = NULL;

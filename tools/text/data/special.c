@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/json/json.h"
 
-/* In the order of transformers. */
+/* The named tokens, in the order in which transformers adds them. */
 static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                     "pad_token", "cls_token", "mask_token"};
 enum { NAMES = sizeof names / sizeof names[0] };
@@ -196,8 +196,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Returns whether the member is a named token such as eot_token or image_token: a text whose key
- * ends with "_token". */
+/* Returns whether the member is a token with a name of its own, such as eot_token or
+ * image_token. */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);
@@ -220,7 +220,7 @@ static int read_names(struct reading *reading, const struct core_json_value *roo
     return rc;
 }
 
-/* Reads a list of tokens, or an object of names and tokens. */
+/* Reads the extra tokens: a list of tokens, or an object of names and tokens. */
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;
@@ -295,7 +295,7 @@ static int read_config(struct reading *reading, bool *decoder)
     return 0;
 }
 
-/* A token with a name is special, whatever added_tokens_decoder says. */
+/* Marks tokens with names as special, whatever added_tokens_decoder says. */
 static void mark_named(struct text_special *special)
 {
     for (size_t i = 0; i < special->count; i++) {

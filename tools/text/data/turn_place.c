@@ -111,7 +111,8 @@ bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
         while (at < prompted->bytes && is_blank(prompted->text[at])) {
             at++;
         }
-        /* There are two tokens: the first one ends the turn, like the other token in the whole. */
+        /* If there are two tokens, the first one ends the turn, as another token does in the
+         * whole. */
         const struct text_added *token = text_turn_place_token(tokenizer, prompted->text + at,
                                                                prompted->bytes - at);
         const size_t next = at + (token != NULL ? token->bytes : 0);

@@ -103,8 +103,8 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* Finds the generation prompt: the text that rendering with it adds to the whole. It is found once
- * per conversation; NULL if it cannot be found. */
+/* Finds the generation prompt: the text that rendering with it adds to the whole. The search is
+ * done once per conversation; *out is NULL if the prompt cannot be found. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -260,8 +260,9 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
 }
 
 /* Finds the beginning of the first turn: the end of the first generation prompt in the text or, if
- * the text has only a part of it, of the longest part. If it has none, out->known is false. `first`
- * is the text up to the end of the turn; NULL: the turn ends the whole text. */
+ * the text has only a part of the prompt, of the longest part. If the text has no part of it,
+ * out->known is false. `first` is the text up to the end of the turn; NULL: the turn ends the whole
+ * text. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                             struct beginning *first, struct text_turn_place *out)
 {
@@ -284,7 +285,7 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
     return 0;
 }
 
-/* Finds the end of the turn that begins at `begin`; `before` is the end of the turn before. */
+/* Finds the end of the turn that begins at places[1]; places[0] is the end of the turn before. */
 static int find_end(struct text_turns *turns, const struct text_turns_whole *whole,
                     struct beginning *prefix, const struct text_turn_place places[2],
                     struct text_turn_place *out)

@@ -28,7 +28,7 @@ struct text_windows {
     struct text_reader *reader;              /* owned */
     struct window windows[2];
     unsigned used;  /* index of the current window */
-    bool ended;     /* it was the last one of its epoch */
+    bool ended;     /* the current window was the last one of its epoch */
     bool turns;     /* the next window is the first one of its epoch */
     uint64_t epoch; /* epoch that is read */
     struct text_counts counts;
@@ -96,7 +96,7 @@ static int begin_window(struct text_windows *windows, struct window *window)
     return rc;
 }
 
-/* Adds a row to the window that is filled. */
+/* Adds a row to the window that is being filled. */
 static void add_row(struct text_windows *windows, struct window *window)
 {
     int rc = window->begun ? 0 : begin_window(windows, window);

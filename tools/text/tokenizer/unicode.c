@@ -82,7 +82,7 @@ uint64_t token_kinds_named(const char *name, size_t bytes)
         "Cn", "Cc", "Cf", "Co", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No",
         "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"};
     uint64_t kinds = 0;
-    if (bytes == 2 && memcmp(name, "=w", 2) == 0) { /* not in Unicode; for Whitespace */
+    if (bytes == 2 && memcmp(name, "=w", 2) == 0) { /* not a category; for Whitespace */
         return token_kinds_flagged(TOKEN_FLAG_WORD_BESIDE);
     }
     for (unsigned i = 0; i < TOKEN_KINDS_MAX && bytes >= 1 && bytes <= LETTERS_MAX; i++) {
