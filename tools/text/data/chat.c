@@ -37,8 +37,8 @@ static int make_template(struct text_chat *chat, const char *source, size_t byte
     return jinja_template_create(source, bytes, name, out);
 }
 
-/* Sets a template by its name: "default", or "tool_use" for rows with tools; of others, keeps the
- * name. */
+/* Sets a template by its name: "default", or "tool_use" for rows with tools. Of other templates,
+ * keeps only the names. */
 static int put_template(struct text_chat *chat, const char *kind, const char *source, size_t bytes,
                         const char *name)
 {

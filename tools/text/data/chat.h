@@ -1,6 +1,6 @@
-/* chat.h: turns conversations of a model into text by its own template or a named format, and knows
- * its special tokens by name. Immutable after loading: any thread may use it, with a run of its own
- * (jinja/jinja.h). */
+/* chat.h: renders conversations as text, by the template of a model or a named format, and finds
+ * the special tokens of the model by name. Immutable after loading: any thread may use it, with a
+ * run of its own (jinja/jinja.h). */
 #ifndef TOOLS_TEXT_DATA_CHAT_H
 #define TOOLS_TEXT_DATA_CHAT_H
 

@@ -11,8 +11,8 @@ enum { TEXT_THREADS_MAX = 64 };
 /* Memory that a feed may use and has used. Turning one row from JSON to tokens has a limit, so that
  * a single row cannot exhaust the machine; everything else has its own limits and is counted. All
  * threads encode small rows at the same time, in buffers that are kept. A row that needs more is
- * encoded again, alone and with empty buffers, so that only the rows decide which rows are refused.
- * Must outlive the feed. */
+ * encoded again, alone and with empty buffers, so that whether a row is refused depends on that row
+ * alone. Must outlive the feed. */
 struct text_memory {
     uint64_t row_bytes;                         /* limit of one row */
     uint64_t line_bytes;                        /* limit of its text, in addition */

@@ -13,7 +13,8 @@ struct text_reader;
 int text_reader_open(const struct text_feed_options *options, struct text_reader **out);
 void text_reader_close(struct text_reader *reader);
 
-/* Returns a hash of what is read and how. */
+/* Returns a hash of text_records_mark() and the options that change the tokens of a row: train_on
+ * and chat_format. */
 uint64_t text_reader_mark(const struct text_reader *reader);
 
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);

@@ -56,7 +56,7 @@ void text_records_close(struct text_records *records);
 
 /* Returns the name of a file, for messages. */
 const char *text_records_file(const struct text_records *records, size_t file);
-/* Returns whether `path` is one of the files that a name, a pattern or "-" refers to. */
+/* Returns whether `path` is one of the files that `name` refers to: a path, a pattern or "-". */
 bool text_records_means(const char *name, const char *path);
 /* Returns a hash of the names and sizes of the files, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);

@@ -25,8 +25,8 @@ struct text_row {
     bool instruction;
     struct core_json *source;        /* owned */
     struct core_json *made;          /* owned: the messages; NULL for plain text */
-    struct core_json *made_rejected; /* owned: CHAT_PAIR: prompt and rejected answer; NULL */
-    struct core_json *parsed;        /* owned: tools that were given as text; NULL */
+    struct core_json *made_rejected; /* owned: CHAT_PAIR: prompt and rejected answer; else NULL */
+    struct core_json *parsed;        /* owned: tools that were given as text; else NULL */
     /* borrowed from source: TEXT, and the prompt of COMPLETION and PAIR; ends with NUL, except in
      * PAIR */
     const char *text;

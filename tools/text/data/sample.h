@@ -12,7 +12,7 @@ struct text_sample {
     int32_t *ids;    /* owned */
     int32_t *labels; /* owned: the token itself, or TEXT_IGNORED */
     size_t count;
-    /* Index at which the rejected answer of a pair begins with its prompt; 0: no pair. */
+    /* Index at which the tokens of the rejected answer, with its prompt, begin; 0: no pair. */
     size_t rejected;
     size_t room;
 };

@@ -150,9 +150,9 @@ static int open_input(int input, struct text_source **out)
         snprintf(path, sizeof path, "/proc/self/fd/%d", input);
         fd = open(path, O_RDONLY | O_CLOEXEC);
     }
-    return fd < 0 ? core_err_set(-errno, "standard input, as it was kept, cannot be opened: %s",
-                                 strerror(errno))
-                  : create(fd, NULL, "standard input", false, out);
+    return fd < 0
+               ? core_err_set(-errno, "standard input cannot be opened again: %s", strerror(errno))
+               : create(fd, NULL, "standard input", false, out);
 }
 
 int text_source_open(const char *path, int input, struct text_source **out)

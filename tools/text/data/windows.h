@@ -13,10 +13,10 @@ struct text_windows;
 int text_windows_open(const struct text_feed_options *options, struct text_windows **out);
 void text_windows_close(struct text_windows *windows);
 
-/* Returns a hash of what is read and how. */
+/* Returns text_reader_mark(). */
 uint64_t text_windows_mark(const struct text_windows *windows);
 
-/* Lets the next window begin at this place. */
+/* Makes the next window begin at this place. */
 int text_windows_seek(struct text_windows *windows, uint64_t epoch, struct text_place place);
 
 /* Moves to the next window of the epoch. Returns 1; 0 at its end; -errno. */

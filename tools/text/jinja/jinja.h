@@ -34,13 +34,13 @@ struct jinja_limits {
     size_t bytes;   /* bytes of memory; 0: 512 MiB */
 };
 
-/* `limits` may be NULL. */
+/* `limits` NULL: the defaults. Returns 0, or -ENOMEM with a message. */
 int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out);
 void jinja_run_destroy(struct jinja_run *run);
 
 /* Speeds up several renderings of one conversation: converts the array to a value once. All
  * variables with this `json` share the value, until another array or NULL is set. `json` must live
- * until then. */
+ * until then. Returns 0, or -errno with a message; then nothing is kept. */
 int jinja_run_keep(struct jinja_run *run, const struct core_json_value *json);
 
 enum jinja_variable_kind {

@@ -125,8 +125,8 @@ int jinja_render(const struct jinja_template *source, struct jinja_run *run,
     for (size_t i = 0; i < count && run->rc == 0; i++) {
         set_variable(run, &variables[i]);
     }
-    /* The scope of a macro is inside the variables of the template, not inside those of its
-     * caller. */
+    /* The template assigns in a scope inside that of its variables. A macro sees the scope of its
+     * definition, not that of its caller. */
     if (run->rc == 0) {
         run->scope = jinja_scope_make(run, run->scope);
     }

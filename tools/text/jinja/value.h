@@ -117,7 +117,7 @@ struct jinja_run {
     size_t out_bytes;
     size_t out_room;
     size_t captures;          /* open blocks whose output becomes a string */
-    size_t capture_base;      /* beginning of the outermost of them */
+    size_t capture_base;      /* where the output of the outermost one begins */
     struct jinja_span *spans; /* owned */
     size_t spans_count;
     size_t spans_room;
@@ -142,8 +142,8 @@ bool jinja_step(struct jinja_run *run, size_t steps);
 bool jinja_step_characters(struct jinja_run *run, size_t bytes);
 bool jinja_step_text(struct jinja_run *run, size_t bytes);
 bool jinja_step_bytes(struct jinja_run *run, size_t bytes);
-/* Enters a nested level; the caller leaves it by run->depth--. Returns false, without entering, if
- * the level would be too deep. */
+/* Enters a nested level; the caller leaves it by run->depth--. If the level would be too deep,
+ * fails the run and returns false without entering. */
 bool jinja_deeper(struct jinja_run *run);
 /* Allocates zeroed memory of the run. Returns NULL if the run fails. */
 void *jinja_alloc(struct jinja_run *run, size_t bytes);

@@ -80,7 +80,7 @@ static int load_member(struct token_section *section, const struct core_json_val
         return token_section_refuse(section, "has a type that tide does not read:", type);
     }
     if (section->tokenizer->frame.before_count + section->tokenizer->frame.after_count > 0) {
-        return token_section_refuse(section, "has two templates;", "one is read");
+        return token_section_refuse(section, "has two templates;", "tide reads one");
     }
     return load_template(section, value);
 }

@@ -176,7 +176,7 @@ int token_added_extend(struct text_tokenizer *tokenizer, const struct text_speci
                        const char *folder);
 void token_added_free(struct text_tokenizer *tokenizer);
 
-/* Normalises a text into scratch->text[0]. */
+/* Normalises a text into scratch->text[0]. `offset` is where the text begins in the original. */
 int token_normalizer_run(struct text_scratch *scratch, const char *text, size_t bytes,
                          uint32_t offset);
 /* Splits text[0][begin, end) and encodes the pieces. `first`: it is the beginning of the text. */
