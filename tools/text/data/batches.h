@@ -8,11 +8,11 @@
 
 struct text_batches;
 
-/* Position of a run in its data: plain numbers to be stored as these bytes (native byte order). All
- * zero is the beginning. Does not depend on batch_rows and ranks. */
+/* Position of a run in its data: numbers that are stored as they are in memory (native byte order).
+ * All zero is the beginning. Does not depend on batch_rows and ranks. */
 struct text_position {
-    /* mark of data and options; epoch; place (3); rows since then; batches; version of this
-     * struct (8 bits) and the options of the mark */
+    /* in order: mark of data and options; epoch; place (3); rows since that place; batches; version
+     * of this struct (8 bits) and the options of the mark */
     uint64_t word[8];
 };
 

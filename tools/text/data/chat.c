@@ -78,7 +78,7 @@ static int is_template(const struct dirent *entry)
     return bytes > 6 && strcmp(entry->d_name + bytes - 6, ".jinja") == 0;
 }
 
-/* Reads FOLDER/additional_chat_templates/NAME.jinja as templates NAME. */
+/* Reads each FOLDER/additional_chat_templates/NAME.jinja as the template NAME. */
 static int read_extra_files(struct text_chat *chat, const char *folder, bool *any)
 {
     char path[4096];

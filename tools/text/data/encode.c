@@ -95,7 +95,7 @@ static int make_rows(struct text_encoder *encoder)
     return rc == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : rc;
 }
 
-/* Creates what each thread has of its own. */
+/* Creates what an encoder does not share: scratch, run and turns. */
 static int make_own(struct text_encoder *encoder)
 {
     int rc = text_scratch_create(encoder->tokenizer, &encoder->scratch);

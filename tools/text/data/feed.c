@@ -81,7 +81,7 @@ static int check_options(const struct text_feed_options *options)
     if (options->batch_rows * text_batches_room(options) > batch_tokens_max) {
         return core_err_set(-EINVAL, "a micro-batch has more than 2^30 tokens");
     }
-    /* Checked here, because rows of ids never use it. */
+    /* The format is checked here, because rows of ids never use it. */
     return text_chat_check_format(options->chat_format);
 }
 

@@ -36,7 +36,7 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out);
  * local time. Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
 int text_feed_now(int64_t *out);
 
-/* Returns the total time that text_feed_next() has waited, without the first batch. */
+/* Returns how long text_feed_next() has waited in total, except for the first batch. */
 int64_t text_feed_wait_ns(const struct text_feed *feed);
 
 /* Returns the number of tokenizing threads to use if nothing else runs: `asked` (0: the processors

@@ -12,7 +12,7 @@ struct text_memory;
 enum { TEXT_AHEAD_MAX = 1024 };
 
 enum text_train_on {
-    /* replies of the assistant in chats, completions of prompts, all of texts */
+    /* replies of the assistant in chats, completions of prompts, whole texts */
     TEXT_TRAIN_COMPLETION,
     TEXT_TRAIN_ALL, /* every token of every row */
 };

@@ -118,8 +118,8 @@ static int add_document(struct text_pack *pack, const int32_t *ids, const int32_
     return keep_document(pack, ids, labels, count);
 }
 
-/* Adds both answers of a pair, each cut to seq_len. They are trained on from the same index, so
- * that a prompt which fills seq_len leaves nothing of either. */
+/* Adds both answers of a pair, each cut to seq_len. Both are trained on from the same index, so a
+ * prompt that fills seq_len leaves no trained token in either. */
 static int add_pair(struct text_pack *pack, const struct text_sample *sample)
 {
     const size_t seq_len = (size_t)pack->options.seq_len;

@@ -2,9 +2,9 @@
  * without packing, a window is one document, or the two documents of a pair: chosen, rejected.
  * Pairs are neither packed nor split.
  *
- * With packing, the documents of a window are taken longest first. Each goes into the row in which
- * the least room is left after it (of several, the one that came to that room first) or, if it fits
- * into none, into a new one. Rows keep the order in which they were begun. One thread. */
+ * With packing, the documents of a window are taken longest first. Each goes into the row where it
+ * leaves the least room (of several, the row that came to its room first) or, if it fits into none,
+ * into a new one. Rows keep the order in which they were begun. One thread. */
 #ifndef TOOLS_TEXT_DATA_PACK_H
 #define TOOLS_TEXT_DATA_PACK_H
 

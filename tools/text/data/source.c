@@ -140,8 +140,8 @@ fail:
     return rc;
 }
 
-/* Opens standard input, or a new descriptor of the file that keeps it, so that each reader has its
- * own position. */
+/* Opens standard input, or a new descriptor of the file that holds its data, so that each reader
+ * has its own position. */
 static int open_input(int input, struct text_source **out)
 {
     char path[40];

@@ -33,7 +33,7 @@ const struct text_added *text_turn_place_end_token(const struct text_tokenizer *
 /* Returns the special token that a text begins with; NULL if there is none. */
 const struct text_added *text_turn_place_token(const struct text_tokenizer *tokenizer,
                                                const char *text, size_t bytes);
-/* Returns the place where the special token begins that contains `at`; `at` itself if none does. */
+/* Returns where the special token that contains `at` begins; `at` itself if no token does. */
 size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, const char *text,
                                     size_t at);
 

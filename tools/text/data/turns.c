@@ -63,7 +63,7 @@ static bool is_assistant(const struct core_json_value *message)
     return strcmp(core_json_string(core_json_find(message, "role"), NULL), "assistant") == 0;
 }
 
-/* Renders a beginning by itself. */
+/* Renders a beginning and compares it with the whole. */
 static int read_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning *prefix, struct jinja_rendering *out)
 {

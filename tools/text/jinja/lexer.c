@@ -413,8 +413,8 @@ static void pass_comment(struct lexer *lexer)
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* Returns the length of `{% NAME %}` at `at`, or 0 if it is not there. Writes the characters in the
- * places of its two signs. */
+/* Returns the length of `{% NAME %}` at `at`, or 0 if it is not there. Writes to `signs` the
+ * characters where its two signs may be. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;

@@ -188,7 +188,8 @@ bool jinja_truth(struct jinja_value value);
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
 /* Returns < 0, 0 or > 0; fails the run if the kinds have no order. */
 int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
-/* Sorts pairs by key, stable, as Python does. Returns NULL if the run fails. */
+/* Returns the pairs sorted by key; equal keys keep their order, as in Python. Returns NULL if the
+ * run fails. */
 struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *pairs, size_t count,
                                 bool reverse);
 /* Finds the first or the last occurrence of `part` in a text. Returns NULL if there is none or the
@@ -209,7 +210,8 @@ struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value val
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes);
 void jinja_write_value(struct jinja_run *run, struct jinja_value value);
 void jinja_write_repr(struct jinja_run *run, struct jinja_value value);
-/* Writes the shortest text of a double, as Python does; at most 32 bytes. */
+/* Writes the shortest text that gives the same double, as Python does. Returns its length, at most
+ * 32. */
 size_t jinja_real_text(double real, char out[40]);
 /* Turns the output between begin and end into a string and removes it from the output. */
 size_t jinja_capture_begin(struct jinja_run *run);

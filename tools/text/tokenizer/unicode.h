@@ -47,8 +47,8 @@ enum {
     TOKEN_FLAG_WORD = 2,        /* \w of a pattern */
     TOKEN_FLAG_BLANK = 4,       /* white space outside of patterns */
     TOKEN_FLAG_WORD_BESIDE = 8, /* a word character, next to a single_word token */
-    TOKEN_FLAG_NUMERIC = 16,    /* a digit of Digits */
-    TOKEN_FLAG_PUNCTUATION = 32 /* character of Punctuation */
+    TOKEN_FLAG_NUMERIC = 16,    /* a digit for the pre-tokenizer Digits */
+    TOKEN_FLAG_PUNCTUATION = 32 /* punctuation for the pre-tokenizer Punctuation */
 };
 
 enum { TOKEN_KINDS_MAX = 64 };
