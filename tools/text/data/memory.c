@@ -19,8 +19,8 @@ void text_memory_init(struct text_memory *memory, uint64_t row_bytes)
     core_budget_init(&memory->shared, "data", CORE_BUDGET_NONE);
     core_budget_init(&memory->large, "row", memory->row_bytes);
     for (unsigned i = 0; i < TEXT_THREADS_MAX; i++) {
-        /* Buffers that are kept may be larger than a row needs, so a row that fits into them also
-         * fits into the limit of a row. */
+        /* A row that fits into the buffers of earlier rows must also fit into the limit of a row,
+         * with new buffers. Half of that limit ensures this. */
         const uint64_t most = memory->row_bytes / 2;
         core_budget_init(&memory->small[i], "rows", most < SMALL_BYTES ? most : SMALL_BYTES);
     }

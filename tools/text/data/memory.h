@@ -15,7 +15,7 @@ enum { TEXT_THREADS_MAX = 64 };
  * alone. Must outlive the feed. */
 struct text_memory {
     uint64_t row_bytes;                         /* limit of one row */
-    uint64_t line_bytes;                        /* limit of its text, in addition */
+    uint64_t line_bytes;                        /* limit of the text of a row, beside row_bytes */
     struct core_budget shared;                  /* files, tokenizer, windows, batches */
     struct core_budget large;                   /* one large row */
     struct core_budget small[TEXT_THREADS_MAX]; /* small rows, for each thread */

@@ -8,7 +8,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* The format of one value: [[fill]align][sign][#][0][width][,][.precision][type]. */
+/* The format of one value: [[fill]align][sign][0][width][,][.precision][type]. */
 struct spec {
     char fill[4];
     size_t fill_bytes;

@@ -38,7 +38,7 @@ enum jinja_node_kind {
     JINJA_NODE_SET,          /* first: target, second: value */
     JINJA_NODE_SET_BLOCK,    /* first: target, second: body, third: FILTER chain or NULL */
     JINJA_NODE_NAMESPACE,    /* a target: name.attribute; value: the attribute */
-    JINJA_NODE_MACRO,        /* name, first: parameters (KEYWORD; first NULL: no default), second */
+    JINJA_NODE_MACRO,        /* name, first: KEYWORD list (first: default), second: body */
     JINJA_NODE_CALL_BLOCK,   /* first: CALL, second: MACRO that is the caller */
     JINJA_NODE_FILTER_BLOCK, /* first: FILTER chain, second: body */
     JINJA_NODE_WITH,         /* first: SET list, second: body */
