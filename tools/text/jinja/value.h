@@ -25,8 +25,8 @@ enum jinja_kind {
     JINJA_NAMESPACE,
     JINJA_LOOP,
     JINJA_MACRO,
-    JINJA_METHOD, /* a function bound to a value: "abc".upper */
-    JINJA_GLOBAL, /* range, namespace ... */
+    JINJA_METHOD, /* a function, bound to a value: "abc".upper; or unbound: range */
+    JINJA_GLOBAL,
     JINJA_CYCLER,
     JINJA_JOINER,
 };
