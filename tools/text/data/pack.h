@@ -1,6 +1,6 @@
-/* pack.h: puts documents into rows of at most seq_len tokens, a window of documents at a time;
- * without packing, a window is one document, or the two documents of a pair: chosen, rejected.
- * Pairs are neither packed nor split.
+/* pack.h: puts documents into rows of at most seq_len tokens, a window of documents at a time.
+ * Without packing, a window is one row of the files: its document, the parts of this document if
+ * `split`, or the two documents of a pair: chosen, rejected. Pairs are neither packed nor split.
  *
  * With packing, the documents of a window are taken longest first. Each goes into the row where it
  * leaves the least room (of several, the row that came to its room first) or, if it fits into none,
