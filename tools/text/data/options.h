@@ -69,7 +69,7 @@ struct text_counts {
     uint64_t cut;        /* rows cut to seq_len; a pair counts once */
     uint64_t cut_tokens; /* tokens cut off */
     uint64_t split;      /* rows split because they were longer than seq_len */
-    uint64_t untrained;  /* rows dropped because all their trained tokens were cut off */
+    uint64_t untrained;  /* dropped rows, or parts of split rows, that have no trained token left */
     uint64_t equal;      /* pairs whose two rows have the same tokens, which are kept */
     uint64_t documents;  /* in batches; two for each pair */
     uint64_t tokens;     /* in batches, without padding */
