@@ -435,6 +435,7 @@ static void searches(void)
          "0 2 0 -1"},
         {"{{ 'abc'[1::9223372036854775807] }}{{ [1, 2, 3][1::9223372036854775807] }}", "b[2]"},
         {"{{ 'abc'[1::-9223372036854775807] }}{{ 'abc'[::-1] }}", "bcba"},
+        {"{{ '%.1f' % -0.0 }} {{ '%.1f' % -0.04 }} {{ '%d' % -0.0 }}", "-0.0 -0.0 0"},
     };
     char out[300];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -443,6 +444,8 @@ static void searches(void)
     }
     check_int(render("{{ '%d' % 1e300 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
     check_contains(out, "the result does not fit into 64 bits");
+    check_int(render("{{ '%#x' % 255 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
+    check_contains(out, "the format '%#' is not supported");
 }
 
 /* If any allocation fails, rendering returns an error and frees all memory. */

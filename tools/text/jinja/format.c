@@ -121,7 +121,8 @@ static void write_spec(struct jinja_run *run, const struct spec *spec, struct ji
     const bool number = jinja_is_number(value) && spec->type != 's' &&
                         (value.kind != JINJA_BOOL || spec->type != '\0');
     if (number) {
-        const bool negative = jinja_number(value) < 0;
+        const double of = jinja_number(value);
+        const bool negative = of < 0 || (of == 0 && signbit(of));
         const char plus[2] = {spec->sign == '+' || spec->sign == ' ' ? spec->sign : '\0', '\0'};
         const size_t bytes = number_text(run, spec, value, digits);
         write_filled(run, spec, negative ? "-" : plus, jinja_string(digits, bytes),
@@ -177,7 +178,7 @@ static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
 static size_t read_flags(const char *text, size_t bytes, struct spec *spec)
 {
     size_t at = 0;
-    for (; at < bytes && one_of(text[at], "-+ 0#"); at++) {
+    for (; at < bytes && one_of(text[at], "-+ 0"); at++) {
         spec->align = text[at] == '-' ? '<' : spec->align;
         spec->sign = text[at] == '+' || text[at] == ' ' ? text[at] : spec->sign;
         spec->zero |= text[at] == '0';

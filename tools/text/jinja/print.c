@@ -174,7 +174,6 @@ void jinja_write_repr(struct jinja_run *run, struct jinja_value value)
     case JINJA_LOOP:
     case JINJA_MACRO:
     case JINJA_METHOD:
-    case JINJA_GLOBAL:
     case JINJA_CYCLER:
     case JINJA_JOINER:
         jinja_fail(run, -EINVAL, "'%s' cannot be written as text", jinja_type_name(value));

@@ -206,7 +206,6 @@ bool jinja_truth(struct jinja_value value)
     case JINJA_NAMESPACE:
     case JINJA_MACRO:
     case JINJA_METHOD:
-    case JINJA_GLOBAL:
     case JINJA_CYCLER:
     case JINJA_JOINER: break;
     }
@@ -279,7 +278,6 @@ bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_va
     case JINJA_LOOP:
     case JINJA_MACRO:
     case JINJA_METHOD:
-    case JINJA_GLOBAL:
     case JINJA_CYCLER:
     case JINJA_JOINER: break;
     }
@@ -459,8 +457,7 @@ const char *jinja_type_name(struct jinja_value value)
         [JINJA_INTEGER] = "int",         [JINJA_REAL] = "float",       [JINJA_STRING] = "str",
         [JINJA_LIST] = "list",           [JINJA_TUPLE] = "tuple",      [JINJA_DICT] = "dict",
         [JINJA_NAMESPACE] = "Namespace", [JINJA_LOOP] = "LoopContext", [JINJA_MACRO] = "Macro",
-        [JINJA_METHOD] = "method",       [JINJA_GLOBAL] = "function",  [JINJA_CYCLER] = "Cycler",
-        [JINJA_JOINER] = "Joiner",
+        [JINJA_METHOD] = "method",       [JINJA_CYCLER] = "Cycler",    [JINJA_JOINER] = "Joiner",
     };
     return names[value.kind];
 }

@@ -26,7 +26,6 @@ enum jinja_kind {
     JINJA_LOOP,
     JINJA_MACRO,
     JINJA_METHOD, /* a function, bound to a value: "abc".upper; or unbound: range */
-    JINJA_GLOBAL,
     JINJA_CYCLER,
     JINJA_JOINER,
 };
@@ -45,7 +44,6 @@ struct jinja_value {
         struct jinja_macro *macro;
         struct jinja_method *method;
         struct jinja_cycler *cycler;
-        const struct jinja_global *global;
     } as;
 };
 
