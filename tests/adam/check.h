@@ -1,5 +1,5 @@
-/* check.h: declarations that the files of check_adam share: the variants, random numbers, formats,
- * and comparison of bits. One thread. */
+/* check.h: declarations that the files of check_adam share: the variants, random numbers and
+ * comparison of bits. One thread. */
 #ifndef TESTS_ADAM_CHECK_H
 #define TESTS_ADAM_CHECK_H
 
@@ -11,7 +11,7 @@
 enum {
     CHECK_VARIANTS = 4,
     CHECK_ROOM = 1024,    /* elements of an array under test, including those around it */
-    CHECK_SIZE_MAX = 260, /* the largest tested size; all smaller ones are tested, too */
+    CHECK_SIZE_MAX = 260, /* sizes below 511 are tested up to this one */
 };
 
 struct check_variant {
@@ -30,15 +30,17 @@ extern uint64_t check_size_step;
 extern bool check_small_only;
 
 uint32_t check_random_word(void);
-/* Writes mostly ordinary numbers over 40 binades, and sometimes the limits of the format. */
+/* Returns mostly ordinary numbers over 40 binades; one in 16 is a limit of a format, or, if
+ * `with_bad`, perhaps an infinity or NaN. */
 float check_random_float(bool with_bad);
 
-/* Checks that all bits are equal, where all NaN count as equal. Compares CHECK_ROOM numbers, or
- * the same number of codes. */
+/* Check that all bits are equal, where all NaN count as equal. check_numbers() compares CHECK_ROOM
+ * numbers, or as many codes of 8 bits. */
 void check_floats(const char *what, const float *a, const float *b, uint64_t count);
 void check_numbers(const char *what, enum core_update_type type, const void *a, const void *b);
 
-/* Checks the tile sums of all variants, types, sizes and alignments. */
+/* Checks the tile sums of every variant and type, for sizes up to CHECK_SIZE_MAX at changing
+ * alignments. */
 void check_norms(void);
 
 /* Prints nanoseconds per element for every rule, format and variant, on one thread. */

@@ -1,4 +1,4 @@
-/* check_common.c: variants, random numbers, formats, comparison. */
+/* check_common.c: variants, random numbers and comparison. */
 #include "tests/adam/check.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* check_norm.c: tile sums of every variant, type, size and alignment against the reference. */
+/* check_norm.c: tile sums of every variant and type against the reference, for sizes up to
+ * CHECK_SIZE_MAX at changing alignments. */
 #include <math.h>
 #include <string.h>
 

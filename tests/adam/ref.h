@@ -1,5 +1,5 @@
 /* ref.h: the optimizer element by element, as docs/optimizers.md defines it. It is the reference
- * for every variant, slow and simple, and shares no code with cpu_adam. */
+ * for every variant, slow and simple, and shares no code with cpu_adam except adam_scalars(). */
 #ifndef TESTS_ADAM_REF_H
 #define TESTS_ADAM_REF_H
 

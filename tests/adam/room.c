@@ -1,4 +1,4 @@
-/* room.c: fills rooms. */
+/* room.c: see room.h. */
 #include "tests/adam/room.h"
 
 #include <string.h>

@@ -23,7 +23,7 @@ extern const struct adam_group room_group;
 /* Fills the room with weights in [-1/2, 1/2], small gradients and zero moments. */
 void room_fill(struct room *room, const struct adam_options *options);
 struct adam_arrays room_arrays(struct room *room);
-/* Returns options for AdamW on split masters with bf16 gradients. */
+/* Returns options for AdamW on split masters with bf16 gradients and these moments. */
 struct adam_options room_options(enum core_update_type moments);
 /* Fails the case if the optimizer cannot be created. */
 struct adam *room_adam(const struct adam_options *options);

@@ -1,5 +1,5 @@
 /* Proves that if memory is short, creating an optimizer either succeeds or fails with a message and
- * frees everything. Also proves that nothing is allocated afterwards: not by steps over windows, by
+ * frees everything. Also proves that nothing is allocated afterwards: not by steps over ranges, by
  * new scalars or by loading state. */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static enum core_update_type moments;
 static unsigned steps;
 static bool with_team;
 
-/* Creates one optimizer and takes `steps` steps, each on two windows. */
+/* Creates one optimizer and takes `steps` steps, each in two ranges. */
 static int life(void)
 {
     static float state[1024];

@@ -68,7 +68,7 @@ static void packed_parts(void)
 }
 
 /* An array whose parts are in different places, with zeros between them, has the same sums as in
- * one place. */
+ * one place. Parts that overlap are refused. */
 static void parts_have_the_sums_of_the_whole(void)
 {
     static const struct {
@@ -189,8 +189,8 @@ static void refuse(struct core_squares_args of, const char *word)
     check_contains(core_err_message(), word);
 }
 
-/* Arrays that are missing, misaligned or too long, types that are not numbers, and a start inside a
- * tile are refused with a message, and no sum is written. */
+/* Arrays that are missing, misaligned or too long, 8-bit codes, and a start inside a tile are
+ * refused with a message, and no sum is written. */
 static void bad_input_is_refused(void)
 {
     double sum = 7.0;

@@ -46,7 +46,8 @@ static void refuse_group(struct adam_group group, const char *word)
     adam_destroy(adam);
 }
 
-/* Invalid scalars are refused by name, and the old scalars stay. */
+/* Invalid scalars are refused by name, both when an optimizer is created and when a group is set. A
+ * step with a gradient scale of NaN writes nothing. */
 static void bad_scalars_are_refused(void)
 {
     struct adam_group group = room_group;
@@ -175,8 +176,8 @@ static void refuse_step(const struct adam_options *options, const struct adam_ar
     adam_destroy(adam);
 }
 
-/* Overlapping, misaligned and missing arrays and ranges outside the window are refused; nothing is
- * written. */
+/* Overlapping, misaligned and missing arrays, ranges outside the window, and ranges that cut a
+ * block of 8-bit moments are refused; nothing is written. */
 static void bad_arrays_are_refused(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);

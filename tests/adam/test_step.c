@@ -40,7 +40,8 @@ static void run_cut(const struct adam_options *options, struct room *room, const
 static const enum core_update_type moment_types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
                                                      CORE_UPDATE_Q8};
 
-/* One call, many odd pieces, and pieces with separate windows give the same bits. */
+/* One call for all elements and many calls for pieces of odd sizes give the same bits. With 8-bit
+ * moments the pieces are whole blocks. */
 static void cuts_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -122,7 +123,7 @@ static void runs_change_nothing(void)
     }
 }
 
-/* A group's own lr and decay change only the run of this group. */
+/* A group whose lr and decay are 0 leaves its run unchanged; all other weights change. */
 static void groups_are_their_own(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -146,7 +147,8 @@ static void groups_are_their_own(void)
     adam_destroy(adam);
 }
 
-/* A thread that flushes denormals to zero gets the same bits, and its mode does not change. */
+/* A thread that flushes denormals to zero and rounds toward zero gets the same bits, and its mode
+ * does not change. */
 static void mode_changes_nothing(void)
 {
 #if defined(__x86_64__)
@@ -204,8 +206,8 @@ static void nonfinite_is_reported(void)
     adam_destroy(adam);
 }
 
-/* After a step, a weight that is NaN with any payload has one of two patterns, depending on its
- * sign. */
+/* A step replaces the payload of a weight that is NaN: all NaN of one sign then have one
+ * pattern. */
 static void nan_has_one_pattern(void)
 {
     static const uint64_t places[] = {5, 300, ROOM_COUNT - 1};
@@ -334,9 +336,9 @@ static void zero_over_zero_is_zero(void)
     }
 }
 
-/* State is read with the values that the reference decodes. Writing these values back restores the
- * same bits of the master and of moments in fp32, bf16 and 8-bit codes. A moment that the rule does
- * not have is refused. */
+/* State is read with the values that the reference decodes, 8-bit moments to within 2^-22. Writing
+ * these values back restores the same bits of the master and of moments in fp32, bf16 and 8-bit
+ * codes. A moment that the rule does not have is refused. */
 static void state_write_restores_bits(void)
 {
     static float x[ROOM_COUNT];
@@ -424,7 +426,8 @@ static void range_beyond_four_billion(void)
 }
 
 /* A step with sums gives the bits of a step without sums, and the sums of a separate pass, for all
- * types and variants, and with a border between two groups at an odd element. */
+ * types and variants, on one thread and on two, with a border between two groups at an odd
+ * element. */
 static void sums_come_with_the_step(void)
 {
     static const enum core_update_type gradients[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,

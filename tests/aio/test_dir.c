@@ -72,8 +72,8 @@ static void empty_after_a_clean_end(void)
     check_int(rmdir(path), ==, 0); /* it was empty */
 }
 
-/* Links in the path, wrong modes and missing directories give an error that says what to do. No
- * link is followed, and nothing is changed. */
+/* Links in the path, wrong modes and owners, and missing directories are refused with a message. No
+ * link is followed. */
 static void what_is_not_ours_is_refused(void)
 {
     struct stat info;
@@ -156,8 +156,8 @@ static void openat2_is_forbidden(void)
     test_refuse_syscall(SYS_openat2, 0);
 }
 
-/* Files that have the name of the store's file but are something else stay unchanged, to the
- * byte. */
+/* Files that have the name of the store's file but are something else are refused and stay. A text
+ * file keeps its text. */
 static void foreign_files_are_not_touched(void)
 {
     const char *file = place("foreign/" AIO_PATH_FILE_NAME);
@@ -255,8 +255,8 @@ static int run_until_killed(const char *path)
     return 4;
 }
 
-/* Runs are killed at random moments, even while the file is being created. The next run takes the
- * directory over, works, and leaves it empty. */
+/* Runs are killed at random moments, even while the file is being created. The next run can open
+ * the store, and leaves the directory empty. */
 static void killed_runs_are_cleaned_up(void)
 {
     const char *path = place("killed");
@@ -358,8 +358,8 @@ static void headers_are_checked(void)
     }
 }
 
-/* Every kind of file system has the expected verdict; the file system of the test and tmpfs are
- * recognised. */
+/* Kinds of file systems have the expected verdict, and a reason unless it is AIO_FS_DIRECT. The
+ * file system of the test reports free space and accepts a scratch file. */
 static void file_systems_are_known(void)
 {
     static const struct {

@@ -32,7 +32,7 @@ static void read_all(struct rig *rig, uint64_t offset, void *memory, uint64_t by
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Requests of all sizes and places read back what was written, on all back ends, with blocks
+/* Requests of several sizes and places read back what was written, on all back ends, with blocks
  * smaller and larger than the request, at several depths. */
 static void what_is_written_is_read(void)
 {
@@ -79,8 +79,8 @@ static void what_is_written_is_read(void)
     rig_free(out);
 }
 
-/* Many requests are submitted at once. The queue keeps its order and its limit, and no bytes are
- * mixed up. */
+/* Many requests are submitted, up to the depth of the queue at once. Their fences count in the
+ * order of submission, and no bytes are mixed up. */
 static void many_requests_in_order(void)
 {
     enum { BYTES = 32 * UNIT, PIECE = UNIT / 16, COUNT = BYTES / PIECE };
@@ -120,7 +120,7 @@ static void many_requests_in_order(void)
     rig_free(out);
 }
 
-/* As many requests as the maximum depth are in flight at once, and none fails. A back end with a
+/* A drive of the maximum depth transfers requests of twice as many blocks. A back end with a
  * smaller maximum reports that maximum as the drive's depth. */
 static void as_deep_as_it_goes(void)
 {

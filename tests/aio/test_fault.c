@@ -1,6 +1,5 @@
-/* test_fault.c: faults of drives, reproducible by seed. After a fault a drive either recovers or
- * gives an error that names file, offset and cause. It never returns a wrong byte and never hangs.
- * The seed of each loop is printed. */
+/* test_fault.c: faults of drives, reproducible by a fixed seed. After a fault a drive either
+ * recovers or gives an error with a message. It never returns a wrong byte and never hangs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,9 +52,9 @@ static void open_mem(struct rig *rig, struct aio_fault *fault, uint64_t bytes, u
                                         .drive = {.block_bytes = 4096, .depth = depth}});
 }
 
-/* A transfer that is cut short at any byte continues where it stopped, for reads and writes; on
- * direct files it may be cut at any sector. It may be cut repeatedly, down to transfers of one byte
- * each. */
+/* In memory, a write and a read that are cut short at any byte continue where they stopped. On
+ * every back end, half of all transfers are cut short at random places (on files, between sectors),
+ * and the bytes are right. */
 static void short_at_every_split(void)
 {
     for (uint32_t split = 1; split <= 511; split++) {
@@ -157,8 +156,8 @@ static void enospc_on_every_write(void)
 }
 
 /* Submitting, reaping and results fail with EINTR, EAGAIN, EBUSY or ENOMEM, and results also with
- * ECANCELED, over ten thousand times. Callers do not notice. A call that keeps failing ends all
- * queues with an error that names the drive. */
+ * ECANCELED, over ten thousand times. Callers do not notice. A call that fails with another code
+ * ends the queue with an error that names the drive, which then refuses new queues. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM, EAGAIN};
@@ -289,8 +288,8 @@ static void stalled_drive_is_named(void)
     }
 }
 
-/* The memory of a request that never completes stays allocated: closing reports the request within
- * the limit and leaks the memory. */
+/* A request that never completes fails after the limit. Closing the queue and the drive then
+ * returns an error and leaks their memory. */
 static void lost_completion_ends_in_an_error(void)
 {
     static unsigned char memory[4096] __attribute__((aligned(4096)));

@@ -8,8 +8,9 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* Four full queues, one of each urgency, share a slow drive. A less urgent queue gets less, but
- * never nothing, and a late urgent request overtakes waiting ones. */
+/* Four full queues, one of each urgency, share a slow drive. When the most urgent queue has done
+ * three quarters of its requests, each less urgent queue has done fewer, but the third is not
+ * starved. */
 static void urgency_goes_first_and_none_starves(void)
 {
     enum { PIECE = 64 << 10, COUNT = 400 };
@@ -48,7 +49,8 @@ static void urgency_goes_first_and_none_starves(void)
     check_uint(reached[2], >=, reached[3]);
 }
 
-/* A sync waits for the writes before it and delays those after it, on every back end. */
+/* Syncs between writes complete on every back end. A sync of an unknown drive or file is
+ * refused. */
 static void sync_is_a_barrier(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {

@@ -238,8 +238,9 @@ static void change(off_t at)
     close(fd);
 }
 
-/* A file that is truncated, too long, empty, changed in its header, foreign or a link is reported
- * with the reason. While a process has locked the file, it is reported as being created. */
+/* A file that is truncated, too long, empty, changed in its header, foreign, a link or a directory
+ * is reported with the reason. While a process has locked the file, it is reported as being
+ * created. */
 static void looked_at_and_wrong(void)
 {
     leave_behind();

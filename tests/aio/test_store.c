@@ -95,8 +95,8 @@ static void store_read(struct aio_queue *queue, const struct aio_extent *extent,
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Shares follow the weights to one unit over any number of extents, never exceed the free space,
- * and use all of it. */
+/* Shares follow the weights to within 1.5 units per path over any number of extents, never exceed
+ * the free space, and use all of it. */
 static void shares_follow_weights(void)
 {
     for (uint64_t round = 0; round < 300; round++) {
@@ -235,8 +235,8 @@ static void close_striped(struct striped *s)
     }
 }
 
-/* Three paths have different speeds, measured at open. Extents are spread in proportion, and all
- * three drives work on one request at once, so that a long transfer has their combined speed. */
+/* Three paths have different speeds, measured at open. An extent is spread in proportion to them,
+ * and its bytes come back. */
 static void unequal_paths_add_up(void)
 {
     const uint64_t rates[3] = {80 * MIB, 40 * MIB, 20 * MIB};
@@ -274,7 +274,7 @@ static void unequal_paths_add_up(void)
 }
 
 /* Extents of many sizes are allocated until the store is full to the last unit; then allocation
- * gives a message. After freeing, the same allocations succeed again. */
+ * gives a message. After freeing, the whole store is free again. */
 static void full_to_the_last_unit(void)
 {
     const uint64_t rates[3] = {0};
@@ -351,9 +351,9 @@ static void files_of_two_directories(void)
     rig_free(out);
 }
 
-/* Data that the caller has hashed while it was in the cache is verified like any other data; a
- * wrong hash is detected. Data that was never written cannot be read. A read must begin and end
- * where the range of a checksum does. */
+/* Checksums that the caller computes are used like those of the drive: data that matches them can
+ * be read, and a wrong checksum is detected. Data that was never written cannot be read. A read
+ * must begin and end where the range of a checksum does. */
 static void sums_by_the_caller(void)
 {
     const uint64_t rates[3] = {0};
@@ -436,8 +436,8 @@ static void an_extent_by_pages(void)
 }
 
 /* Ranges of another file are read as an extent and verified with the checksums that the caller
- * gives. Their space is never allocated to other extents. A part that does not end where the range
- * of a checksum ends is refused. */
+ * gives. Freeing the extent does not add their space to the store. A part that does not end where
+ * the range of a checksum ends is refused. */
 static void an_extent_elsewhere(void)
 {
     const uint64_t rates[3] = {0};

@@ -314,7 +314,7 @@ static void without_reservation(void)
     check_contains(test_heard(), "cannot reserve space, so the store's 0.02 GB are written first");
 }
 
-/* Measuring and a store refuse a folder that cannot be written, with a clear message. */
+/* Measuring and a store refuse a folder on a read-only file system, with a message that says so. */
 static void read_only(void)
 {
     const char *mounted = test_mount_memory("read-only", "size=8m");

@@ -39,7 +39,8 @@ static void paths(void)
     check_string(path, "");
 }
 
-/* Missing folders are created for the user alone; existing folders do not change. */
+/* Missing folders are created for the user alone, and existing folders are accepted. A folder that
+ * cannot be created is refused with the reason. */
 static void folders(void)
 {
     char folder[CORE_CACHE_PATH_BYTES];
@@ -60,7 +61,7 @@ static void folders(void)
     check_int(core_cache_make_folder(folder), ==, -ENAMETOOLONG);
 }
 
-/* A failed write leaves no new file, and an existing file does not change. */
+/* A failed write leaves no draft, and an existing file stays. */
 static void whole_or_not(void)
 {
     char folder[512];

@@ -1,5 +1,6 @@
-/* Proves that for each request to the system that can fail, every object of base ends with an error
- * and frees everything. Also proves that the harness can fail. */
+/* Proves that for each request to the system that can fail, teams, queues, regions, topologies,
+ * documents and configurations end with an error or a fallback, and free everything. Also proves
+ * that the harness can fail. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -124,7 +125,8 @@ static int json_write_life(void)
     return rc;
 }
 
-/* Each request of each object fails once. The numbers show that the harness saw all requests. */
+/* Each request of a team, a queue, a JSON writer and a topology fails once. The numbers show that
+ * the harness saw all requests. */
 static void objects_end_clean(void)
 {
     check_int(test_fail_nth(team_life), ==, 5);

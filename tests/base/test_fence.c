@@ -370,7 +370,8 @@ static void shared_bell(void)
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
-/* Waits ten seconds for a bell and checks that the wait uses almost no processor time. */
+/* Waits ten seconds for a bell and checks that the wait uses less than two seconds of processor
+ * time. */
 static int wait_without_spinning(void)
 {
     struct core_bell bell;
@@ -432,10 +433,10 @@ static int wait_as_nobody_knows(void *argument)
     return 0;
 }
 
-/* A passive wait uses no processor time. The same holds on the only processor of a process, unless
- * the environment requests active waits. An unknown policy is reported, and threads wait as usual.
- * The case runs in child processes and before the other cases, because the environment is read only
- * once. */
+/* A passive wait uses little processor time. The same holds on the only processor of a process,
+ * unless the environment requests active waits. An unknown policy is reported, and threads wait as
+ * usual. The case runs in child processes and before the other cases, because the environment is
+ * read only once. */
 static void waits_may_be_passive(void)
 {
     check_int(test_child(wait_passively, NULL), ==, 0);

@@ -1,5 +1,6 @@
-/* Tests which files of a folder are read, that writes are complete or return an error, and when
- * two paths mean the same file. */
+/* Tests the functions for files: which kinds of files are read and written, that interrupted calls
+ * are repeated and writes are complete or return an error, when two paths mean the same file, sums,
+ * names and folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -174,7 +175,7 @@ static void fifos(void)
 }
 
 /* Files open without the page cache where the file system supports that, and never through a link.
- * A pipe without a writer does not block. After an error the result is unchanged. */
+ * A pipe without a writer does not block. After an error `direct` is unchanged. */
 static void direct_files(void)
 {
     const int folder = open(test_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -203,8 +204,8 @@ static void direct_files(void)
     close(folder);
 }
 
-/* A write continues if the system took only a part, at the end or at an offset. A full device is an
- * error without a message. */
+/* Bytes are written at the position or at an offset. A write continues if the system took only a
+ * part. A full device gives -ENOSPC. */
 static void writes_are_whole(void)
 {
     const char *path = test_file("out", "", 0);

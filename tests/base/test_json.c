@@ -1,5 +1,5 @@
-/* Tests the document tree and the writer: values, order, positions of members, the message of
- * every refusal, and that written documents are read back unchanged. */
+/* Tests the document tree and the writer: values, order, positions of members, messages of
+ * refusals, and that written documents are read back unchanged. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,7 +224,7 @@ static void files(void)
     }
 }
 
-/* A tree of 512 levels can be built, searched and written. */
+/* A tree of 512 levels can be built and searched. A path that is too long for a message is cut. */
 static void deep(void)
 {
     char text[1100] = {0};
@@ -243,7 +243,7 @@ static void deep(void)
     core_json_destroy(doc);
 }
 
-/* A document written with every function is as expected, on one line and indented. */
+/* A document is written to memory on one line, and values of it are written to a file, indented. */
 static void writes(void)
 {
     struct core_json_write write;

@@ -73,8 +73,8 @@ static void accepts(void)
     }
 }
 
-/* Invalid JSON is refused with position and reason. Every shorter beginning of a valid text is
- * refused, too. */
+/* Invalid JSON is refused with position and reason. A valid text that lacks two or more bytes at
+ * its end is refused, too. */
 static void refuses(void)
 {
     static const struct {
@@ -213,7 +213,8 @@ static struct core_json_token only_token(const char *text)
     return token;
 }
 
-/* Escapes are decoded to the bytes that they represent; comparing needs no copy. */
+/* Escapes are decoded to the bytes that they represent, half of a surrogate pair to U+FFFD. Nothing
+ * is written past a short buffer. A token equals its decoded text. */
 static void strings(void)
 {
     static const struct {
@@ -295,7 +296,8 @@ static void reals(void)
     setlocale(LC_NUMERIC, before);
 }
 
-/* All sequences of one to four bytes agree with the ranges of the Unicode standard, table 3-7. */
+/* The Unicode standard's table 3-7 holds for all code points in three and in four bytes (overlong,
+ * surrogate and too large ones, too), for single bytes, and for two bytes with any first one. */
 static void utf8(void)
 {
     for (uint32_t code = 0; code < 0x120000; code++) {

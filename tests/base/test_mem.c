@@ -34,7 +34,7 @@ static void check_zero_and_writable(const struct core_region *region)
     region->base[region->bytes - 1] = 1;
 }
 
-/* Sizes are only rounded up to whole pages, and all pages of a region are touched. */
+/* Sizes are only rounded up to whole pages, and the pages are touched, including the last one. */
 static void region_is_exact(void)
 {
     const uint64_t sizes[] = {1, 4096, 4097, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1, 37 * MIB + 12345};
@@ -203,8 +203,8 @@ static void empty_pool_is_one_warning(void)
     core_region_free(&region);
 }
 
-/* Advice that madvise refuses, as it does in older kernels or on a machine without the memory, and
- * the expected result. */
+/* Advice that madvise refuses, as it does in older kernels or on a machine with too little memory,
+ * and the expected result. */
 struct refused_advice {
     enum core_pages pages;
     unsigned advice;

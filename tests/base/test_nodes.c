@@ -88,7 +88,7 @@ static void check_region(int node, int found, const char *line)
 }
 
 /* The node is requested by its number, and a region reports the node of its pages. Whatever the
- * kernel refuses, the memory is allocated, with one warning. */
+ * kernel refuses, the memory is allocated, with at most one warning. */
 static void nodes(void)
 {
     system_says.page_node = 0;

@@ -148,7 +148,7 @@ static void cpu_lists(void)
     check_contains(core_err_message(), "1000");
 }
 
-/* The mask removes flags from the reported ones, and names are parsed back. */
+/* The mask removes flags from the reported ones. Flags are printed by their names. */
 static void cpu_flags_are_masked(void)
 {
     char text[128];

@@ -224,7 +224,7 @@ static void caches_count_once(void)
     check_uint(core_caches_bytes(&set, root), ==, 33 << 20);
 }
 
-/* Each violated invariant is named. */
+/* Each violated invariant is found. */
 static void check_finds_contradictions(void)
 {
     struct core_topo *good = NULL;
@@ -264,7 +264,7 @@ static void check_finds_contradictions(void)
     core_topo_destroy(good);
 }
 
-/* Tests bus ids in every notation, and the table of nodes by number. */
+/* Tests notations of bus ids, names of drives, and the tables of nodes and devices. */
 static void names_and_numbers(void)
 {
     char bus[16];
@@ -347,8 +347,8 @@ static void check_covers(const struct core_topo *topo, uint32_t ranks, const int
     }
 }
 
-/* On the big machine each rank's home is the node of its GPU. The two ranks of a node share its
- * cores one by one, and the processors of nodes without GPUs are used as well. */
+/* On the big machine each rank's home is the node of its GPU. The two ranks of a node have half of
+ * its cores each, and the processors of nodes without GPUs are used as well. */
 static void ranks_on_a_dgx(void)
 {
     struct core_topo *topo = NULL;
@@ -378,8 +378,8 @@ static void ranks_on_a_dgx(void)
     core_topo_destroy(topo);
 }
 
-/* If there are more ranks than cores, ranks share cores. GPUs on unknown nodes are assigned in
- * turn. A node without processors gets no threads. Invalid requests are refused. */
+/* If there are more ranks than cores, ranks share cores. Only a node with processors gets threads,
+ * even if GPUs are on other or unknown nodes. Invalid requests are refused. */
 static void odd_placements(void)
 {
     struct core_cpus allowed;

@@ -47,8 +47,8 @@ static void packed_arrays(void)
     blocks_destroy(blocks);
 }
 
-/* Arrays of one group become one run; padding belongs to the preceding run. Spans contain only
- * elements of arrays of trained blocks. */
+/* Arrays of one group become one run; padding belongs to the preceding run. block_gap()
+ * distinguishes elements from padding; all of a frozen block is a gap. */
 static void runs_and_gaps(void)
 {
     struct blocks *blocks = NULL;

@@ -1,5 +1,5 @@
-/* Proves that a test program leaves neither mounts nor its directory behind, however it ends, and
- * that a check in a child process can fail the case. */
+/* Proves that a test program leaves no mount behind, even if it is killed, and removes its
+ * directory when it exits; and that a check in a child process can fail the case. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

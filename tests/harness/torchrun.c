@@ -55,7 +55,7 @@ static int code_of(int status)
 }
 
 /* Waits for all processes while reading their output. Kills the others some seconds after one has
- * failed. Returns the status of the first that failed, or 0. */
+ * failed, and all at the limit. Returns the status of the first that failed, or 0. */
 static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t bytes)
 {
     size_t length = 0;

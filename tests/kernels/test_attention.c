@@ -142,8 +142,8 @@ static void tile_sizes(void)
                                   {1, 260, 1, 1, 128, 100}, {1, 160, 2, 1, 128, 0},
                                   {2, 100, 2, 1, 72, 33},   {1, 129, 1, 1, 104, 1},
                                   {3, 64, 3, 3, 8, 64},     {1, 128, 2, 1, 120, 200}};
-    /* The CPU's tiles have 60 queries. Under a sanitizer, two rows with three tiles and two rows
-     * with two tiles are tested. */
+    /* The CPU's tiles have 60 queries. Under a sanitizer, a row of three tiles and two rows of two
+     * tiles are tested. */
     static const struct shape of_cpu[] = {{1, 130, 1, 1, 64, 0}, {2, 100, 2, 1, 72, 33}};
     const struct shape *shapes = TEST_SLOW && !rig_is_card() ? of_cpu : fixed;
     const size_t count = TEST_SLOW ? few(2) : sizeof fixed / sizeof fixed[0];
@@ -353,7 +353,7 @@ static void documents_have_their_own_bits(void)
     rig_each_kernel(documents_case);
 }
 
-/* Teams of one, two and five threads give the same bits, although any member may compute any
+/* Teams of one, two and five threads give the same bits of dq, although any member may compute any
  * item. */
 static void bits_do_not_depend_on_threads(void)
 {

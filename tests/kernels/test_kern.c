@@ -19,7 +19,7 @@ static void ops_are_named(void)
     check_string(kern_op_name(KERN_LINEAR), "linear");
 }
 
-/* Types have the sizes and names that files and log lines depend on. */
+/* Types have the sizes, and bf16 has the name, on which files and log lines depend. */
 static void types_have_sizes(void)
 {
     check_int(kern_type_bytes(KERN_F32), ==, 4);

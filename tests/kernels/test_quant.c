@@ -137,8 +137,8 @@ static void codes_are_those_of_bitsandbytes(void)
     fclose(file);
 }
 
-/* The 4-bit format takes half a byte, a 64th of a byte, and a 256th of four bytes for each 64
- * elements; the 8-bit format takes a byte and a row's scale. */
+/* The 4-bit format takes half a byte per element, a byte per 64 elements (their scale), 4 bytes per
+ * 256 scales, and 64 more bytes. The 8-bit format takes a byte per element and 4 bytes per row. */
 static void layouts_are_small(void)
 {
     const struct kern_quant_layout nf4 = kern_quant_layout_of(KERN_QUANT_NF4, KERN_BF16, 4096,
