@@ -285,8 +285,8 @@ static void on_the_device(void)
 
 /* ---- processes ---- */
 
-/* Checks that another process cannot open the store. Does nothing under TSan, which ends a child
- * that starts a thread. */
+/* Runs in a child. Returns 0 if it cannot open the store because another process uses it, and under
+ * TSan, which ends a child that starts a thread. */
 static int open_elsewhere(void *argument)
 {
     if (TEST_RACES) {
@@ -320,7 +320,8 @@ static void one_store_at_a_time(void)
 
 static uint64_t parents_token;
 
-/* Every call of a forked child is refused, and the end of the child changes nothing. */
+/* Makes every call in a forked child; returns 0 if all are refused. Destroying the store in the
+ * child does nothing. */
 static int be_child(void *argument)
 {
     struct tide_blocks *blocks = argument;
@@ -425,8 +426,8 @@ static int put_and_get_until_killed(void *argument)
     return 1;
 }
 
-/* Whenever a process is killed, the next one can use the directory at once, and finds no files in
- * it. */
+/* Whenever a process is killed, the next one can use the directory at once, and begins without
+ * blocks. */
 static void killed_anywhere(void)
 {
     static unsigned char bytes[300 * KIB];

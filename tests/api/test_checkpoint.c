@@ -1,6 +1,6 @@
 /* test_checkpoint.c: checkpoints as an application uses them: a run continues where it was, the
- * newest good checkpoint is found and bad ones are named, no run writes into the folder of another,
- * and an exported model equals one that the engine has saved. */
+ * newest good checkpoint is found and bad ones are passed over, no run writes into the folder of
+ * another, and an exported model equals one that the engine has saved. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -174,8 +174,8 @@ static void damaged_ones_are_passed_over(void)
     check_contains(tide_last_error(), "sums.safetensors does not match its checksum");
 }
 
-/* A different optimizer has other states, and different frozen tensors make another model. Such a
- * checkpoint is refused, not skipped. */
+/* A checkpoint of a run with another optimizer, another precision or other frozen tensors is
+ * refused, not skipped. */
 static void other_runs_are_refused(void)
 {
     static const char *const frozen[] = {"*embed_tokens*"};

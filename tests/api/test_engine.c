@@ -34,8 +34,8 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
-/* The bytes of a store are those that the steps report. The drive reads some of a step's bytes
- * before the step begins. */
+/* The bytes of a store's drive are about those that the steps report: the drive may read a part of
+ * a step's bytes before the step begins, and write a part after it. */
 static void drives_are_counted(void)
 {
     struct tide_engine_drive drive = {.struct_bytes = sizeof drive};
@@ -347,7 +347,7 @@ static void what_comes_next(void)
 enum { NAN16 = 0x7fc0 }; /* bf16 */
 
 /* If a weight is not a number, a bf16 run ends, and the message says that the loss is not finite. A
- * run that may skip steps skips them, reports the skip and does not change. */
+ * run that may skip steps skips them and reports each skip. */
 static void weights_that_are_no_numbers(void)
 {
     char folder[600];
@@ -410,7 +410,7 @@ static void a_gradient_overflows(void)
 }
 
 /* In fp16, overflows first use up the hysteresis and then halve the scale down to its minimum,
- * where the run ends. The weights are those that were loaded. */
+ * where the run ends. A fixed loss scale does not change. */
 static void fp16_overflows(void)
 {
     static const double scales[] = {8, 8, 4, 2};
@@ -445,7 +445,8 @@ static void fp16_overflows(void)
 /* ---- the contents of a plan ---- */
 
 /* Parts add up to tiers, the tape has one line for each command, timelines are JSON, and a plan
- * made with the rates that another plan wrote equals that plan. */
+ * made with the rates that another plan wrote has the step time, the bytes in the store and the
+ * bottleneck of that plan. */
 static void plans_say_what_they_hold(void)
 {
     char path[600];
@@ -555,7 +556,8 @@ static double loss_with(uint32_t timing, int sets, const double betas[3][2])
 }
 
 /* Betas set before the first step have the effect of an option; betas set later apply from the next
- * step on, with every timing of updates. Values that are not below one are refused. */
+ * step on, whether updates are deferred or inside the step. Values that are not below one are
+ * refused. */
 static void betas_move(void)
 {
     static const double given[3][2] = {{0.6, 0.95}};
@@ -650,7 +652,8 @@ static int stop_at(void *user, const struct tide_progress *progress)
     return stop->stopped;
 }
 
-/* The engine obeys the application's request to stop in every phase, and leaves nothing. */
+/* The engine obeys the application's request to stop while it measures, makes the store or loads
+ * weights, and leaves nothing. */
 static void stopping(void)
 {
     static const struct {

@@ -12,7 +12,7 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* These files are in the test's directory and are made before allocations fail. */
+/* Paths in the test's directory, made before allocations fail. */
 static struct {
     const char *blocks, *cache, *merged;
 } paths;
@@ -217,7 +217,8 @@ static void find_newest(void)
 }
 
 /* A plan, a run of adapters, a resumed run, the inspection and the export of its checkpoint, and
- * the measurement of the device survive each failure. */
+ * the measurement of the device survive failures. Of most objects, only every n-th request
+ * fails. */
 static void a_run(void)
 {
     world_init(&world);

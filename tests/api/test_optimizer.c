@@ -15,7 +15,7 @@
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* Each wrong option is refused with its name, and nothing is left behind. */
+/* Wrong options are refused with a message that says what is wrong. */
 static void wrong_options(void)
 {
     app_reset();
@@ -135,7 +135,8 @@ static void null_arguments(void)
     tide_optim_destroy(optim);
 }
 
-/* Every call does what it promises, with states in memory and on a drive. */
+/* Steps, changes of settings and refused calls have the promised results, with states in memory and
+ * on a drive. */
 static void steps(void)
 {
     for (int away = 0; away < 2; away++) {

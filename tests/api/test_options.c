@@ -358,8 +358,8 @@ static void plan_and_engine_agree(void)
     free(taken);
 }
 
-/* The size of a plan does not grow with the micro-batches of a step, because one command does a
- * group of them. */
+/* The size of a plan hardly grows with the number of micro-batches in a step, because one command
+ * does a group of them. */
 static void many_micro_batches(void)
 {
     uint32_t commands[2] = {0, 0};
@@ -473,9 +473,8 @@ static void mount_pair(const char *name, uint64_t bytes)
     }
 }
 
-/* Two paths on one file system share its free space, which counts once. Without limits each gets
- * half; with a limit on one path, the other gets the remainder. Limits whose sum exceeds the free
- * space give one warning. */
+/* Two paths on one file system share its free space, which counts once, with and without limits.
+ * Limits whose sum exceeds the free space give one warning. */
 static void one_file_system_counts_once(void)
 {
     const uint64_t needed = planned_bytes();
@@ -499,8 +498,8 @@ static void one_file_system_counts_once(void)
     expect_warnings(&options, 1);
 }
 
-/* Functions of a plan refuse calls without a plan or a path. An engine cannot be made for another
- * machine, and options of adapters need adapters. */
+/* Functions of a plan refuse calls without a plan or a path. An unknown log level is refused. An
+ * engine cannot be made for another machine, and options of adapters need adapters. */
 static void what_has_no_meaning(void)
 {
     const char *patterns[] = {"*q_proj"};
@@ -563,8 +562,8 @@ static void a_plan_without_weights(void)
     check_true(strstr(tide_last_error(), folder) == NULL);
 }
 
-/* A plan can be made for a machine in a file. Budgets that are not given are those of one of its
- * nodes; options that its nodes or GPUs do not allow are refused. */
+/* A plan can be made for a machine in a file. Neither budget has to be given. Options that its
+ * nodes or GPUs do not allow are refused. */
 static void other_machines(void)
 {
     char machine[WORLD_PATH_BYTES];

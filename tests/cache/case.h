@@ -1,5 +1,5 @@
 /* case.h: a cache over a store in memory whose drive can fail, and blocks whose bytes follow from
- * name and version. */
+ * number, size and version. */
 #ifndef TESTS_CACHE_CASE_H
 #define TESTS_CACHE_CASE_H
 

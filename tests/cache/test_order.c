@@ -66,7 +66,7 @@ static void least_recently_used(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A known order is read ahead, so that no get waits for a read that was not begun earlier. */
+/* A known order is read ahead: every get finds its block in memory. */
 static void reads_ahead(void)
 {
     struct cache *cache = open_with_blocks(4, case_memory(BYTES));
