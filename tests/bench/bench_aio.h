@@ -49,7 +49,7 @@ struct bench_side {
     struct aio_drive *drive;
     struct aio_queue *queues[2]; /* reads, writes */
     uint32_t files[2];
-    struct aio_sum *sums; /* one per MiB of file 0 and of the memory; NULL: none */
+    struct aio_sum *sums; /* one per MiB of file 0; NULL: none */
 };
 
 void bench_side_open(struct bench_side *side, const char *backend, bool sums);

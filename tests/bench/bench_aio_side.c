@@ -66,8 +66,8 @@ void bench_side_push(struct bench_side *side, int which, uint64_t index, struct 
     }
 }
 
-/* Walks over the file for `seconds`; a mixed walk reads one half and writes the other, as fio's rw
- * does. Reads with checksums need files that were written with checksums. */
+/* Walks over the file for `seconds`; in a mixed walk every second request is a write, as in fio's
+ * rw. Reads with checksums need files that were written with checksums. */
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds)
 {

@@ -104,8 +104,8 @@ struct part {
     uint16_t *to;
 };
 
-/* Vectors (scales) are one. Other elements are about 0.02, in steps of 2^-13, and depend only on
- * the element's index. */
+/* Vectors (scales) are one. Other elements are between -0.032 and 0.032, in steps of 2^-13, and
+ * depend only on the element's index. */
 static void fill(void *context, unsigned member, unsigned members)
 {
     const struct part *part = context;

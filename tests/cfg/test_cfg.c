@@ -200,7 +200,7 @@ static void older_forms(void)
 }
 
 /* Unknown keys cause a warning at the top level, and a refusal in a section that DeepSpeed checks.
- * Both name the key that was probably meant. */
+ * Both name a similar key, if there is one. */
 static void unknown_keys(void)
 {
     rig_expect("{" BATCH ",\n\"gradient_cliping\": 1}", WARNING, "gradient_cliping", 2,
@@ -338,8 +338,8 @@ static void types(void)
     core_cfg_destroy(cfg);
 }
 
-/* If a type is refused, only this refusal is reported, and the type's parameters are not checked.
- * Each of these files, taken from practice, has exactly one refusal. */
+/* If a type is refused, only this refusal is reported, and the type's parameters are not checked. A
+ * parameter that an accepted type lacks is one refusal, too. */
 static void refused_types(void)
 {
     static const struct {
@@ -423,7 +423,8 @@ static int unreadable(void *argument)
     return code == -EACCES && strstr(core_err_message(), "Permission denied") != NULL ? 3 : 4;
 }
 
-/* Each kind of bad file has a different error, with name and line. */
+/* Each kind of bad file has a different error, with the name of the file and, for errors in its
+ * text, the line. */
 static void bad_files(void)
 {
     expect_load(test_directory(), -EISDIR, "is a directory");

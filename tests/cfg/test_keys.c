@@ -193,8 +193,8 @@ static void visit_name(char *const *row)
     rows_seen[rows_seen_count++] = known->path;
 }
 
-/* Every row of the table has a row in keys.tsv, except sections, keys that only newer versions
- * have, and keys that are always refused. */
+/* Every row of the table has a row in keys.tsv, except sections and the keys that are listed
+ * here. */
 static void all_rows(void)
 {
     static const char *const newer[] = {

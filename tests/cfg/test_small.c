@@ -81,8 +81,8 @@ static void guesses(void)
     check_int(core_suggest_distance(longest, "x"), ==, 62);
 }
 
-/* A quoted text is one word of a shell with the same content; a text that is too long is not
- * cut. */
+/* A quoted text is one word of a shell with the same content; a text that is too long becomes
+ * '...'. */
 static void quotes(void)
 {
     char out[CORE_QUOTE_BYTES];

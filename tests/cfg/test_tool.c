@@ -183,7 +183,8 @@ static void full_disk(void)
     check_int(run_to("--help", NULL, "/dev/full"), ==, 1);
 }
 
-/* --json has the members that docs/config-json.md describes, and the version of the schema. */
+/* --json has members that docs/config-json.md describes, and the version of the schema. Global
+ * options may come before the command. */
 static void json(void)
 {
     check_int(

@@ -119,8 +119,8 @@ static void a_badly_set_machine(void)
     check_cures(text);
 }
 
-/* A machine with good settings gets no warning. It has v1 cgroups, huge pages and a modern
- * driver. */
+/* Good settings have the verdict ok: no quota in v1 cgroups, reserved huge pages, and powersave
+ * with a modern driver. */
 static void a_well_set_machine(void)
 {
     static const char *const files[][2] = {

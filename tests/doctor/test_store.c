@@ -225,7 +225,7 @@ static void drives_below_mappings(void)
     check_cures(heard_text());
 }
 
-/* The disks of a RAID are counted, and spinning ones called slow. */
+/* The disks of a RAID are counted, and a spinning one is reported with a cure. */
 static void spinning_disks(void)
 {
     static const char *const files[][2] = {
