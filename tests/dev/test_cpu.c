@@ -156,8 +156,8 @@ static void budget(void)
     dev_close(device);
 }
 
-/* Copies up, within and down move exactly their bytes, and zeros fill exactly theirs. The sizes and
- * alignments are all small ones and some large ones, with and without a team. */
+/* Copies up, within and down move exactly their bytes, and zeros fill exactly theirs. The sizes are
+ * all up to 67 bytes and 3 MiB, at several alignments. */
 static void copies(void)
 {
     enum { SMALL = 67, LARGE = (3 << 20) + 5, ROOM = LARGE + 128 };
@@ -244,8 +244,8 @@ static void copies_refused(void)
     dev_close(device);
 }
 
-/* Host memory is registered once, in whole pages from its start; closing the device unregisters
- * it. */
+/* Host memory is registered once, from the start of a page. Ranges that overlap another one, are
+ * empty or overflow are refused. */
 static void host_memory(void)
 {
     struct dev_device *device = device_open(4096);

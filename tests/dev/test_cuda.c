@@ -43,7 +43,7 @@ static struct dev_device *open_card(size_t budget_bytes)
     return device;
 }
 
-/* Each cause of a missing GPU has a different message, with a remedy. */
+/* Each cause of a missing GPU has a different message. */
 static void absence(void)
 {
     struct dev_device *device = NULL;
@@ -433,7 +433,8 @@ static int live_once(void)
     return rc;
 }
 
-/* If any call of the runtime fails, the error is reported and nothing remains allocated. */
+/* If any call of the runtime fails, the life either succeeds or reports the error, and nothing
+ * remains allocated. */
 static void every_call_fails(void)
 {
     int n = 1;

@@ -63,7 +63,7 @@ static struct dev_device *open_with_ops(size_t memory_bytes)
 }
 
 /* Missing ops, ops out of range and arguments of the wrong size are refused, and the queue remains
- * usable. A row that is registered later replaces the earlier one. */
+ * usable. A row may be registered again as long as there is no queue. */
 static void op_table(void)
 {
     struct dev_device *device = open_with_ops(4096);

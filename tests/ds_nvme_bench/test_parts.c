@@ -176,8 +176,8 @@ static void swap_and_verify(void)
     check_uint(verify.wrong, ==, 0);
 }
 
-/* A grid visits each setting `rounds` times and recommends one of them; the adaptive sweep ends
- * after its time. */
+/* A grid visits each setting `rounds` times and recommends one of them; the adaptive sweep takes no
+ * more samples than its time allows. */
 static void sweeps(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -231,7 +231,8 @@ static void count_beats(void *user, const struct bench_point *point, double shar
     beats++;
 }
 
-/* The adaptive sweep measures and recommends only listed settings. */
+/* The adaptive sweep measures only listed blocks and depths, and reports progress while it
+ * measures. */
 static void listed_only(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -363,7 +364,7 @@ static void surroundings(void)
                bench_compiler()[0] != '\0');
 }
 
-/* No progress is drawn without a terminal. */
+/* Progress is drawn and cleared on a terminal, and not drawn without one. */
 static void progress(void)
 {
     struct bench_progress none = {.path = "x"};

@@ -147,7 +147,7 @@ static void no_directory(void)
 }
 
 /* tmpfs is measured through the page cache with a warning. If tmpfs is too small, the exit code is
- * 1 and the message has the free space. */
+ * 1 and the message says that the file does not fit. */
 static void memory_file_system(void)
 {
     char arguments[700];
@@ -168,8 +168,8 @@ static void memory_file_system(void)
     check_contains(tool_err, "does not fit");
 }
 
-/* --json, --csv and --plot work in one run. The emitted file has only the block, which `tide
- * config` accepts without a warning about aio; "-" writes only the block to stdout. */
+/* --json, --csv, --plot and --emit-config work in one run, and `tide config` accepts the emitted
+ * file. With `--json -`, stdout has only the report. */
 static void files(void)
 {
     char options[2048];

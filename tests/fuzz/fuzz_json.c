@@ -1,5 +1,5 @@
-/* fuzz_json.c: documents: an accepted one can be written and read again to the same text, and each
- * of its members has a position inside the file. */
+/* fuzz_json.c: documents: an accepted one can be written and read again to the same text, and the
+ * first members of its root have positions. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -23,7 +23,7 @@ static void build(void)
     check_contains(tide_last_error(), "tide_build");
 }
 
-/* Back ends of every module and foreign libraries are listed until -ENOENT. */
+/* Back ends and foreign libraries are listed until -ENOENT. */
 static void lists(void)
 {
     struct tide_backend backend = {.struct_bytes = sizeof backend};

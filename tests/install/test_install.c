@@ -168,7 +168,8 @@ static void command(void)
     check_contains(text, "tide 0.");
 }
 
-/* The library has its soname, and the prefix has only the documented files. */
+/* The library has its soname. The prefix has the headers and the file of pkg-config, but no static
+ * library and no file of a test. */
 static void contents(void)
 {
     static char text[65536];

@@ -35,7 +35,8 @@ static void round_trip(void)
     case_set_format("bf16");
 }
 
-/* Any reader of safetensors finds each block's tensor, and checksums that the reader can verify. */
+/* A reader of safetensors finds the tensors of trained blocks, which begin at pages, and checksums
+ * with which it can verify them. */
 static void others_can_read_it(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -521,7 +522,7 @@ static void half_removed(void)
     store_shelf_close(shelf);
 }
 
-/* A checkpoint with missing parts is not listed. */
+/* A checkpoint with missing parts cannot be finished and gets no name. */
 static void unfinished(void)
 {
     struct store_shelf *shelf = case_shelf();

@@ -252,8 +252,8 @@ static void shares_fit(void)
     check_uint(shares[1], ==, (100 + 32) * (uint64_t)MIB);
 }
 
-/* A fast drive with little space and a slow drive with exactly the remaining space are enough for a
- * plan that uses both. */
+/* A drive with little space and one with exactly the remaining space are enough for a plan that
+ * uses both, whichever drive is faster. */
 static void limits_of_several(void)
 {
     static const double weights[][2] = {{9, 1}, {1, 9}, {1, 1}};

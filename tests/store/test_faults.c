@@ -321,9 +321,8 @@ static void wait_for_checkpoint(pid_t child, const char *directory, uint64_t ste
     }
 }
 
-/* Runs are killed at any moment of any save. The newest checkpoint verifies, and so does every
- * other one that has a name. The next run continues after the newest and removes the remaining
- * files. */
+/* Runs are killed at random moments. The newest checkpoint verifies, and so does every other one
+ * that has a name. The next run continues after the newest and removes the remaining files. */
 static void killed(void)
 {
     const int rounds = test_full() ? 200 : TEST_COUNT(50, TEST_RACES ? 12 : 20);

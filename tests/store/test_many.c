@@ -281,7 +281,7 @@ static void long_manifest(void)
 }
 
 /* Headers and padding are less than 1 % of the bytes if blocks are as small as an optimizer makes
- * them. The blocks have all types, and no size is a multiple of a page. */
+ * them, with moments of 4, 2 and 1 bytes. */
 static void padding_is_small(void)
 {
     enum { SHARED = 500, LEAST = 512 << 10 };
