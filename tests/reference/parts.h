@@ -31,8 +31,8 @@ struct plain {
     uint64_t steps; /* done */
 
     struct plain_part weights;
-    struct plain_part lo16; /* bf16 */
-    struct plain_part w32;  /* fp16 */
+    struct plain_part lo16; /* with bf16: low halves of the masters */
+    struct plain_part w32;  /* with fp16: the masters */
     struct plain_part m;
     struct plain_part v;
     struct plain_part grads;      /* gradients, in the shape's type */

@@ -32,7 +32,7 @@ struct plain_options {
     enum core_update_rule rule;
     struct adam_group group;            /* `decay` applies only to parameters that decay */
     double clip;                        /* maximum of the norm; 0: none */
-    double loss_scale;                  /* fp16; 0: 1 */
+    double loss_scale;                  /* with fp16; 0: 1 */
     bool profile;                       /* time each op (slower: one op at a time) */
     const struct kern_options *kernels; /* borrowed by create; NULL: defaults */
 };
@@ -54,7 +54,8 @@ void plain_destroy(struct plain *plain);
 
 /* Reads all weights and sets moments to zero. Call model_files_check first. */
 int plain_load(struct plain *plain, const struct model_files *files);
-/* Writes the working weights as a model folder; sets options->type. */
+/* Writes the working weights as a model folder; the weights have the type of the shape, whatever
+ * options->type is. */
 int plain_save(struct plain *plain, const struct model_save_options *options);
 
 /* Takes the next step with this learning rate and these micro-batches ([micro_batches], of the

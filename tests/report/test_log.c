@@ -44,7 +44,7 @@ static void missing_fields(void)
     report_run_fini(NULL);
 }
 
-/* All values of a first line and of the summary are read. */
+/* Values of a first line, of drives and of the summary are read. */
 static void heads(void)
 {
     struct report_run run;
@@ -189,7 +189,7 @@ static void refused(void)
     free(wide);
 }
 
-/* A long run is put into few buckets, which keep minima and maxima, in constant memory. */
+/* A long run is put into a bounded number of buckets, which keep minima and maxima. */
 static void long_run(void)
 {
     const uint64_t steps = TEST_COUNT(200000, 20000);

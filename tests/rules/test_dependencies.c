@@ -227,7 +227,8 @@ static void rule_dependencies(const struct rules_tree *tree, struct rules_report
     }
 }
 
-/* Every include of the checkout is allowed, and every foreign header has one wrapper. */
+/* Every include of the checkout is allowed, and foreign headers are included only by their
+ * wrappers. */
 static void dependencies_hold(void)
 {
     rules_check_tree(rule_dependencies);

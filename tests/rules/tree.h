@@ -47,7 +47,8 @@ size_t rules_line(const char *text, size_t at);
 
 /* Fails the case, with the violations printed, if the checkout breaks the rule. */
 void rules_check_tree(rule_fn *rule);
-/* Runs the rule over a planted tree; returns the report's text, valid until the program ends. */
+/* Runs the rule over a planted tree, and fails the case if the number of violations differs;
+ * returns the report's text, valid until the program ends. */
 const char *rules_check_planted(rule_fn *rule, const struct rules_plant *plants, size_t count,
                                 int violations);
 

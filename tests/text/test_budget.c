@@ -161,7 +161,8 @@ static const struct shape shapes[] = {
     {"{\"text\": \"a b\", \"tools\": [0", ",{\"a\":{\"b\":1,\"c\":\"d\"}}", "]}", 100000, false},
 };
 
-/* The heap never has more bytes than are charged, for any kind of row, and all memory is freed. */
+/* The heap has at most 256 KiB more than is charged, for rows of many shapes, and all memory is
+ * freed. */
 static void counts_all(void)
 {
     if (!SEES_BLOCKS) {
@@ -238,7 +239,7 @@ static void keeps_the_limit(void)
     }
 }
 
-/* Which rows are refused depends only on the rows, not on threads or on earlier rows. Each error
+/* Which rows are refused depends only on the rows, not on threads or on earlier rows. The error
  * names line, size and flag. */
 static void refuses_by_the_row(void)
 {
@@ -322,7 +323,7 @@ static void passes_over(void)
     free(text);
 }
 
-/* The text that a template writes, and the tokens of the text, are charged to the row. */
+/* The text that a template writes is charged to the row. */
 static void templates(void)
 {
     if (TEST_RACES) {
@@ -351,8 +352,9 @@ static void templates(void)
     }
 }
 
-/* Blocks are charged to the budget of the thread that allocated them until any thread frees them. A
- * full budget refuses an allocation and reports the requested size. */
+/* Blocks are charged to the budget that is bound when they are allocated until they are freed,
+ * whatever budget is bound then. A full budget refuses an allocation and reports the requested
+ * size. */
 static void charges(void)
 {
     struct core_budget budget;

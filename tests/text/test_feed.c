@@ -203,8 +203,8 @@ static void resumes(void)
     }
 }
 
-/* Every row comes once in an epoch, even if files have many windows. Other seeds and epochs give
- * other orders. Neighbouring rows are separated. */
+/* Every row comes once in an epoch, even if files have many windows. Each epoch has another order.
+ * Neighbouring rows are separated. */
 static void shuffles(void)
 {
     enum { ROWS = 30000 };
@@ -405,7 +405,7 @@ static void windows(void)
     }
 }
 
-/* A window that is filled step by step is full with 1,000 documents and equals that of
+/* A window that is filled step by step is full with 1,000 documents and has as many rows as that of
  * text_pack_fill(). */
 static void window_by_parts(void)
 {
@@ -545,7 +545,8 @@ static void files_that_are_read(void)
     check_true(text_records_means("-", name) && !text_records_means("-", beside));
 }
 
-/* Each label after the first token is a target. */
+/* Each label after the first token that is not ignored is a target. A row of ids replaces the
+ * content of a sample. */
 static void targets_of_samples(void)
 {
     struct text_sample sample = {0};

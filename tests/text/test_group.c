@@ -43,7 +43,8 @@ static size_t write_row(char *out, size_t room, int kind, int number, int digits
                             number, digits, digit);
 }
 
-/* Writes rows of all kinds; row `bad` is wrong. A long row fills a group alone. */
+/* Writes rows of all kinds; one in `bad` rows is wrong (0: none). A long row fills a group
+ * alone. */
 static const char *make_rows(const char *name, int rows, int bad, bool has_long)
 {
     const size_t room = (size_t)rows * 300 + (1 << 21);

@@ -280,8 +280,8 @@ static void times(void)
     check_contains(out, "the time cannot be written in that format");
 }
 
-/* Every operation whose time is proportional to its operands is charged the same work: a thousand
- * repetitions over a hundred thousand bytes end at the limit of 200,000 steps. */
+/* Every operation whose time is proportional to its operands is charged for them: a thousand
+ * repetitions over a hundred thousand bytes exceed the limit of 200,000 steps. */
 static void counts_work(void)
 {
     static const char *const operations[] = {

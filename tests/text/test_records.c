@@ -144,7 +144,7 @@ static void check_fixture(struct text_records *records, int from)
 }
 
 /* Compressed data with several members or frames is read in order, from a place on, a second time,
- * and shuffled. Broken or truncated data is an error. */
+ * and shuffled. */
 static void packed_data(void)
 {
     static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
@@ -303,7 +303,8 @@ static void broken_packed_data(void)
     }
 }
 
-/* A pattern expands to files in the order of names; matches that are not files are reported. */
+/* A pattern expands to files in the order of names. A changed file gives another mark. A pattern
+ * without matches, a folder and a missing file are refused. */
 static void patterns(void)
 {
     char got[500] = "";
@@ -496,7 +497,8 @@ static void pipes(void)
     }
 }
 
-/* Each seed and epoch permutes a range, and shuffles an array, differently. */
+/* Each epoch permutes a range differently. An array is shuffled into each order about equally
+ * often. */
 static void orders(void)
 {
     static const uint64_t counts[] = {1, 2, 3, 5, 64, 1000, 4097};

@@ -287,8 +287,7 @@ static void full_device(void)
     check_contains(said, "fifo cannot be written: it is a FIFO that no process reads");
 }
 
-/* With --shuffle and without --seed, rows come in the order of tide finetune with its default seed
- * 42. */
+/* With --shuffle, the default seed is 42, as in tide finetune. */
 static void shuffles_as_training(void)
 {
     char rows[4000] = "";

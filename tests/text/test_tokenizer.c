@@ -1,5 +1,5 @@
 /* test_tokenizer.c: tokenizers are compared with the `tokenizers` package (the fixtures, written by
- * tests/oracle/tokenizer_check.py), and all errors in files are tested. */
+ * tests/oracle/tokenizer_check.py), and errors in files are tested. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
