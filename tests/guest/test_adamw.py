@@ -78,7 +78,7 @@ def no_gradient(model):
 
 
 def near_double(_):
-    """With the defaults, whose decay factor torch rounds in fp32, weights are near those of fp64 updates. Forward
+    """With the defaults, whose decay factor torch rounds in fp32, weights are near those of torch in fp64. Our forward
     and backward are in fp32."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)

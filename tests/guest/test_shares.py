@@ -137,7 +137,7 @@ def check_result(path, model, optimizer):
 
 
 def ddp(folder):
-    """States that two processes saved are loaded by one, and those of one by two."""
+    """Two processes have the weights and norms of one, and each side loads the states that the other saved."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         raise guest.Skipped("torch has no gloo")
     model = network()

@@ -218,7 +218,7 @@ static void equal_spellings(void)
     check_int(other.hidden, ==, 12);
 }
 
-/* Every refusal names the key. */
+/* Every refusal says what is wrong, and most name the key. */
 static void refuses(void)
 {
     static const struct {

@@ -255,8 +255,8 @@ static void own_heads(void)
     fixture_close(&fixture);
 }
 
-/* An existing folder is not changed unless it may be replaced. A save that ends early leaves
- * nothing. Finishing needs all elements. */
+/* A folder with files is not changed unless it may be replaced, and a symbolic link is never
+ * replaced. A save that ends early leaves nothing. Finishing needs all elements. */
 static void keeps(void)
 {
     char out[600];
@@ -409,7 +409,7 @@ static void long_runs(void)
     fixture_close(&fixture);
 }
 
-/* Returns the sums of one read of all blocks, as a whole by a team or in pieces. */
+/* Returns the identity that one read of all blocks gives, as a whole by a team or in pieces. */
 static uint64_t identity_of(const struct fixture *fixture, const struct model *model,
                             enum model_dtype type, uint64_t piece, struct core_team *team)
 {
@@ -473,8 +473,9 @@ static void identities(void)
     core_team_destroy(team);
 }
 
-/* A tensor that is missing, has a wrong shape or has a type that cannot be trained is named.
- * Surplus tensors are named in one line, except those that are usual for the family. */
+/* A tensor that is missing, has a wrong shape or has a type that cannot be trained is an error, and
+ * so are quantised weights. Surplus tensors are named in one line, except those that are usual for
+ * the family. */
 static void mismatches(void)
 {
     struct fixture fixture;

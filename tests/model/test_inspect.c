@@ -109,7 +109,7 @@ static int command(const char *arguments, char *out, size_t bytes)
 }
 
 /* The command prints what it finds and has the right exit code: 0, 4 for files that do not match, 2
- * for a missing path. */
+ * for a path that is missing or has another format. */
 static void prints(void)
 {
     char out[16384];

@@ -1,5 +1,5 @@
-/* test_life.c: proves that folders of models and adapters, which are read and written, survive any
- * allocation that fails: the error is reported, nothing leaks, and the next try works. */
+/* test_life.c: reading and writing model folders, and reading adapters, survive any allocation that
+ * fails: the error is reported, nothing leaks, and the next try works. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

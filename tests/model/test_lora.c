@@ -159,8 +159,8 @@ static struct plain_options options_of(enum kern_type type)
     };
 }
 
-/* Compares the weights of a fp32 trainer's trained parameters with PEFT's final ones; returns the
- * difference. */
+/* Returns the relative difference between the trained parameters of a fp32 trainer and PEFT's final
+ * ones. */
 static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
 {
     char path[700];
@@ -440,8 +440,8 @@ static void recompute(void)
     }
 }
 
-/* All linear layers of the family with the most parameters have adapters: programs have room for
- * all arrays. */
+/* Programs have room for all arrays if all linear layers have adapters, with magnitudes and
+ * dropout. */
 static void all_linear(void)
 {
     static const struct lora_case most[] = {

@@ -295,7 +295,8 @@ static void adapters_killed(void)
     adapters = false;
 }
 
-/* Each request fails: the error is reported, and finally the trained model gets its name. */
+/* Each request in turn fails. If that ends publishing, the error is reported. The next run gives
+ * the new model its name, unless only the old one is there. */
 static void refused(void)
 {
     static const int codes[] = {EIO, EMFILE, EXDEV, EINVAL};
@@ -359,8 +360,8 @@ static int make_result(void)
     return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
-/* Neither a folder that was restored after a run was stopped, nor any file outside it, is
- * changed. */
+/* A folder that was restored after a run was stopped is not changed. A list that names a file
+ * outside the folder, or that another version wrote, is refused. */
 static void restored(void)
 {
     static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
@@ -401,8 +402,8 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* A result that was partly moved and then copied is not taken for the original: it is kept, with
- * its marks. */
+/* A result that was copied before it was moved is not taken for the original: it is kept, with its
+ * list. */
 static void copied_rest(void)
 {
     struct model_claim claim;

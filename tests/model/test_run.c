@@ -48,8 +48,7 @@ static struct model_step addition(int index)
     return step;
 }
 
-/* All steps of the requested kind run once each, in order, although the queue is full
- * repeatedly. */
+/* All steps of the requested kind run once each, although the queue is full repeatedly. */
 static void more_steps_than_room(void)
 {
     struct rig rig = {0};

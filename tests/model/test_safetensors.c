@@ -70,8 +70,8 @@ static void refuses(void)
     }
 }
 
-/* A header length that exceeds the file or the limit of the format is refused before anything is
- * allocated; so are files that are too short for a length, missing files and folders. */
+/* A header length that exceeds the file or the limit of the format is refused; so are files that
+ * are too short for a length, missing files, folders and pipes. */
 static void refuses_lengths(void)
 {
     struct model_safetensors *file = NULL;
@@ -140,8 +140,7 @@ static void file_shrinks(void)
     model_safetensors_close(file);
 }
 
-/* The table is the same from a file and from text. A header with ten thousand tensors is sorted and
- * searched. */
+/* A header with ten thousand tensors is sorted by their places. A truncated one is refused. */
 static void many(void)
 {
     enum { COUNT = 10000, ENTRY_BYTES = 80 };

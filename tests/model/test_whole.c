@@ -292,8 +292,8 @@ static void recompute(void)
     }
 }
 
-/* Tiled linears and a tiled head give the same model within rounding. There is one order of tiles,
- * so the bits are the same with kept and with recomputed activations. */
+/* Tiled linears and a tiled head give the same loss and norm within rounding. There is one order of
+ * tiles, so the bits are the same with kept and with recomputed activations. */
 static void tiles(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -317,7 +317,7 @@ static void tiles(void)
     }
 }
 
-/* Several micro-batches give the step of all rows together, within rounding. */
+/* Two micro-batches give the loss and norm of a step with all rows together, within rounding. */
 static void micro_batches(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -378,8 +378,8 @@ static void documents(void)
     }
 }
 
-/* Labels of -100 are ignored: loss and gradients are those of the remaining targets. A step without
- * any target changes nothing and succeeds. */
+/* Labels of -100 are not counted as targets, and change the loss. A step without any target
+ * succeeds; its loss and norm are zero. */
 static void ignored(void)
 {
     struct fixture fixture;
@@ -410,7 +410,7 @@ static void ignored(void)
     fixture_close(&fixture);
 }
 
-/* Frozen parameters keep their bits and have no gradient; the others are trained. */
+/* Frozen parameters keep their bits; all others change. */
 static void frozen(void)
 {
     struct fixture fixture;
@@ -449,7 +449,7 @@ static void frozen(void)
     fixture_close(&fixture);
 }
 
-/* Rows that the model cannot use are refused with row and position. */
+/* Rows that the model cannot use are refused. For ids and labels, the message has index and row. */
 static void bad_rows(void)
 {
     struct fixture fixture;
@@ -490,7 +490,7 @@ static void bad_rows(void)
     fixture_close(&fixture);
 }
 
-/* The device memory in use is that of the tables, apart from alignment. */
+/* The device memory in use is the total of plain_memory(), apart from alignment. */
 static void memory(void)
 {
     for (int i = 0; i < SOME; i++) {

@@ -122,7 +122,7 @@ def random_rows(kind, rng, count):
 
 
 def theirs(tokenizer, rows, length):
-    """(prompt tokens, chosen, rejected) of each row that is kept, with its index."""
+    """(index, number of prompt tokens, chosen, rejected) of each row that is kept."""
     args = DPOConfig(output_dir=tempfile.mkdtemp(), max_length=length, report_to=[], bf16=False, use_cpu=True)
     me = types.SimpleNamespace(_tokenizer=tokenizer)
     data = datasets.Dataset.from_list([dict(r, index=i) for i, r in enumerate(rows)])

@@ -17,7 +17,7 @@ FAMILIES = ["gpt2", "llama", "mistral", "qwen2", "qwen3"]
 
 
 def rope(rng, config, old):
-    """RoPE parameters of a random kind, and by how much rows may exceed max_position_embeddings."""
+    """Adds RoPE parameters of a random kind to `config`; returns the kind and the length of the longest row."""
     kind = rng.choice(["default", "default", "linear", "dynamic", "yarn", "yarn", "llama3"])
     theta = rng.choice([100.0, 10000.0, 5e5])
     factor = rng.choice([1.0, 1.5, 2.0, 4.0, 8.0])
@@ -41,7 +41,7 @@ def rope(rng, config, old):
 
 
 def make_config(rng, family):
-    """The text of a config.json, and the longest row that the model takes."""
+    """Returns a random config, the kind of its RoPE, and the length of the longest row that the model takes."""
     old = rng.random() < 0.5
     heads = rng.choice([1, 2, 3, 4, 6])
     size = rng.choice([2, 4, 6, 10, 16, 24]) if family != "gpt2" else rng.choice([1, 3, 5, 8, 16])
