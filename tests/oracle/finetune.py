@@ -6,7 +6,7 @@
 Both train the same model on the same rows, and the losses and gradient norms of each step are compared.
 Then transformers loads the folder that tide wrote: its loss on the rows must equal the eval_loss that tide
 logged and, in fp32, its logits those of the model that PyTorch trained. FLAGs are passed to tide (--store
-DIR --place ...). Prints one line per case: the largest relative differences and their bound."""
+DIR --place ...). Prints one line per case: the largest relative differences, and the bounds if one is exceeded."""
 import json, os, random, subprocess, sys, tempfile
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/model/curve: rows of token ids, and the loss and gradient norm of each of 50 fp32 AdamW steps of
-PyTorch on them, starting from the weights of fixtures (tests/model/fixtures/llama and gpt2).
+PyTorch on them, starting from the weights of fixtures (tests/model/fixtures/llama, gpt2 and qwen3).
 
     model_curve.py TESTS/model"""
 import json, os, random, sys

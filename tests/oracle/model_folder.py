@@ -3,9 +3,10 @@
 
     model_folder.py WRITTEN ORIGINAL IDS.json [LOGITS.safetensors]
 
-Prints the largest difference between the logits of the two folders (0 if the weights are the same), and
-checks that every file except the weights was copied and that safetensors can read each tensor. LOGITS
-contains tide's own logits [rows][length][vocab] in fp32; their difference to transformers' is printed, too."""
+Prints the largest difference between the logits of the two folders, relative to the largest logit (0 if the
+weights are the same). Checks that generation_config.json, and all files but weights and *config.json, were
+copied, and that safetensors can read each tensor. LOGITS contains tide's own logits [rows][length][vocab] in
+fp32; their difference to transformers' is printed, too."""
 import json, os, sys
 import torch
 from safetensors import safe_open

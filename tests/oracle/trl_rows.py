@@ -2,7 +2,7 @@
 
     python tests/oracle/trl_rows.py BUILD FIXTURES [SEED]      needs trl and datasets beside transformers
 
-With a seed rows are random, and some have system turns or are long.
+SEED gives other rows, of which some have system turns or are long, and other lengths.
 """
 import json
 import os
