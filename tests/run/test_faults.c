@@ -257,6 +257,11 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     int rc = case_try_engine(made, &options, STEPS, &outcome);
     alarm(0);
     const bool hit = fault.hits[day->rule.kind] > 0;
+    if (!hit && day->slow && rc == -ETIMEDOUT) {
+        check_nothing_left(); /* the drive of a busy machine exceeded the short limit by itself */
+        tally->missed++;
+        return false;
+    }
     tally->equal += hit && rc == 0;
     tally->errors += hit && rc != 0;
     tally->missed += !hit;
