@@ -11,8 +11,10 @@ struct aio_drive_stats {
     uint64_t read_bytes, write_bytes;
     uint64_t pieces;              /* finished */
     uint64_t short_transfers;     /* transfers that moved less than requested and were continued */
-    uint64_t repeats;             /* submissions repeated after a transient error */
-    uint64_t retries;             /* submissions repeated after another error */
+    uint64_t repeats;             /* submissions repeated after a transient error, and failed
+                                   * calls into the back end */
+    uint64_t retries;             /* submissions repeated after an error that is neither
+                                   * transient nor final */
     uint64_t errors;              /* pieces that failed */
     uint64_t mismatches;          /* checksums that did not match or were never set, second reads
                                    * included */

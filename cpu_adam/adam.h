@@ -17,11 +17,12 @@
 
 struct adam;
 
-/* Hyperparameters of one group; they may change between steps. */
+/* Hyperparameters of one group; they may change between steps. Each must be in its range even if
+ * the rule does not use it. */
 struct adam_group {
     double lr;            /* 0 or more */
     double beta1;         /* in [0, 1); SGD: the momentum */
-    double beta2;         /* in [0, 1); Adagrad and SGD have none */
+    double beta2;         /* in [0, 1); not used by Adagrad and SGD */
     double eps;           /* 0 or more; with 0, a quotient with denominator 0 is 0 */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */

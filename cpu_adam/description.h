@@ -22,8 +22,8 @@ int adam_step_scalars(struct adam *adam, double gradient_scale);
 struct core_update_args adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
 
 /* Returns -EINVAL unless begin .. end - 1 is in the window, begins and ends where the moments can
- * be cut, and every used array is aligned and overlaps no other. Gradients are checked only if
- * `gradients` is set. */
+ * be cut, and every used array is aligned and overlaps no other. The arrays of an empty range are
+ * not checked, and gradients only if `gradients` is set. */
 int adam_check_arrays(const struct adam *adam, const struct adam_arrays *arrays, uint64_t begin,
                       uint64_t end, bool gradients);
 

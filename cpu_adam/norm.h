@@ -21,8 +21,8 @@ struct adam_norm {
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
 /* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
- * Returns -EINVAL for an array that is missing, misaligned or too long, for 8-bit codes, or if
- * `first` is not a multiple of CORE_UPDATE_TILE; then nothing is written. */
+ * Returns -EINVAL if the array or `sums` is missing, the array is misaligned or too long or has
+ * 8-bit codes, or `first` is not a multiple of CORE_UPDATE_TILE; then nothing is written. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
 /* A part of an array, in separate memory. */
