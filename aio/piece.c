@@ -281,7 +281,8 @@ static bool is_final(int64_t rc)
            rc == -EFAULT || rc == -EROFS || rc == -EPERM || rc == -EOPNOTSUPP;
 }
 
-/* Repeats the piece after transient errors, retries it after others, else ends it with an error. */
+/* Repeats the piece after a transient error and retries it after any other that is not final. At
+ * the limit, or if the queue or the drive closes, the piece fails. */
 static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
 {
     struct io_piece *piece = &drive->pieces[index];

@@ -6,7 +6,8 @@
 
 enum { AIO_LATENCY_BUCKETS = 256 };
 
-/* Counts since the drive was created. A piece is one transfer of at most `block_bytes`. */
+/* Counts since the drive was created. A piece is a sync, or a transfer of at most
+ * `block_bytes` (with checksums: rounded up to whole units). */
 struct aio_drive_stats {
     uint64_t read_bytes, write_bytes;
     uint64_t pieces;              /* finished */

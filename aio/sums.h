@@ -36,8 +36,8 @@ uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t gene
 /* Computes the sums before a write and increments their generations. */
 void aio_sums_compute(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
                       uint32_t bytes);
-/* Returns the index of the first sum that does not match and stores the computed one in *found, or
- * returns -1 if all match. */
+/* Returns the index of the first sum that does not match or was never set, or -1 if all match.
+ * *found gets the checksum that was computed last. */
 int64_t aio_sums_verify(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
                         uint32_t bytes, uint64_t *found);
 
