@@ -17,8 +17,9 @@ struct core_budget;
 struct core_budget *core_charge_bind(struct core_budget *budget);
 struct core_budget *core_charge_bound(void);
 
-/* Returns the size of this thread's last request that a budget refused; 0: none was refused since
- * core_charge_bind(). This distinguishes a budget's -ENOMEM from the machine's. */
+/* Returns how many bytes a budget refused last on this thread (for a block that should grow: the
+ * growth); 0: none since core_charge_bind(). This distinguishes a budget's -ENOMEM from the
+ * machine's. */
 uint64_t core_charge_refused(void);
 
 /* Like malloc, calloc, realloc, strndup and free. The functions that allocate return NULL if the

@@ -16,8 +16,8 @@ int core_err_set(int code, const char *format, ...) __attribute__((format(printf
  * (which key, which file). Returns `code`. */
 int core_err_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* Sets this thread's message to one that another thread wrote. It is not logged again. Returns
- * `code`. */
+/* Sets this thread's message to one that another thread wrote or that was kept. Does not log it.
+ * Returns `code`. */
 int core_err_adopt(int code, const char *message);
 
 /* Returns the message of this thread's last error; "" if there was none. Valid until the next call

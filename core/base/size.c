@@ -16,7 +16,7 @@ static int refuse(const char *text)
         -EINVAL, "invalid size \"%s\" (examples: 4096, 512K, 1M, 24GiB; 24GB is decimal)", text);
 }
 
-/* Returns the unit in bytes: "" 1, K/KiB 1024, KB 1000 ... up to E; 0 for an unknown unit. */
+/* Returns the unit in bytes: "" and B 1, K/KiB 1024, KB 1000 ... up to E; 0 for an unknown unit. */
 static uint64_t unit_bytes(const char *unit)
 {
     static const char letters[] = "KMGTPE";

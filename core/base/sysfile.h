@@ -19,7 +19,7 @@ int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Finds a line of `text` that starts with `key` and reads the number after it, multiplied by 1024
- * if "kB" follows. Returns 0 or -ENOENT. */
+ * if "kB" follows. Returns -ENOENT if there is no such line or it has no number. */
 int core_sysfile_field(const char *text, const char *key, uint64_t *out);
 
 /* Reads a list of the form "a b [c] d" and copies the word in brackets. Returns 0, or -errno
