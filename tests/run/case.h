@@ -27,9 +27,9 @@ struct case_model {
 
 /* Makes the model of this name: "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep",
  * "wide", "words", "words tied", "gpt2 words", or "llama, whole" or "llama tied, whole", whose
- * sizes are the same in every build. Models with "words" in their names have many words, whose rows
- * begin anywhere in a page. Blocks have more elements than a chunk of 64 Ki, and layers of "wide"
- * more than 512 Ki. */
+ * sizes are the same in every build. Models with "words" in their names have a large vocabulary;
+ * the rows of its tables begin anywhere in a page. Layers have more elements than a chunk of 64 Ki;
+ * those of "wide" have more than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match these shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
@@ -51,10 +51,10 @@ struct case_outcome {
     bool right[CASE_STEPS_MAX];
     uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
-    uint64_t state_hash;  /* hash of weights, masters and moments of all blocks */
+    uint64_t state_hash;  /* hash of weights, and of masters and moments of trained blocks */
     uint64_t weight_hash; /* hash of the weights alone */
-    /* groups of 256 elements that never had a gradient, counted by the engine if moments are fp32;
-     * not compared */
+    /* groups of 256 elements whose first moments are all 0; counted only in runs of the engine with
+     * fp32 moments; not compared */
     uint64_t still_groups;
     bool under_way; /* whether the last save continued after its call; not compared */
     /* bytes that ranks received from others, counted by core/coll and summed over all ranks; this
@@ -64,7 +64,7 @@ struct case_outcome {
     uint64_t gather_bytes; /* bytes as the steps report them */
     uint64_t reduce_bytes;
     uint64_t gather_between_bytes, reduce_between_bytes;
-    char message[1024]; /* message of the error that ended the run; "" if there was none */
+    char message[1024]; /* message of the error that ended the run, or ""; not compared */
 };
 
 /* Returns the options of a small bf16 run of AdamW with clipping; the planner chooses all
@@ -85,8 +85,8 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 int case_try_engine(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
 
-/* A part of a run: the steps [first, end), which may save checkpoints. `out` gets the results of
- * these steps and keeps those of earlier steps. */
+/* A part of a run: the steps [first, end), counted from 0, which may save checkpoints. The run
+ * writes the results of these steps to its `out` and keeps those of earlier steps. */
 struct case_part {
     unsigned first, end;
     const char *resume;                  /* a checkpoint's folder; NULL: the model's files */
@@ -96,18 +96,19 @@ struct case_part {
     bool save_on;                        /* whether to save after every later step, too */
     bool later;                          /* whether saves continue during the next step */
     bool ahead;                          /* whether saves are announced before their step */
-    /* bit n: step n + 1 has few targets, and so a norm many times that of the others */
+    /* bit n: step n has a single target per micro-batch, and so a norm many times that of the
+     * others */
     uint64_t loud;
-    uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
+    uint64_t evaluated; /* bit n: a batch is evaluated after step n */
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,
                   const struct case_part *part, struct case_outcome *out);
 /* Like case_try_part(), but an error fails the test with a message that names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
-/* Sets DEVICE to about the smallest budget that has a plan; in this plan the block's weights come
- * by sections. With a large budget they come whole. `check`, unless NULL, is called with every plan
- * tried that has sections of the block. */
+/* Sets the DEVICE budget to about the smallest one that has a plan. Fails the test unless the
+ * block's weights come by sections with this budget and whole with 128 MiB. `check`, unless NULL,
+ * is called with every plan tried that has sections of the block. */
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
                                 const struct run_prepared *prepared));
@@ -122,7 +123,8 @@ void case_check_equal(const struct case_outcome *a, const struct case_outcome *b
 
 /* Returns the next number of a seeded sequence. */
 uint64_t case_random(uint64_t *state);
-/* Returns micro-batch `micro` of step `step`. */
+/* Fills `ids` with the CASE_ROWS * CASE_LENGTH random tokens of micro-batch `micro` of step `step`,
+ * and returns a batch that borrows them. */
 struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,
                               int32_t *ids);
 

@@ -1,4 +1,4 @@
-/* case_model.c: makes small models of each family, with random weights. */
+/* case_model.c: makes small GPT-2, Llama and Qwen3 models with random weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Layers have several chunks. Under a sanitizer they have two instead of three, and embeddings one
- * instead of two: processor time is proportional to the number of elements. */
+/* Layers have three or four chunks and embeddings two; under a sanitizer, two and one: processor
+ * time is proportional to the number of elements. */
 #if TEST_SLOW
 #define WIDTH        "96"
 #define INNER        "160"

@@ -1,7 +1,7 @@
 /* test_adopt.c: a resumed run whose store adopts the checkpoint's files has the same bits as the
  * run that was not interrupted. It writes nothing for adopted data, and releases the checkpoint
- * when all adopted data was updated. A checkpoint that changes meanwhile is detected before its
- * bytes are trained on. */
+ * when all adopted data was updated. If a file of the checkpoint changes meanwhile, the run
+ * fails. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -64,8 +64,8 @@ static void goes_on(void)
 }
 
 /* Rotation may remove a checkpoint while the store still has bytes in its files; the run keeps its
- * bits. Every step after resuming is saved, one checkpoint is kept, and a wrong guess and an
- * evaluation happen between the steps. */
+ * bits. Every step after resuming is saved, and one checkpoint is kept. The first of these steps
+ * has a large norm, so that a speculative update is wrong, and a batch is evaluated after it. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {
@@ -167,7 +167,7 @@ static void release_checkpoint(void)
     store_shelf_close(shelf);
 }
 
-/* If a byte of the first moments changes after the run has begun, or with `cut` their file is
+/* If a byte of the first moments changes after the run has resumed, or with `cut` their file is
  * truncated, the run fails with an error that names the file. */
 static void a_change_is_found(bool cut)
 {

@@ -65,7 +65,7 @@ static void check_bytes(const struct case_model *made, const struct run_options 
     check_true(counted >= told && counted <= told * 1.01);
 }
 
-/* With all but gradients in STORE, a step reads at most 14 B per parameter and writes 12 B: the
+/* With weights and states in STORE, a step reads at most 14 B per parameter and writes 12 B: the
  * update reads and writes 12 B, and the backward pass reads weights again (2 B) unless they are
  * still in a slot. Weights in HOST save 4 B of reads and 2 B of writes; gradients in STORE cost 2 B
  * of each. */

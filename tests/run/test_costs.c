@@ -19,9 +19,8 @@ static const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3}
 
 enum { PASSES = 3, CALLS_MAX = 64, GAPS_MAX = 8 };
 
-/* With a script, each pass of the thread that measures takes the next seconds of the script. Each
- * reading of the clock takes a microsecond, so that threads which spin for a limited time stop
- * spinning. */
+/* With a script, each pass of the measuring thread takes the script's next number of seconds, and
+ * each of its readings of the clock takes a microsecond, so that a spin with a time limit ends. */
 static _Thread_local const double *script;
 static unsigned calls;
 static int64_t scripted_ns;
@@ -70,7 +69,7 @@ static void measure(const struct case_model *made, const struct run_options *opt
 static void check_near(double seconds, double expected)
 {
     check_double(seconds, >=, expected);
-    check_double(seconds, <, expected + 0.005); /* reading the clock takes less */
+    check_double(seconds, <, expected + 0.005); /* the readings take less */
 }
 
 /* The fastest of three rounds counts; a block whose round takes more than a second has two. */
@@ -158,8 +157,8 @@ static double planned_seconds(const struct case_model *made, const struct run_op
 }
 
 /* With adapters on a frozen base on the drive, every layer is computed once forward and once
- * backward for each micro-batch, recomputed only if its activations are not kept, and expanded
- * before each pass. */
+ * backward for each micro-batch, recomputed only if its activations are not kept, and expanded, if
+ * its weights are stored as nf4, once or twice per step. */
 static void seconds_add_up(void)
 {
     static const struct {

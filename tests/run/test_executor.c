@@ -222,7 +222,7 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
 }
 
 /* A watcher sees each command once and in its queue's order, and each command begins after the end
- * of everything that it waited for. */
+ * of every command of its tape that it waited for. */
 static void a_watcher_sees_every_command(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -250,7 +250,8 @@ static void a_watcher_sees_every_command(void)
     }
 }
 
-/* A command that fails ends the run with the command's message; every later call fails, too. */
+/* A command that fails ends the run with the command's message; a later push fails with the same
+ * code. */
 static void a_failure_ends_the_run(void)
 {
     struct bench bench = {0};
@@ -375,7 +376,8 @@ static void a_tape_is_taken_back(void)
     plan_destroy(bench.plan);
 }
 
-/* If compute waits for a slow drive or for a slow update, the wait is charged to that cause. */
+/* If compute waits for a slow drive or for a slow update, most of the wait is charged to that
+ * cause. */
 static void waiting_is_charged_to_its_cause(void)
 {
     for (int slow = 0; slow < 2; slow++) {

@@ -29,7 +29,7 @@ static const int64_t short_limit_ns = 150000000;
 
 struct setting {
     const char *name;
-    const char *io; /* "mem", or a back end over files */
+    const char *io; /* "mem", or a back end over files; NULL: chosen */
     enum plan_acts acts;
     enum plan_order order;
     enum plan_where grads;
@@ -157,7 +157,7 @@ static const struct day days[] = {
      .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
      .outcome = ERROR,
      .code = -EBADMSG},
-    /* A lost write does no harm if the drive already has the same bytes: new moments are zeros, and
+        /* A lost write does no harm if the drive already has the same bytes: new moments are zeros, and
      * so is a new drive. */
     {.name = "write lost",
      .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},
@@ -309,7 +309,7 @@ static void bad_days(void)
     case_model_free(&made);
 }
 
-/* After an error every call of the engine returns that error. The engine can be destroyed, and the
+/* After an error, steps and evaluations return that error. The engine can be destroyed, and the
  * same run can use its directories again. */
 static void after_an_error(void)
 {
@@ -382,7 +382,8 @@ static void a_lane_that_stands_still(void)
     case_model_free(&made);
 }
 
-/* stand_still() counts its calls, and stops in the first one until it is released. */
+/* stand_still() counts its calls in the phase "load", and waits in the first of them until it is
+ * released. */
 static struct {
     atomic_uint calls;
     atomic_bool released;
@@ -401,7 +402,8 @@ static int stand_still(void *user, const char *phase, uint64_t done, uint64_t to
     return 0;
 }
 
-/* A rank that makes no progress is named, and the memory that it uses is not freed. */
+/* If a rank makes no progress, creating the engine fails, and the memory that the rank uses is not
+ * freed. */
 static void a_rank_that_stands_still(void)
 {
     static struct case_model made; /* the rank may use all of these until the program ends */
