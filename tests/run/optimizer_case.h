@@ -131,11 +131,11 @@ void alone_step(struct alone *alone, unsigned p, const void *gradient, double sc
 
 /* ---- the optimizer ---- */
 
-/* the type of most parameters' weights, which is that of the run */
+/* type of the run; parameters may have other types */
 extern enum core_update_type measured_type;
 
-/* Processes that share states. Here they are optimizers of one process, which use the same arrays
- * and are created one after another. */
+/* Sums values over processes that share states. Here the processes are optimizers of one process,
+ * which use the same arrays and are created one after another. */
 struct meeting {
     pthread_barrier_t barrier;
     pthread_mutex_t lock;

@@ -55,7 +55,8 @@ static const struct way ways[] = {
      KERN_BF16, 3, 3, CASE_SHORT, "mem"},
 };
 
-/* The number of ways in which whole blocks are tested; the ways after these are for sections. */
+/* Rows and parts of blocks are tested in the first WAYS ways; the ways after these are for sections
+ * alone. */
 enum { WAYS = 7 };
 
 static struct run_options options_of(const struct way *way)
@@ -208,8 +209,9 @@ static void checkpoints_have_its_weights_alone(void)
 
 /* ---- runs ---- */
 
-/* Checks that a run that reads a frozen embedding by rows has the bits of a run in memory, in every
- * way; under a sanitizer in every second way from `first` on. */
+/* Checks that a run with a frozen embedding, which is read by rows except in stage 3, has the bits
+ * of a run in memory, in each of the first WAYS ways; under a sanitizer in every second way from
+ * `first` on. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
     for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {
@@ -254,8 +256,8 @@ static void positions_too(void)
 
 /* ---- blocks that are partly frozen ---- */
 
-/* If parts of layers, of an embedding and of a head are frozen, the trained and the borrowed arrays
- * are kept where the plan says, with the same bits as in memory. */
+/* If parts of layers, of an embedding and of a head are frozen, runs have the bits of a run in
+ * memory. Each way has one of three models. */
 static void parts_have_the_same_bits(void)
 {
     static const char *const llama[] = {"*.mlp.*", "*norm*"};
@@ -447,8 +449,8 @@ static const struct sectioned {
     {"trained layers", "wide", ends, 3, 1, 64 << 10},
 };
 
-/* Checks that the plan is valid, and that a section is much smaller than the largest block that has
- * sections. */
+/* Checks the plan of a run with sections: a section is smaller than a third of the largest block
+ * that has sections, and check_plan() passes. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -572,7 +574,7 @@ static void evaluated_and_resumed(void)
 
 /* ---- checkpoints without the base ---- */
 
-/* Changes one byte of the model's file; all tensors but the last are frozen. */
+/* Changes one byte of the model's file, in a frozen tensor. */
 static void change_base(const struct case_model *made)
 {
     char path[600];
@@ -588,8 +590,8 @@ static void change_base(const struct case_model *made)
 }
 
 /* Checkpoints of a run on a frozen base have the trained blocks and the identity of the base. A run
- * resumes with the same bits with every placement and on every rank. On another base it is
- * refused with an error that names both. */
+ * resumes with the same bits in another placement or stage. On another base it is refused with an
+ * error that names the checkpoint's base. */
 static void checkpoints_name_their_base(void)
 {
     static const char *const parts[] = {"*.mlp.*", "*norm*", "model.embed*"};

@@ -170,7 +170,8 @@ static bool store_reads(const char *path)
 /* ---- the same bits ---- */
 
 /* A run that makes the base, a run that does not keep it, and later runs that read the kept file
- * all have the same bits. The later runs use a model folder whose tensors were overwritten. */
+ * all have the same losses and norms. The later runs use a model folder whose tensors were
+ * overwritten. */
 static void later_runs_read_only_what_was_kept(void)
 {
     struct case_model made;
@@ -346,8 +347,8 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
-/* Files that another user may have written, and links to files elsewhere, are not used; a warning
- * names the obstacle. */
+/* Files that others can write to, links to files elsewhere and pipes are not used. A warning says
+ * why, and the run replaces them by a regular file. */
 static void what_is_not_ours_is_not_used(void)
 {
     struct case_model made;
@@ -772,9 +773,9 @@ static void check_not_kept(const struct model_kept_options *given, const char *w
     check_uint(test_heard_lines(""), ==, 1);
 }
 
-/* If the directory is not a directory, or the model's folder or one of its files is gone, one log
- * line says why the base is not kept, and the run makes the base as if there were no file. A run
- * that only reads does not report a missing directory. */
+/* If the directory is not a directory, or the model's folder or one of its files is gone, opening
+ * the kept base succeeds without one, and one log line says why. A run that only reads does not
+ * report a missing directory. */
 static void what_prevents_keeping_is_no_error(void)
 {
     struct case_model made;

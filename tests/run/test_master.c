@@ -1,7 +1,7 @@
 /* test_master.c: moving data never changes a bit. Weights, moments, losses and norms equal those of
- * the plain trainer, which keeps everything in one memory and overlaps nothing, for every
- * placement, policy of activations, order of micro-batches, timing of updates, number of slots and
- * I/O back end. */
+ * the plain trainer, which keeps everything in one memory and overlaps nothing, for several
+ * placements, policies of activations, orders of micro-batches, timings of updates, numbers of
+ * slots and I/O back ends. */
 #include <stdio.h>
 
 #include "tests/harness/test.h"
@@ -11,7 +11,8 @@ enum { STEPS = 3 };
 
 static const char *const families[] = {"gpt2", "llama", "llama tied", "qwen3", "qwen3 tied"};
 
-/* Placement, order and timing; zero fields are the planner's choice. */
+/* Placement, policy of activations, order, numbers of slots and store of a run. The planner chooses
+ * what is zero; without `store` there is no store. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -193,7 +194,7 @@ static void micro_batches(void)
 
 /* With so many micro-batches, a command computes a group of them, and the last group is smaller.
  * Half of the ways run in bf16, half in fp32, where sums and stored gradients have the same type.
- * Steps take long, so a run has two, and half of the ways are left out under ASan. */
+ * Steps take long, so a run has two, and few ways are tested under ASan. */
 static void groups(void)
 {
     if (TEST_RACES) {

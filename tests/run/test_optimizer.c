@@ -1,6 +1,6 @@
 /* Proves that the optimizer of an application gives the same bits as a separate update of each
- * parameter. This holds wherever states are, in any order of the gradients, and with or without a
- * norm that affects the step. Also proves which calls are refused. */
+ * parameter. This holds wherever states are, in several orders of the gradients, and with or
+ * without a norm that affects the step. Also proves which calls are refused. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -418,7 +418,7 @@ static void a_drive_fails(void)
 
 /* ---- many parameters ---- */
 
-/* 100,000 parameters share few blocks, but each is updated with its own count of steps. */
+/* 100,000 parameters share few blocks, but one that has no gradient in a step is not updated. */
 static void a_hundred_thousand_parameters(void)
 {
     enum { MANY = TEST_SLOW ? 5000 : 100000, EACH = 40 };

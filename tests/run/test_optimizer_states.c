@@ -289,8 +289,8 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
 }
 
 /* Processes that each have a share have the same bits and norms as one process, with and without
- * clipping, sums and parameters without gradients, in all types. The same holds after another
- * number of processes has loaded what they saved. */
+ * clipping, sums and parameters without gradients, with moments in fp32, in 8 bits and in bf16. The
+ * same holds after another number of processes has loaded what they saved. */
 static void states_are_shared(void)
 {
     static const uint32_t worlds[] = {2, 2, 3, 2, 1, 3};
@@ -500,8 +500,8 @@ static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters
     return hash;
 }
 
-/* Checkpoints of versions that did not pack parameters can be loaded unless packing moves a
- * parameter. */
+/* A manifest has the hash that versions which did not pack parameters would write, so that their
+ * checkpoints can be loaded, unless packing moves a parameter. */
 static void older_checkpoints_fit_unless_a_parameter_moves(void)
 {
     static const struct {

@@ -126,8 +126,8 @@ static void gaps_cover_a_block(void)
     }
 }
 
-/* A binding points at each parameter, except borrowed ones; scratch is the maximum over the steps;
- * widths follow from the configuration. */
+/* A binding points at each parameter, except borrowed ones; more threads do not need less scratch;
+ * dimensions follow from the configuration. */
 static void programs_and_bindings(void)
 {
     struct case_model made;
@@ -207,8 +207,8 @@ static void qwen_windows(void)
 
 /* ---- shards ---- */
 
-/* Stage 1 shards states, stage 2 also gradients, stage 3 also weights. The spans of all ranks cover
- * the block, and the maximum is the largest span. */
+/* Stages 1 to 3 shard states, and stage 3 also weights. The spans of all ranks cover the block, and
+ * the maximum is the largest span. */
 static void shards(void)
 {
     struct plan_block_shape block = {.elements = 5 * PLAN_CUT_ELEMENTS + 77};
@@ -247,8 +247,8 @@ static struct core_json *read_json(const char *path)
     return doc;
 }
 
-/* The timeline contains the tapes for which it was created, each command once, and nothing else.
- * The simulated timeline has the same format. */
+/* A timeline has the commands of the tape for which it was created: it is longer than one that was
+ * created for a later tape. Timelines are valid JSON, the simulated one, too. */
 static void timelines(void)
 {
     struct case_model made;

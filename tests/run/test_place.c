@@ -130,8 +130,8 @@ static void sockets(void)
     core_topo_destroy(topo);
 }
 
-/* On a DGX-2, each of sixteen ranks runs in its half of the machine, and on a DGX H100 each of
- * eight. */
+/* On a DGX-2, each of sixteen ranks runs in its half of the machine, and on a DGX H100 so does one
+ * of eight. */
 static void big_nodes(void)
 {
     static const char *const dgx2[] = {"0-23", "24-47"};

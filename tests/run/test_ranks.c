@@ -1,12 +1,12 @@
-/* test_ranks.c: ranks as threads: the same loss curve for one, two and four ranks, the same bits at
- * every stage and from run to run, and no more bytes between ranks than the stage needs. */
+/* test_ranks.c: ranks as threads: nearly the same losses with one, two and four ranks, the same
+ * bits at every stage and from run to run, and no more bytes between ranks than the stage needs. */
 #include <stdio.h>
 
 #include "offload/model/adapter.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 3, MICRO_BATCHES = 4 }; /* for all ranks together */
+enum { STEPS = 3, MICRO_BATCHES = 4 }; /* micro-batches of all ranks */
 
 static struct run_options options_of(uint32_t world, uint32_t stage, enum kern_type type)
 {
