@@ -291,8 +291,9 @@ static void clobber_scratch(struct machine *machine, const struct plan_command *
     put_whole(machine, command, PLAN_AS_SCRATCH, 0xdead);
 }
 
-/* Checks the weights of a command's section, and that the previous sections left the scratch to it.
- * Returns whether the section is the last one, which gives the result of the whole command. */
+/* Checks the weights of a command's section, and that the scratch still has the value that the
+ * previous section left. Returns whether the section is the last one, which gives the result of the
+ * whole command. */
 static bool do_section(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];

@@ -7,8 +7,8 @@
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
 
-/* The place of a cell of weights or states that this rank keeps. `visit` is called for each
- * place. */
+/* A place of a cell of weights or states that this rank keeps. visit_all() calls a function for
+ * each of them. */
 struct home {
     uint32_t buffer;
     uint64_t offset;

@@ -33,8 +33,7 @@ const struct plan_command *order_at(const struct order *order, int queue);
 void order_done(struct order *order, int queue);
 
 /* Picks a ready queue at random from the seed; returns -1 if no queue is ready. Some queues are
- * favoured for a while, so that they run far ahead of others; `turn` is the number of finished
- * commands. */
+ * favoured for a while, so that they run far ahead of others; `turn` grows from call to call. */
 int order_draw(struct order *order, uint64_t seed, uint32_t turn);
 
 #endif

@@ -1,5 +1,6 @@
-/* Proves that large models fit into small memory, that their predicted steps are near the limits of
- * their machines, and that planning takes negligible time. */
+/* Proves that plans of large models fit into small memory, that their predicted steps are near the
+ * limits of their machines, and that many small blocks take little more of the store than their
+ * bytes. */
 #include <stdlib.h>
 
 #include "core/base/err.h"

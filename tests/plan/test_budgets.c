@@ -1,6 +1,6 @@
 /* Tests the effect of memory budgets. From the smallest sufficient budget to ample ones, more
- * memory never makes the predicted step more than 1 % slower. Without budgets the plan takes little
- * more memory than is worth its time, and does not write more to the drives to save memory. */
+ * memory never makes the predicted step more than 1 % slower. With thrift, a plan takes less memory
+ * for a limited loss of time, and does not write more to the drives. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -57,8 +57,8 @@ static bool plan_point(const struct world *world, struct point *out)
     return true;
 }
 
-/* Checks budgets that grow in steps of 10 % from 8 MiB to `most`, which is more than the whole
- * model needs. */
+/* Checks budgets that grow in steps of 10 %, under a sanitizer 100 %, from 8 MiB to `most`, which
+ * is more than the whole model needs. */
 static void check_curve(struct world *world, const char *name, uint64_t most)
 {
     struct point last = {.seconds = HUGE_VAL};

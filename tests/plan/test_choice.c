@@ -67,9 +67,9 @@ static void a_split_gains(void)
     check_true(timing != PLAN_TIMING_SPLIT && timing != PLAN_TIMING_INSIDE);
 }
 
-/* Two generations take a second copy of the data that an update overwrites, in each tier, and no
- * other memory. They are chosen only if they save time, if there is space, and if an update waits
- * for the norm. */
+/* Two generations take a second copy of the data that an update overwrites, in the same tier; STORE
+ * has nothing else in addition. They are chosen if they save time, but not if STORE is too small
+ * for them. */
 static void two_generations_are_weighed(void)
 {
     struct world world;

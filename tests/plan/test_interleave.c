@@ -102,7 +102,8 @@ static void edges_are_sufficient(void)
     }
 }
 
-/* Tests the test: without one of the edges, some order reads a wrong version. */
+/* Tests the test: for at least 80 % of the edges, some order reads a wrong version if the edge is
+ * missing. */
 static void missing_edges_are_noticed(void)
 {
     struct world world;

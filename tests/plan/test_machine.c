@@ -1,6 +1,5 @@
-/* Proves that tapes train: in program order and in many orders that the edges allow they give the
- * weights and states of simple loops, wherever the data is kept. test_machine_ranks.c tests several
- * ranks. */
+/* Proves that tapes train: in many orders that the edges allow, they give the weights and states of
+ * simple loops, wherever the data is kept. test_machine_ranks.c tests several ranks. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -10,8 +9,9 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Tapes for an application that computes train. Its gradients and weights are in no tier, and its
- * updates run inside its backward pass or after the norm is known. */
+/* Tapes for an application that computes by itself train. Its weights, and its gradients unless
+ * HOST is requested for them, are in the application's memory, and its updates run inside its
+ * backward pass or after the norm is known. */
 static void applications_train(void)
 {
     static const struct train_row rows[] = {

@@ -304,7 +304,7 @@ static void an_application_is_refused_what_it_decides(void)
     refused(&world, "places no weights, and gradients only in HOST");
 }
 
-/* Without a store everything is in memory, and nothing is read or written. */
+/* Without a store everything is in memory, and nothing is read from a store. */
 static void no_store_is_needed(void)
 {
     struct world world;

@@ -86,7 +86,7 @@ static void simulator_shares_resources(void)
     check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
-/* Runs two independent commands; returns the end of each. */
+/* Simulates two independent commands, and writes when each begins and ends to `times`. */
 static void run_pair(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_command *first, const struct plan_command *second,
                      struct plan_time times[2])

@@ -31,8 +31,8 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Measured times are written unchanged, under names with op and block, in rows with the names of
- * their queues. Joins and commands that never ran are left out. */
+/* Measured durations are written unchanged, under names with op and block, in rows with the names
+ * of their queues. Joins and commands that never ran are left out. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -219,7 +219,7 @@ static void bottlenecks_have_words(void)
     check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
 }
 
-/* The alternatives are all fitting policies except the chosen one, the fastest first. The text
+/* Alternatives are policies that fit and differ from the chosen one, the fastest first. The text
  * agrees with the numbers. */
 static void alternatives_have_reasons(void)
 {

@@ -1,5 +1,4 @@
-/* train.h: trains one rank or several on machines, in program order and in other orders that the
- * edges allow. */
+/* train.h: trains one rank or several on machines, in orders that the edges allow. */
 #ifndef TESTS_PLAN_TRAIN_H
 #define TESTS_PLAN_TRAIN_H
 

@@ -26,7 +26,7 @@ struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_
 
 bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
 
-/* Returns the value that ranks add for a rank's gradient if they exchange codes. */
+/* Returns the value that ranks add for a rank's gradient: a rounded one if they exchange codes. */
 uint64_t truth_coded(const struct plan_input *input, uint64_t gradient);
 /* Returns the value with which forward and backward compute for this weight of a block: packed
  * weights are rounded. */

@@ -25,11 +25,11 @@ void world_set_grad_bytes(struct world *world, uint8_t bytes);
 /* Returns the next digit of a variant's number. */
 uint32_t world_digit(uint32_t *variant, uint32_t base);
 
-/* Makes every second block plain fp32. The sums of gradients of several micro-batches have the same
- * type. */
+/* Makes every second block plain fp32. Its gradients are fp32, too, unless there are several
+ * micro-batches: then their type does not change. */
 void world_mix_formats(struct world *world);
 
-/* Makes a world whose application computes. */
+/* Makes variant `number` of a world whose application computes by itself. */
 void world_lend(struct world *world, uint64_t number);
 
 uint64_t world_parameters(const struct world *world);

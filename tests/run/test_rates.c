@@ -74,7 +74,8 @@ int __wrap_mkdir(const char *path, mode_t mode)
     return rc;
 }
 
-/* Two runs that begin without a cache both keep what they measured. */
+/* If another run creates the folders of the cache at the same time, a run still keeps what it
+ * measured. */
 static void folders_are_made_by_two(void)
 {
     struct run_drive_rates rates = {.read_bytes = 1};
@@ -227,7 +228,7 @@ void __wrap_coll_codes_encode(enum coll_type type, const void *from, uint64_t co
 /* A turn of collectives or of codes that something else slowed down does not count. */
 static void slow_turns_do_not_count(void)
 {
-    /* at least 16 MiB in the slow turns */
+    /* the rate of a slow turn, if it had 16 MiB */
     const double slow = (16 << 20) / (double)LATE_SECONDS;
     struct case_model made;
     struct run_shapes *shapes = NULL;
@@ -318,8 +319,8 @@ static void parts_count_for_their_keys(void)
     check_true(!run_rates_cache_read(&cached, &rates));
 }
 
-/* Cached rates are used for the same model and shape. Rates are measured again if they are renewed
- * or were forgotten. */
+/* Cached rates are used for the same model and shape. Rates are measured again if they are to be
+ * renewed, and forgotten rates are removed from the cache. */
 static void machines_are_measured_once(void)
 {
     struct case_model made;
@@ -457,8 +458,8 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
     return rc;
 }
 
-/* The update is measured outside of the processors' caches if the model does not fit into these
- * caches. If the budgets do not allow that, a warning says so. */
+/* If the model does not fit into the processors' caches, but the arrays that the budgets allow for
+ * measuring the update do, a warning says so. */
 static void updates_in_cache_are_reported(void)
 {
     struct case_model made;

@@ -1,5 +1,5 @@
-/* test_resume.c: a run that was interrupted and resumed has the same bits as one that was not,
- * whatever tiers, slots, timing and I/O each part of it has. */
+/* test_resume.c: a run that was interrupted and resumed has the same bits as one that was not, with
+ * different placements, chunks and I/O back ends of its two parts. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* test_save.c: a checkpoint is written while steps continue, with every timing of updates and on
- * several ranks. The run that saves keeps its bits, waits for nothing and reads nothing out. A run
- * that resumes on the same number of ranks has the bits of the run that was never interrupted; on
- * another number it has the saved states. */
+ * several ranks. The run that saves keeps its bits, and updates write a checkpoint that was
+ * announced. A run that resumes on the same number of ranks has the bits of the run that was never
+ * interrupted; on another number it has the saved states. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -210,7 +210,7 @@ static double scale_between(const struct case_model *made, const struct run_opti
     test_fail(__FILE__, __LINE__, "no loss scale makes a loud step overflow");
 }
 
-/* In fp16 an overflow keeps the old generation, and no update is repeated. */
+/* In fp16, runs whose loud steps overflow have the bits of deferred updates, too. */
 static void overflows(void)
 {
     static const int places[] = {0, 2, 5, 7};

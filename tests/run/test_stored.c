@@ -1,6 +1,6 @@
-/* test_stored.c: a run whose frozen layers are stored in fewer bits has the bits of a run with the
- * expanded weights, wherever the layers are kept, with any slots, order and number of ranks. The
- * run can resume, and the weights that it returns are those of the model's files. */
+/* test_stored.c: a run whose frozen layers are stored in fewer bits has the losses of a run with
+ * the expanded weights, and the same bits wherever the layers are kept, whole or by sections, on
+ * one rank or several. The run can resume. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -273,7 +273,8 @@ static const struct sectioned {
     {"bf16 in fp32", "wide", all_but_embedding, 3, MODEL_STORAGE_BF16, 0, 2, 1, 2},
 };
 
-/* Checks that no buffer has room for a layer's expanded weights. */
+/* Checks that no slot is for whole expanded layers, and that the buffer for expanded sections is
+ * smaller than 3/4 of a layer. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
