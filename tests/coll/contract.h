@@ -4,8 +4,8 @@
 
 #include "tests/coll/ranks.h"
 
-/* Runs all five collectives one after another, with separate arrays and in place. The delayed rank
- * arrives late at each of them. */
+/* Runs all five collectives one after another, with separate arrays and in place; reductions are
+ * left out for COLL_BYTE. The delayed rank arrives late at each of them. */
 int contract_all(struct rank *rank);
 /* Checks the results of one rank: sums are those in rank order, to the bit. */
 void contract_check(const struct rank *rank);
@@ -24,9 +24,9 @@ int contract_within(struct rank *rank);
  * add first. Checks that each element of this rank's results is the sum of the groups' rounded
  * sums, to the bit, and near the exact sum. */
 int contract_groups(struct rank *rank);
-/* Checks, for ranks as processes, the bytes that a rank received in those reduce-scatters of
- * contract_groups that were not short. `hosts`: each group is a host; then a rank receives from
- * other hosts an exact sum's bytes divided by `within`. */
+/* Checks the bytes that a rank, which is a process, received in the two reduce-scatters of
+ * contract_groups(). Their arrays must be too long to be sent with the heads. `hosts`: each group
+ * is a host; then a rank receives from other hosts an exact sum's bytes divided by `within`. */
 void contract_check_group_traffic(const struct rank *rank, bool hosts);
 
 /* Does what contract_groups() does, with sums in any order, each rounded at most once for each

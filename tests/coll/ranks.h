@@ -12,7 +12,7 @@ static const int64_t LONG_NS = 20000000000;
 
 struct run;
 
-/* What a rank has received from others. */
+/* The number of commands of a rank, and the bytes that it has received from others. */
 struct traffic {
     uint64_t commands;
     uint64_t received_bytes[COLL_OPS];
@@ -29,7 +29,7 @@ struct rank {
     char message[512];
     uint32_t (*results)[COUNT_MAX]; /* [5] */
     uint32_t *from;                 /* [COUNT_MAX] */
-    /* memory of `results` ([0] to [4]) and `from` ([5]), unless run->arrange chooses others */
+        /* memory of `results` ([0] to [4]) and `from` ([5]), unless run->arrange chooses others */
     uint32_t own[6][COUNT_MAX];
     struct traffic traffic;
 };

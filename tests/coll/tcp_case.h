@@ -52,7 +52,7 @@ struct tcp_child {
 struct coll_peers *tcp_open(struct tcp_start *start, int *rc);
 
 struct tcp_child tcp_begin(struct tcp_start start);
-/* Waits for the result of a process that connects and leaves. */
+/* Waits for the outcome that a process writes, and for its end. */
 struct tcp_outcome tcp_end(struct tcp_child child);
 void tcp_ends_with(struct tcp_child child, int rc, const char *message);
 

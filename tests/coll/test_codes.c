@@ -9,7 +9,7 @@
 
 enum { GROUP_BYTES = 132, NUMBERS = 1500 };
 
-/* Returns the number that `type` keeps of a value. */
+/* Stores a value in an array of `type`, and returns the number that is stored. */
 static float keep(enum coll_type type, float value, void *array, size_t i)
 {
     if (type == COLL_F32) {

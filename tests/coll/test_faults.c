@@ -211,7 +211,7 @@ static void mismatched(void)
     }
 }
 
-/* Uses a separate array and frees it as soon as its fence has failed. */
+/* Sums arrays of its own, and frees each as soon as its fence is reached or has failed. */
 static int frees_early(struct rank *rank)
 {
     enum { COUNT = 1 << 18 };

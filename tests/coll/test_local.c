@@ -1,4 +1,4 @@
-/* test_local.c: results of ranks that are threads, for every order of arrival. */
+/* test_local.c: results of ranks that are threads, of which one may arrive late. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -109,8 +109,7 @@ static void groups(void)
     }
 }
 
-/* Gathers within groups are right in worlds of several sizes. A command that is not a gather is
- * refused, and so is a size that does not divide the world. */
+/* Gathers within groups are right in worlds of several sizes. */
 static void within(void)
 {
     static const uint64_t counts[] = {0, 1, 5, 1027, 40001};

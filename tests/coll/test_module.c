@@ -243,7 +243,7 @@ static void transfers(void)
     check_true(mpi.aborted == 4 && mpi.aborted_comm == MPI_COMM_WORLD);
 }
 
-/* Calls every function of MPI, and returns the first error. */
+/* Opens the module, sends, receives, tests, cancels and closes it. Returns the first error. */
 static int live(void)
 {
     const struct coll_transport *module = coll_mpi_module();

@@ -535,7 +535,7 @@ static void over_tcp(void)
     check_launched(torchrun, "goes_on", 2);
 }
 
-/* A process that dies, stops or never connects ends the others over TCP, too. */
+/* A process that dies, stops or does not reach a collective ends the others over TCP, too. */
 static void ends_over_tcp(void)
 {
     static char text[16384];

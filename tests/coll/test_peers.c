@@ -125,7 +125,8 @@ static void failing_calls(void)
     }
 }
 
-/* If MPI does not end cleanly, there is only a warning, because all work is done by then. */
+/* If MPI does not end cleanly, the process still ends with its own code, because all work is done
+ * by then. */
 static void failing_close(void)
 {
     fake_mpi = (struct fake_mpi){.rank = 1, .fails = FAKE_CLOSE, .nth = 1};
@@ -392,8 +393,8 @@ static void refused_worlds(void)
     check_refused(-EPROTO, " is test, and rank 0 on ");
 }
 
-/* A coll of another rank or another world than the process's is refused, and the world still
- * works. */
+/* A coll without peers, or of another rank or another world than those of the process, is
+ * refused. */
 static void other_rank(void)
 {
     struct coll_peers *peers = NULL;

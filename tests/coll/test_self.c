@@ -175,7 +175,7 @@ static void many_missing(void)
                    "fp32 from rank 3) within 1.500 s");
 }
 
-/* After an abort every command fails with its message. */
+/* After an abort, a command fails with the message of the abort. */
 static void aborted(void)
 {
     struct coll *coll = open_self();

@@ -174,9 +174,10 @@ moved() {
 moved
 tell 3 moved_parts $?
 
-# A machine is killed at any rename of the part that replaces its old one. The next run completes that part before it asks who
-# has what, and continues from it, even if no other machine has those ranges any more. The old part tells how many files
-# are renamed.
+# A machine is killed at a rename of the part that replaces its old one: at each in turn, or in the
+# short form at one in the middle. The next run completes that part before it asks who has what, and
+# continues from it, even if no other machine has those ranges any more. The old part tells how many
+# files are renamed.
 killed_in_renames() {
     local flags=(--zero 3 --checkpoint-local --save-every 1 --out parts -v) files
     files=$(find one/checkpoint-2 -type f ! -name '.*' | wc -l)

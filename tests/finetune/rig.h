@@ -31,8 +31,8 @@ int rig_start_reader(const char *arguments, int *rows);
 /* Frees the output. */
 void rig_end(void);
 
-/* The path of a file in the test's folder, its text, and whether it exists. Results are valid for a
- * few calls. */
+/* The path of a file in the test's folder, valid for eight calls; its text, valid until the next
+ * call; and whether it exists. */
 const char *rig_path(const char *name);
 const char *rig_read(const char *name);
 bool rig_has(const char *name);

@@ -16,8 +16,8 @@
 #define RUN_HAD "finetune --model %T/m --data %T/d.jsonl --resume --out %T/had "
 #define DEEP    "finetune --model %M --data %T/d.jsonl --out %T/deep --overwrite --batch 2 "
 
-/* --help fits on a screen, names every flag, and shows a working example; with -v, it explains each
- * flag. */
+/* --help fits on a screen, names the flags below, and shows an example; with -v, it explains flags
+ * one by one. */
 static void help(void)
 {
     static const char *const flags[] = {
@@ -545,7 +545,7 @@ static void skipped(void)
     check_contains(rig_out, "1 skipped for overflow");
 }
 
-/* Messages go to stderr. Results go to stdout: the plan, followed by a line for each step. */
+/* The plan, a line for each step and messages go to stderr; the result goes to stdout. */
 static void talk(void)
 {
     rig_rows();

@@ -400,7 +400,8 @@ static void pairs(void)
     check_contains(core_err_message(), "rows.jsonl:1: the row has no chosen and rejected");
 }
 
-/* If data cannot be trained on, the error names file, row and reason. */
+/* Data that cannot be trained on are refused; the error names the file, the line or the bad
+ * number. */
 static void refusals(void)
 {
     static const struct {

@@ -355,7 +355,8 @@ static int full_drive(struct finetune_log_options options, uint64_t bytes)
     return rc;
 }
 
-/* If the drive becomes full, at any byte, the error names the file, and the steps continue. */
+/* If the drive becomes full, after any of several numbers of bytes, the error names the file, and
+ * the steps continue. */
 static void full_drives(void)
 {
     static const char *const names[] = {"f.jsonl", "f.csv", "board"};
