@@ -50,7 +50,8 @@ void card_phase_init(uint64_t *barrier, unsigned arrivals);
 void card_phase_arrive(uint64_t *barrier, unsigned bytes);
 void card_phase_wait(const uint64_t *barrier, unsigned phase);
 
-/* The content of a tensor map, in bytes: the sizes of rows, positions and columns, and of a box. */
+/* The content of a tensor map. Columns, strides and box_columns are in bytes; positions, rows and
+ * box_positions are counts. */
 struct card_tensor {
     const char *base;
     uint64_t columns, positions, rows;

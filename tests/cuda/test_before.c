@@ -1,7 +1,8 @@
 /* Proves, on the emulated card, what a run does before its steps. It warns once about host memory
  * that cannot be pinned, and trains the same bits, because copies from such memory are slow but
  * never wrong. It measures the card with rows and with pairs. Other programs on the card do not
- * change how its loss is computed. Also proves that a step records one event per plan command. */
+ * change how its loss is computed. Also proves that a step records at most 1.5 events per plan
+ * command. */
 #include <stdio.h>
 
 #include "kernels/table.h"
@@ -102,8 +103,9 @@ static unsigned events_of(struct case_model *made, const struct run_options *opt
     return fake_events_recorded() - before;
 }
 
-/* A step records one event for each plan command, not one for each op: there are three times as
- * many ops. The remaining events are those of copies of inputs, and of zeros for padding. */
+/* A step records an event for each plan command, not for each op: there are three times as many
+ * ops. At most half as many further events are those of copies of inputs, and of zeros for
+ * padding. */
 static void a_command_has_one_event(void)
 {
     struct case_model made;

@@ -1,7 +1,7 @@
 /* Proves that the engine's training steps run on a card, emulated or real: the bits are the same
  * for every placement and order, and the losses equal those of the CPU's plain step up to
- * roundings. All precisions, orders and timings run on a real card, and on the emulated one if
- * TIDE_TEST_FULL is set. */
+ * roundings. Other precisions and orders, and updates inside the backward pass, run on a real card,
+ * and on the emulated one if TIDE_TEST_FULL is set. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,7 +247,8 @@ static void ops_are_timed(void)
     case_model_free(&made);
 }
 
-/* All ways have the same bits if frozen layers are stored as nf4, which the card expands. */
+/* Weights in DEVICE, HOST and STORE give the same bits if frozen layers are stored as nf4, which
+ * the card expands. */
 static void stored(void)
 {
     static const char *const patterns[] = {"model.layers.*"};

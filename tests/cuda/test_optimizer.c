@@ -119,7 +119,8 @@ static void streams_keep_their_order(void)
     }
 }
 
-/* After an error of the card every call returns this error, and destroying returns. */
+/* An error of the card is returned by a submit, by the step or by the wait for it, and destroying
+ * the optimizer returns. */
 static void a_card_fails(void)
 {
     struct arrays card;

@@ -314,8 +314,8 @@ static void one_sum(enum core_update_type type, uint64_t count, uint64_t into)
     free(before);
 }
 
-/* The sum over ranks is computed in place, rank after rank in fp32, and rounded once; no other
- * array is written. */
+/* The sum over ranks is computed in place, rank after rank in fp32, and rounded once; elements
+ * before and after the summed ones do not change. */
 static void sums(void)
 {
     const uint64_t counts[] = {1, 7, 8, 300, 1024, 1300};

@@ -93,8 +93,8 @@ static void fast_sums_are_planned(void)
 #undef NODES
 }
 
-/* Plans use the budgets and drives of the file, not those of the test's machine: with more ranks or
- * nodes more tokens are trained on per second, and with a straggler fewer. */
+/* With more ranks or nodes of a machine, more tokens are trained on per second; with a straggler,
+ * fewer. */
 static void nodes_are_planned(void)
 {
     begin();
@@ -181,8 +181,8 @@ static void one_part_is_doubled(void)
 }
 
 /* The text names the ranks to which the figures apply, and lists the parts of the machine,
- * beginning with those that shorten a step most. A plan for one rank on the machine of the test
- * names no machine and no other ranks. */
+ * beginning with those that shorten a step most. A plan for one rank has no line about the bytes
+ * that ranks receive, and without --what-if there is no list. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

@@ -374,7 +374,7 @@ static void keep_line(void *user, enum core_log_level level, const char *line)
     snprintf(user, 64, "%s", line);
 }
 
-/* Small numbers are never printed as zero. */
+/* Counts and bytes are printed in the unit that suits their size. */
 static void numbers(void)
 {
     static const struct {

@@ -91,7 +91,7 @@ static void defaults(void)
     finetune_settings_fini(&s);
 }
 
-/* Every flag sets its option. */
+/* Flags set their options. */
 static void flags(void)
 {
     struct finetune_settings s;
@@ -192,7 +192,7 @@ static void flags(void)
     finetune_settings_fini(&s);
 }
 
-/* Each optimizer has its own defaults. */
+/* Optimizers have defaults of their own. */
 static void optimizers(void)
 {
     struct finetune_settings s;
@@ -727,7 +727,8 @@ static void same_stores(void)
     finetune_settings_fini(&s);
 }
 
-/* The number of stores is limited; their names may have any characters. */
+/* The number of stores and the length of their names are limited. After a colon, a text with a
+ * slash is part of the name; other text is a size. */
 static void stores(void)
 {
     struct tide_engine_options options = {.struct_bytes = sizeof options};

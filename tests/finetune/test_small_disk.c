@@ -161,7 +161,7 @@ static void overlay(void)
     end_disk("layers");
 }
 
-/* Returns the kilobytes that a folder uses on its small file system. */
+/* Returns the KiB in use on the file system of a folder. */
 static unsigned kib_of(const char *name)
 {
     struct statvfs disk;

@@ -39,9 +39,9 @@ static void write_rank(void)
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
-/* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a
- * file `apart`, each process works in a separate folder. If there is a file `hosts`, it has the
- * number of the host of each rank. */
+/* Every process writes its process ID to pid.RANK, so that a case can send signals to it. If there
+ * is a file `apart`, each process works in a separate folder. If there is a file `hosts`, it has
+ * the number of the host of each rank. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -154,8 +154,8 @@ static void resumed(void)
     rig_end();
 }
 
-/* Without a file of rates, processes measure their collectives together before any of them creates
- * a rank. */
+/* Without a file of rates, processes measure their collectives together, within the memory
+ * budgets. */
 static void measured(void)
 {
 #define MEASURED TRAIN "--lr 1e-2 --threads 4 -v --zero 3 --gather-within 2 --steps 3 --overwrite "
