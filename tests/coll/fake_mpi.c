@@ -28,7 +28,7 @@ static struct {
     int tag;
     size_t bytes;
     unsigned char data[MESSAGE_BYTES];
-} messages[MESSAGES];  /* a ring; the oldest message is at `first` */
+} messages[MESSAGES];  /* a ring; the oldest message is the first one from `first` on */
 static unsigned first; /* where the next message is written */
 static unsigned calls[FAKE_CALLS];
 

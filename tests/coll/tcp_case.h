@@ -22,8 +22,8 @@ struct tcp_start {
     const char *identity;
     bool stops;    /* the process is asked to stop */
     bool receives; /* waits for a message of rank 1, which may never come */
-    /* What the process does; NULL: it connects and leaves. Writes its result to the descriptor and
-     * ends the process. */
+    /* What the process does; NULL: it connects and leaves. Writes its result to the descriptor `to`
+     * and ends the process. */
     void (*act)(struct tcp_start *start, int to);
     int held; /* a pipe from which `act` reads when it waits for the case; 0: none */
 };

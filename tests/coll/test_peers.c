@@ -78,8 +78,8 @@ static int collectives(struct coll *coll)
 
 /* ---- calls that fail ---- */
 
-/* Opens a world, uses it and closes it. After a failure every call reports it, and the process
- * ends. */
+/* Opens a world, uses it and closes it. After a failure further collectives report it, and the
+ * process ends. */
 static int life(void *argument)
 {
     struct coll_peers *peers = NULL;

@@ -46,7 +46,7 @@ struct box {
 };
 
 struct warp {
-    uint64_t met; /* number of meetings */
+    uint64_t met; /* number of exchanges that all lanes have reached */
     unsigned arrived;
     size_t bytes;
     _Alignas(64) unsigned char brought[2][WARP * BYTES_MAX];

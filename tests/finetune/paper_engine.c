@@ -41,8 +41,8 @@ const char *tide_last_error(void)
 static int fails(const char *call)
 {
     static int counts[16];
-    static const char *const calls[] = {"plan", "create", "step",       "evaluate", "save",
-                                        "try",  "ahead",  "checkpoint", "wait",     "trace"};
+    static const char *const calls[] = {"plan",  "create",     "step", "evaluate", "save", "try",
+                                        "ahead", "checkpoint", "wait", "trace",    "betas"};
     const char *wish = getenv("TIDE_PAPER_FAIL");
     char name[16] = "";
     int at = 0;

@@ -14,8 +14,8 @@ struct machine_truth;
 
 enum { MACHINE_STEPS_MAX = 4, MACHINE_RANKS_MAX = 4 };
 
-/* Returns the results of training with the input's shapes and formats on `world` ranks. If bit s of
- * `by_norm` is set, the update of step s needs its norm, so a guess is wrong. */
+/* Returns the results of training with the input's shapes, formats and ranks. If bit s of `by_norm`
+ * is set, the update of step s needs its norm, so a guess in that step is wrong. */
 struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm);
 void machine_truth_destroy(struct machine_truth *truth);
 

@@ -33,7 +33,7 @@ struct machine {
 };
 
 /* Returns the command with the buffers that it really uses: a command ahead of its norm writes to
- * the other generation, until this becomes the current one. */
+ * the other generation, until that one becomes the current one. */
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
@@ -55,16 +55,16 @@ void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint
 uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
                       uint64_t bytes);
 
-/* Returns a cell of an array of `width` bytes per element whose element `first` is at offset
+/* Returns the place of a cell of an array of `width` bytes per element whose element `first` is at offset
  * `base`. */
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 
-/* Returns a cell of a block's weights as they are kept. */
+/* Returns the place of a cell of a block's weights as they are kept. */
 struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
                                          uint64_t cell, uint64_t base, uint64_t first);
 
-/* Returns a cell of a block's packed weights. */
+/* Returns the place of a cell of a block's packed weights. */
 struct machine_cell machine_packed_cell_at(const struct machine *machine, uint32_t block,
                                            uint64_t cell, uint64_t base);
 

@@ -20,7 +20,7 @@ struct order {
                                      which is the last command of its update queue */
 };
 
-/* Starts from the beginning; the caller has set `tapes` and `tape_count`. */
+/* Starts from the beginning; the caller has set `tapes`, `tape_count` and `guesses`. */
 void order_begin(struct order *order);
 
 /* Returns whether the queue's next command may start; false, too, if the queue has none left. */

@@ -1,4 +1,4 @@
-/* Proves that the edges of tapes suffice: in every order that they allow, commands read the
+/* Proves that the edges of tapes suffice: in many orders that they allow, commands read the
  * versions that program order reads. Also proves that this test can fail. */
 #include <stdlib.h>
 

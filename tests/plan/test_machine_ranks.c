@@ -279,8 +279,8 @@ static uint64_t bytes_together(const struct plan_tape *tape)
 }
 
 /* Stages 0 to 2 send about the bytes of an all-reduce of the gradients, and stage 3 at most one and
- * a half times as many. Each stage keeps less memory than the one before. The plans of all ranks
- * have the same hash. */
+ * a half times as many. Each stage keeps less memory than the one before: stages 1 and 2 in HOST,
+ * stage 3 in DEVICE. The plans of all ranks have the same hash. */
 static void stages_keep_their_promises(void)
 {
     uint64_t bytes[4][PLAN_TIER_COUNT];

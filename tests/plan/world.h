@@ -22,7 +22,7 @@ void world_add_data(struct world *world, uint32_t block, uint64_t elements);
 /* Sets grad_bytes of every block. */
 void world_set_grad_bytes(struct world *world, uint8_t bytes);
 
-/* Returns the next digit of a variant's number. */
+/* Returns the last digit of a variant's number in base `base`, and removes it. */
 uint32_t world_digit(uint32_t *variant, uint32_t base);
 
 /* Makes every second block plain fp32. Its gradients are fp32, too, unless there are several

@@ -1,5 +1,5 @@
-/* test_bytes.c: a step moves no more bytes per parameter between STORE and memory, by the drive's
- * own counters, than the update and backward need. */
+/* test_bytes.c: a step reports no more bytes per parameter between STORE and memory than the update
+ * and backward need, and the drive's own counters agree within 1 %. */
 #include <stdio.h>
 
 #include "offload/run/engine_internal.h"

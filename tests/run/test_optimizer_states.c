@@ -87,7 +87,7 @@ static void swap_types(enum core_update_type type)
         forms[p].gradients = swapped ? kept[p][1] : type;
     }
     swapped = !swapped;
-    measured_type = type;
+    measured_type = swapped ? type : CORE_UPDATE_BF16;
 }
 
 static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, const struct way *way,

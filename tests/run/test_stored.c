@@ -178,7 +178,7 @@ static void parts_of_layers_too(void)
     run("llama", parts, 4, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
 }
 
-/* Adapters on layers stored in fewer bits have the bits of adapters on the expanded weights.
+/* Adapters on layers stored in fewer bits have the losses of adapters on the expanded weights.
  * Magnitudes begin with the norms of the expanded weights. With dropout there are two products with
  * the expanded weights. */
 static void adapters_too(void)
