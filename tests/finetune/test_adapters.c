@@ -122,8 +122,8 @@ static const char *vllm_tensor(const struct core_json_member *tensor, int64_t ra
                                                                              : NULL;
 }
 
-/* Returns the first rule of vLLM that a PEFT folder breaks; NULL: none. The rules are those of vLLM's
- * config/lora.py, lora/peft_helper.py and lora/lora_model.py, as of about version 0.26. */
+/* Returns the first rule of vLLM that a PEFT folder breaks; NULL: none. The rules are those of
+ * vLLM's config/lora.py, lora/peft_helper.py and lora/lora_model.py, as of about version 0.26. */
 static const char *vllm_refuses(const char *folder, int64_t rank_max)
 {
     char path[200];

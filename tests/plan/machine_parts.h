@@ -55,8 +55,8 @@ void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint
 uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
                       uint64_t bytes);
 
-/* Returns the place of a cell of an array of `width` bytes per element whose element `first` is at offset
- * `base`. */
+/* Returns the place of a cell of an array of `width` bytes per element whose element `first` is at
+ * offset `base`. */
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 

@@ -157,7 +157,7 @@ static const struct day days[] = {
      .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
      .outcome = ERROR,
      .code = -EBADMSG},
-        /* A lost write does no harm if the drive already has the same bytes: new moments are zeros, and
+    /* A lost write does no harm if the drive already has the same bytes: new moments are zeros, and
      * so is a new drive. */
     {.name = "write lost",
      .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},

@@ -1,6 +1,6 @@
-/* test_kept.c: a run keeps a quantised base beside its store, and the next run reads it: losses
- * and norms are the same, wherever weights are, and no tensor of the model's files is read. A kept base that
- * is damaged, out of date or half-written is made again. */
+/* test_kept.c: a run keeps a quantised base beside its store, and the next run reads it: losses and
+ * norms are the same, wherever weights are, and no tensor of the model's files is read. A kept base
+ * that is damaged, out of date or half-written is made again. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
