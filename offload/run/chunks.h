@@ -40,7 +40,7 @@ struct run_pages {
     uint32_t block;
     char *slot;
     struct plan_span shard; /* the part of the block that this rank keeps */
-    uint64_t most;          /* maximum of a part, in elements */
+    uint64_t most;          /* elements of the largest part */
     uint64_t type_bytes;
     uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
     uint32_t turn;         /* this part's place in the slot, from 0 */
@@ -86,8 +86,8 @@ void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* Returns the slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, even after an error, and returns the first error. Only
- * -ETIMEDOUT, when a queue makes no progress, ends the wait at once. */
+/* Waits for the last move of every slot, even after an error, and returns the first error. If that
+ * is -ETIMEDOUT (a queue makes no progress), it does not wait for the other slots. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif

@@ -77,8 +77,8 @@ struct run_engine {
 /* ---- engine_call.c ---- */
 
 /* Calls all ranks and waits for them. A rank that fails passes its message to the others, so that
- * each of them names the cause. Returns the error of the lowest rank that failed. `arguments` are
- * copied. */
+ * each of them names the cause. Returns the error of the lowest rank that failed. If ranks are
+ * threads, `arguments` are copied, because a rank that does not return may still read them. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
 /* Waits for a rank of another process, and keeps its results. */

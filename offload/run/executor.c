@@ -197,8 +197,9 @@ static enum run_wait wait_for(enum plan_queue blocker)
     return RUN_WAIT_OTHER;
 }
 
-/* Returns the queue that a lane waits for now, PLAN_Q_COUNT if it waits for data, or AT_WORK. If
- * the lane waits for a copy that itself waits, returns what the copy waits for. */
+/* Returns the queue that a lane waits for now, or AT_WORK; PLAN_Q_COUNT: the lane waits for a gate,
+ * or has no commands left. If the lane waits for a copy that itself waits, returns what the copy
+ * waits for. */
 static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
 {
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {

@@ -51,9 +51,9 @@ struct run_executor_options {
 enum run_wait {
     RUN_WAIT_STORE_READ,
     RUN_WAIT_STORE_WRITE,
-    RUN_WAIT_UPDATE,
+    RUN_WAIT_UPDATE, /* compute waits for the update */
     RUN_WAIT_COPY,
-    RUN_WAIT_IMBALANCE, /* compute and update wait for each other, or for another rank */
+    RUN_WAIT_IMBALANCE, /* the update waits for compute, or one of them waits for a collective */
     RUN_WAIT_OTHER,     /* compute or the update waited for data, or for the end of the tape */
     RUN_WAIT_COUNT,
 };
@@ -75,14 +75,14 @@ void run_executor_destroy(struct run_executor *executor);
  * `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
-/* Removes the tape pushed last, whose gate was never reached. Waits for the reads that its commands
+/* Removes the tape pushed last, whose gate must not be reached. Waits for the reads that its commands
  * have started, and sets *read_bytes to the bytes that they moved. */
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
 /* Returns the number of tapes pushed and not withdrawn, which is the number of the next tape. */
 uint64_t run_executor_pushed(const struct run_executor *executor);
 
-/* Works until at most `tapes_left` tapes are under way. Returns 0, or the error of the lane that
- * failed, which every later call returns, too. */
+/* Works until at most `tapes_left` tapes are under way. Returns 0, the error of the lane that
+ * failed, or -ETIMEDOUT after a stall; every later call returns the same error. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
 /* Works like run_executor_drive, but at most until the fence, which is on a line with the

@@ -70,7 +70,7 @@ void run_inputs_fini(struct run_inputs *inputs);
 /* Writes `batch` into the host's copy as micro-batch `micro`, padded to the shape with tokens that
  * are not trained on; NULL: only padding. Call it for all micro-batches in order, or for the first
  * one alone. Adds the number of the batch's targets, or of its pairs with targets in both rows, to
- * *targets. Returns -EINVAL with a message that names the row and the place of the first error. */
+ * *targets. Returns -EINVAL if the batch does not fit or has an invalid value. */
 int run_inputs_write(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                      int64_t *targets);
 

@@ -63,7 +63,7 @@ struct run_verdict {
     double norm;   /* norm of the unscaled gradients, before clipping */
     double factor; /* factor that clips the norm */
     bool finite;
-    uint32_t bad_block; /* the last block with a gradient that is not finite */
+    uint32_t bad_block; /* if not `finite`: the last block with such a gradient here */
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
 /* Sets the loss scale of the gradients whose norm the next NORM computes. */

@@ -101,7 +101,7 @@ uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent
     return core_hash(part->gradient, gradient_bytes(block, part), part->index);
 }
 
-/* Returns whether the kernel has pages at these addresses. */
+/* Returns whether all of these addresses are mapped. */
 static bool is_mapped(const char *at, uint64_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -136,7 +136,7 @@ struct run_lent_update {
     const struct run_lent *lent; /* borrowed, like the next two members */
     const struct blocks *blocks;
     const struct adam_norm *norm;
-    struct adam **adams; /* owned, [parameters] */
+    struct adam **adams; /* owned, [lent->part_count]: by index of the parameter */
     /* owned; their number is the largest number of parameters in a block */
     struct adam_norm_piece *pieces;
 };

@@ -18,8 +18,8 @@ uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_opt
 /* Returns the budgets of HOST and DEVICE together. */
 uint64_t run_measure_budget_bytes(const struct run_options *options);
 
-/* Returns the size of the file for measuring a drive: the number of bytes that a run keeps there,
- * rounded up to a power of two within limits. A smaller file might be read from a cache in front of
+/* Returns the size of the file for measuring a drive: the bytes of all weights and states, rounded
+ * up to a power of two within limits. A smaller file might be read from a cache in front of
  * the drive. */
 uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
@@ -36,7 +36,7 @@ int run_measure_blocks(const struct run_shapes *shapes, const struct run_options
 int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
 /* Measures copies between HOST and DEVICE, and within a device; with several ranks on the CPU
- * device also collectives and codes. */
+ * device also codes and, if the ranks are threads of a model's run, collectives. */
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
 /* Work of the processor that is timed while a card copies both ways. */

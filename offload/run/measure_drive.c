@@ -16,9 +16,9 @@
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
 /* A drive slower than `slow_bytes_per_s` may be busy, for example with removing files, and is
- * measured again until two measurements in a row are alike and at least `stalled_bytes_per_s`,
- * within TURNS and `patience_seconds`. After these the best rates are used as they are, with a
- * warning, but they are not steady, so they are not cached. */
+ * measured again until it is fast, or two measurements in a row are alike and the last one is at
+ * least `stalled_bytes_per_s`. After TURNS or `patience_seconds` the best rates are used as they
+ * are, with a warning, but they are not steady, so they are not cached. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;

@@ -141,7 +141,7 @@ static int by_begin(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Lists the parts of the HOST tier in ascending order: the buffers, and the chunks in them. */
+/* Lists the parts of the HOST tier in ascending order: buffers, chunks in them, slots of states. */
 static int list_parts(struct parts *parts)
 {
     const struct plan *plan = parts->of->plan;

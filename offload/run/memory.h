@@ -1,5 +1,5 @@
-/* memory.h: the memory of a plan's buffers: one piece of the device's memory, one region of the
- * host's memory, and where each buffer is in them. Taken before a run, freed after it. The thread
+/* memory.h: the memory of a plan's buffers: one allocation on the device (or one for each
+ * buffer), one region of the host's memory, and where each buffer is in them. Taken before a run, freed after it. The thread
  * of the rank changes it while no lane uses it; lanes read it. */
 #ifndef OFFLOAD_RUN_MEMORY_H
 #define OFFLOAD_RUN_MEMORY_H
@@ -17,7 +17,7 @@ enum { RUN_MEMORY_SPARE_BYTES = 4096 };
 struct run_memory {
     const struct plan *plan;   /* borrowed */
     struct dev_device *device; /* borrowed */
-    void *device_block;        /* owned: dev_memory_free; NULL: the plan has none */
+    void *device_block;        /* owned: dev_memory_free; NULL: DEVICE is empty, or `separate` */
     /* the first page in device_block; NULL: each buffer is an allocation */
     char *device_base;
     bool separate; /* each buffer in DEVICE is an allocation, which `at` owns */
@@ -62,8 +62,8 @@ const char *run_memory_current(const struct run_memory *memory, const struct pla
 void run_memory_swap_generations(struct run_memory *memory);
 /* Returns whether any buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
-/* Like run_memory_of, but returns the beginning of the operand's buffer, whatever part of it the
- * operand names: for slots, in which each stream has an offset (plan_slot_states_offset). */
+/* Like run_memory_current, but returns the beginning of the operand's buffer, whatever part of it
+ * the operand names: for slots, in which each stream has an offset (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
                          enum plan_role role);
 

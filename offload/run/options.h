@@ -74,7 +74,7 @@ struct run_options {
     bool may_skip;           /* a norm that is not finite skips the step */
     struct run_scale_options scale;
 
-    struct plan_wishes wishes; /* prepare.c sets micro_batches, may_clip and may_skip */
+    struct plan_wishes wishes; /* shapes.c sets may_clip, prepare.c micro_batches */
     struct plan_budgets budgets;
     /* All memory of the card, including what other programs use; 0: budgets.device_bytes. */
     uint64_t card_bytes;
@@ -98,7 +98,7 @@ struct run_options {
  * (prepare.c). A command computes one group. */
 enum { RUN_OPTIONS_GROUPS = 64 };
 
-/* Fills in the groups of a model's runs, for step `step` with these betas. */
+/* Fills in the groups of a model's runs for step `step`, with this rate and these betas. */
 void run_options_groups(const struct run_options *options, double lr, const double betas[2],
                         uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
 /* Returns the format of the streams: the bytes per element of each. */

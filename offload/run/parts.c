@@ -10,7 +10,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/remote.h"
 
-/* Returns the ranks whose shards of a block overlap a span. */
+/* Returns the ranks whose shards of a block overlap a span, a bit for each; 0 if `of` is 0 or 1. */
 static uint64_t ranks_of_span(uint32_t of, uint64_t elements, struct plan_span need)
 {
     uint64_t ranks = 0;

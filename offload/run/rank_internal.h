@@ -1,5 +1,5 @@
-/* rank_internal.h: the state of a rank. Only for the files that make up a rank: rank.c, step.c,
- * chunks.c, load.c, read_out.c and logits.c. */
+/* rank_internal.h: the state of a rank. Only for the files that make up a rank (rank.c, step.c,
+ * chunks.c, load.c, read_out.c and logits.c) and, through chunks.h, for the optimizer. */
 #ifndef OFFLOAD_RUN_RANK_INTERNAL_H
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 

@@ -187,7 +187,7 @@ static int find_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- drives ---- */
 
-/* Finds the rates of each store's drive. Stores in memory are not measured. */
+/* Finds the rates of each store's drive. Stores in memory or on an aio_mem_disk are not. */
 static int find_each_drive(const struct run_shapes *shapes, const struct run_options *options,
                            struct run_drive_rates *each)
 {

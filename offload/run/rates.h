@@ -1,6 +1,5 @@
-/* rates.h: the rates at which this machine does the parts of a step: measured in about a second,
- * found in the cache of an earlier run, or read from a file. The caller's thread waits
- * meanwhile. */
+/* rates.h: the rates at which this machine does the parts of a step: measured in about a second, or
+ * found in the cache of an earlier run. The caller's thread waits meanwhile. */
 #ifndef OFFLOAD_RUN_RATES_H
 #define OFFLOAD_RUN_RATES_H
 
@@ -10,7 +9,7 @@
 
 /* Finds all rates in the cache of `options`, or by measuring, which fills the cache. Drives are
  * measured if `options` has stores. Compute is measured with the model's own blocks, within the
- * budgets, in memory that is then freed. */
+ * budgets, in memory that is then freed; not if an application computes. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
 
