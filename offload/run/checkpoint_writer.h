@@ -32,8 +32,9 @@ int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
 /* Waits for the work that the lanes have begun, and closes the checkpoint. Returns 0 if the
  * checkpoint is published or was not accepted. Returns -ECANCELED if it was accepted and a lane
- * never got all commands that it expects, or the first error of writing it. Returns -ETIMEDOUT if a lane made no progress; the
- * checkpoint then stays open, because that lane may still write to it. */
+ * never got all commands that it expects, or the first error of writing it. Returns -ETIMEDOUT if a
+ * lane made no progress; the checkpoint then stays open, because that lane may still write to
+ * it. */
 int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 
 /* ---- a rank's thread ---- */

@@ -75,8 +75,8 @@ void run_executor_destroy(struct run_executor *executor);
  * `tape` is borrowed until it has retired. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
-/* Removes the tape pushed last, whose gate must not be reached. Waits for the reads that its commands
- * have started, and sets *read_bytes to the bytes that they moved. */
+/* Removes the tape pushed last, whose gate must not be reached. Waits for the reads that its
+ * commands have started, and sets *read_bytes to the bytes that they moved. */
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
 /* Returns the number of tapes pushed and not withdrawn, which is the number of the next tape. */
 uint64_t run_executor_pushed(const struct run_executor *executor);

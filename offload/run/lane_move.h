@@ -26,7 +26,7 @@ struct run_copy {
     struct dev_queue *queue;
     struct run_rows rows;
 };
-/* Returns the number of micro-batches of a command that moves rows, and sets *first to the first. */
+/* Returns the number of micro-batches of a command that moves rows. Sets *first to the first. */
 uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command *command,
                          uint32_t *first);
 

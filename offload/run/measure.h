@@ -19,8 +19,8 @@ uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_opt
 uint64_t run_measure_budget_bytes(const struct run_options *options);
 
 /* Returns the size of the file for measuring a drive: the bytes of all weights and states, rounded
- * up to a power of two within limits. A smaller file might be read from a cache in front of
- * the drive. */
+ * up to a power of two within limits. A smaller file might be read from a cache in front of the
+ * drive. */
 uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
 /* ---- kinds of rates ---- */

@@ -1,6 +1,6 @@
 /* memory.h: the memory of a plan's buffers: one allocation on the device (or one for each
- * buffer), one region of the host's memory, and where each buffer is in them. Taken before a run, freed after it. The thread
- * of the rank changes it while no lane uses it; lanes read it. */
+ * buffer), one region of the host's memory, and where each buffer is in them. Taken before a run,
+ * freed after it. The thread of the rank changes it while no lane uses it; lanes read it. */
 #ifndef OFFLOAD_RUN_MEMORY_H
 #define OFFLOAD_RUN_MEMORY_H
 

@@ -16,7 +16,7 @@ struct run_optimizer {
     struct blocks *blocks; /* owned: this process's share of these blocks; `whole` if it has all */
     uint32_t *whole_of;    /* owned, [blocks]: their indices in `whole` */
     struct run_lent lent;  /* the blocks and their parts are owned */
-    /* owned, [parameters]: parts in `lent`; NULL: other processes have the whole parameter */
+    /* owned, [parameters]: parts in `lent`; an entry is NULL if this process has no part */
     struct run_lent_part **parts;
     uint32_t *block_of; /* owned, [parameters]; valid if the parameter has a part */
     size_t parameter_count;
@@ -32,13 +32,12 @@ struct run_optimizer {
     uint32_t rank_index; /* rank of this process */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    uint64_t *first_tiles;     /* owned, [blocks]: index in `tiles` */
+    uint64_t *first_tiles;     /* owned, [blocks]: index of a block's first tile */
     uint64_t tile_count;       /* number of tiles that a run of one process would have */
     double *tiles;             /* owned, [tile_count]: sums of the tiles */
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* identity of the run, the same in all its checkpoints */
-    uint64_t before;           /* added to `steps`, gives the run's step: differs from 0 after a
-                                * load */
+    uint64_t before;           /* offset: the run's step is `before` + `steps` */
     struct core_queue *worker; /* owned: the thread that drives tapes */
 
     /* Used by the application's thread. */
@@ -141,6 +140,8 @@ int run_optimizer_device_read(struct run_optimizer *optimizer, size_t parameter)
 /* Waits until copies from and to the host's arrays of a block are done. Runs on the worker's
  * thread. */
 int run_optimizer_device_wait(struct run_optimizer *optimizer, uint32_t block);
+
+/* ---- optimizer.c ---- */
 
 /* Returns the error that has ended the optimizer, or 0. */
 int run_optimizer_check_alive(struct run_optimizer *optimizer);

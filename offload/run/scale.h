@@ -26,8 +26,8 @@ struct run_scale {
 
 void run_scale_init(struct run_scale *scale, const struct run_scale_options *options);
 
-/* Adjusts a dynamic scale after a step. Returns -ERANGE if the step overflowed at the smallest scale
- * with no hysteresis left. */
+/* Adjusts a dynamic scale after a step. Returns -ERANGE if the step overflowed at the smallest
+ * scale with no hysteresis left. */
 int run_scale_step(struct run_scale *scale, bool overflow);
 
 #endif
