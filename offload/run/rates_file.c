@@ -1,6 +1,6 @@
-/* rates_file.c: a table of all measured numbers. With it, two kinds of files are read and written:
- * the file of all rates, for planning on another machine, and one cached file for each part of this
- * machine. */
+/* rates_file.c: a table of all numbers. With it, three kinds of files are read: the file of all
+ * rates, for planning on another machine, one cached file for each part of this machine, and the
+ * description of a machine. The first two are also written. */
 #include "offload/run/rates_file.h"
 #include "offload/model/model.h"
 
@@ -21,7 +21,7 @@
 
 enum { FILE_VERSION = 1, CACHE_VERSION = 3 };
 
-/* Kinds of numbers in the file of all rates. */
+/* Kinds of numbers in these files. */
 enum kind {
     POSITIVE,
     OPTIONAL, /* positive; if absent it is 0: the work costs nothing or is not done */

@@ -164,7 +164,8 @@ static int explain_gradients(struct run_rank *rank, int rc)
                : core_err_first(&error, rc);
 }
 
-/* Runs the step's tape, number `number`, until the last command of its update is done. */
+/* Runs the step's tape, number `number`, until the commands of its update and, if a card updates
+ * blocks, those of compute are done. */
 static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uint64_t number)
 {
     int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
