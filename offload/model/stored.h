@@ -58,7 +58,8 @@ int model_stored_create(const struct model *model, const struct model_block *blo
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
 void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
 
-/* Makes the stored form of a block. One thread, with a team. */
+/* Makes the stored form of a block. Used by one thread at a time; conversions run on the team of
+ * model_stored_source. */
 struct model_stored_reader;
 
 struct model_stored_source {

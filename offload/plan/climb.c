@@ -85,7 +85,7 @@ static bool shift_pending(struct plan_choice *choice, int by)
     return may;
 }
 
-/* Halves the size of chunks, and multiplies the number of slots by `times`. */
+/* Halves the size of chunks, and multiplies the number of state slots by `times`. */
 static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
                          struct plan_choice *choice)
 {

@@ -7,16 +7,15 @@
 #include "offload/plan/candidate.h"
 
 /* Returns whether `plan` is better than `best` (any plan is better than NULL): it is faster by a
- * margin, or as fast with less memory. Memory within the budgets counts only between plans that are
- * equally fast. */
+ * margin or, unless only `plan` speculates, as fast with less memory. */
 bool plan_climb_wins(const struct plan *plan, const struct plan *best);
 
 /* Returns the bytes of host memory that a plan takes: on the CPU device, of both tiers; else of
  * HOST. */
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan);
 
-/* Makes each change of slots, chunks and pending updates that improves the plan, until none does or
- * the limit of tries is reached. Replaces *best. */
+/* Makes each change of the choice that improves the plan (plan_climb_wins), until none does or the
+ * limit of tries is reached. Replaces *best. */
 int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
 /* Adds state slots until they hold as many bytes as were in flight while the drives were measured,

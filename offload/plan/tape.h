@@ -22,7 +22,7 @@ enum plan_tier {
 
 /* Queues, on which commands run. Prints and timelines have their rows in this order. */
 enum plan_queue {
-    PLAN_Q_COMPUTE,          /* device: forward, backward, rounding */
+    PLAN_Q_COMPUTE,          /* device: FWD, BWD, EXPAND, ROUND; a card's SUMS and UPDATE */
     PLAN_Q_UP,               /* HOST to DEVICE */
     PLAN_Q_DOWN,             /* DEVICE to HOST */
     PLAN_Q_COLL,             /* between ranks */
@@ -42,14 +42,14 @@ enum plan_op {
     PLAN_H2D,    /* HOST -> DEVICE */
     PLAN_D2H,    /* DEVICE -> HOST */
     PLAN_GATHER, /* all ranks' shards -> whole block */
-    PLAN_REDUCE, /* whole gradients -> own shard, summed */
+    PLAN_REDUCE, /* all ranks' gradients, or tile sums -> their sum: own shard or whole */
     PLAN_EXPAND, /* stored weights of a block -> weights that compute reads */
-    PLAN_FWD,    /* forward of a block for one micro-batch */
-    PLAN_BWD,    /* backward of a block for one micro-batch, recomputing if the plan says so */
-    PLAN_ROUND,  /* fp32 gradient sum of a block -> gradient type */
+    PLAN_FWD,    /* forward of a block for one micro-batch, or a group of them */
+    PLAN_BWD,    /* likewise backward, recomputing if the plan says so */
+    PLAN_ROUND,  /* both fp32 gradient sums of a shared parameter -> gradient type */
     PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
     PLAN_NORM,   /* all sums -> norm, clip factor, overflow verdict */
-    PLAN_UPDATE, /* optimizer over a chunk; depends on NORM's verdict */
+    PLAN_UPDATE, /* optimizer over a chunk; after NORM if it depends on the verdict */
     PLAN_JOIN,   /* no work; collects edges if a command needs more than three */
     PLAN_OP_COUNT,
 };

@@ -59,8 +59,8 @@ struct run_machine {
  * key. */
 int run_machine_read(const char *path, struct run_machine *out);
 
-/* Read and write a JSON file of all rates (docs/plan-json.md). Reading returns -EINVAL, with a
- * message that names the file and the key, if a number is missing or not valid. */
+/* Read and write a JSON file of all rates (docs/plan-json.md). Reading returns -ENOENT if the
+ * file or a number is missing, -EINVAL if a number is not valid; the message names file and key. */
 int run_rates_read(const char *path, struct run_rates *out);
 int run_rates_write(const char *path, const struct run_rates *rates);
 
