@@ -45,7 +45,7 @@ enum plan_op {
     PLAN_REDUCE, /* all ranks' gradients, or tile sums -> their sum: own shard or whole */
     PLAN_EXPAND, /* stored weights of a block -> weights that compute reads */
     PLAN_FWD,    /* forward of a block for one micro-batch, or a group of them */
-    PLAN_BWD,    /* likewise backward, recomputing if the plan says so */
+    PLAN_BWD,    /* backward of the same, recomputing if the plan says so */
     PLAN_ROUND,  /* both fp32 gradient sums of a shared parameter -> gradient type */
     PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
     PLAN_NORM,   /* all sums -> norm, clip factor, overflow verdict */

@@ -46,7 +46,8 @@ struct run_checkpoint_shape {
 struct run_checkpoint_shape run_checkpoint_shape(const char *directory);
 
 /* Looks in a directory for checkpoints of another run than `run`. Returns 1 and sets *step to the
- * step of the oldest one; 0 if there is none. Checkpoints that cannot be read are not counted. */
+ * step of the oldest one; 0 if there is none; -errno if the directory cannot be listed. Checkpoints
+ * that cannot be read are not counted. */
 int run_checkpoint_find_foreign(const char *directory, uint64_t run, uint64_t *step);
 
 /* Converts the arrays of an update's window to a checkpoint's streams. */

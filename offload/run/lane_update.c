@@ -21,7 +21,7 @@ enum { QUEUE_DEPTH = 64 };
 
 /* The optimizer of a block. */
 struct update_block {
-    struct adam *adam; /* owned; NULL: the block is frozen */
+    struct adam *adam; /* owned; NULL: the block is frozen or lent */
     /* owned, [node_count]: the `adam` for the queue of each node; NULL: there are none. */
     struct adam **of_nodes;
     const uint32_t *groups; /* indices in `groups` of the update: one for each group of `adam` */

@@ -74,7 +74,7 @@ struct run_options {
     bool may_skip;           /* a norm that is not finite skips the step */
     struct run_scale_options scale;
 
-    struct plan_wishes wishes; /* shapes.c sets may_clip, prepare.c micro_batches */
+    struct plan_wishes wishes; /* run_shapes_input sets micro_batches, may_clip, may_skip */
     struct plan_budgets budgets;
     /* All memory of the card, including what other programs use; 0: budgets.device_bytes. */
     uint64_t card_bytes;

@@ -15,7 +15,7 @@ struct run_shapes {
     uint32_t block_count;
     /* Each is owned if block->like is the block itself, else shared; NULL: a data block. */
     struct model_program **programs;
-    /* Sections of each program, owned as `programs` are; NULL: the block has none. */
+    /* Sections of each program, owned unless block->like has the same ones; NULL: none. */
     struct model_sections **sections;
     struct model_program *one;           /* owned: the head for one token, in tiles (logits.c) */
     struct model_sections *one_sections; /* owned; NULL: the head has no sections */
