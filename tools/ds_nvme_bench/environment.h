@@ -1,5 +1,5 @@
 /* environment.h: properties of the machine that a measurement depends on. Read once. Strings are
- * truncated to their room; numbers are 0 or -1 if they are unknown. */
+ * truncated to the size of their fields; unknown numbers are 0 or -1. */
 #ifndef TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 #define TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 

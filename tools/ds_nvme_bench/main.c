@@ -141,8 +141,8 @@ static int run_directory(const struct bench_options *options, const char *path,
 
 /* ---- recommendation, files and comparison ---- */
 
-/* Chooses one setting for all directories, because DeepSpeed has one aio block: of their
- * recommendations, the one with the most bytes in flight, which is enough for each of them. */
+/* Chooses one setting for all directories, because DeepSpeed has one aio block: the recommendation
+ * with the most bytes in flight, which is enough for every directory. */
 static void recommend_for_all(struct bench_report *report)
 {
     double most = 0;

@@ -15,7 +15,7 @@
 #define NO_GPU                                                                                     \
     "GPU memory and GDS are not measured; optimizer states move between the drive and host memory"
 
-/* Names of options in fio, ds_io and ds_nvme_tune. */
+/* Options of fio, ds_io and ds_nvme_tune, and what to use instead. */
 static const struct cli_synonym synonyms[] = {
     {"folder", "--nvme_dir DIR"},
     {"directory", "--nvme_dir DIR"},
@@ -52,7 +52,7 @@ const struct cli_command bench_command = {
     .example = "ds_nvme_bench --nvme_dir /nvme0/scratch --params 7B --emit-config aio.json\n"
                "  sweeps in under a minute and writes the aio block for ds_config.json"};
 
-/* The options as given, before lists and sizes are parsed. */
+/* The options as given, before they are checked and lists are parsed. */
 struct raw {
     struct cli_texts dirs;
     int mode;
@@ -192,7 +192,7 @@ static void take_times(const struct raw *raw, struct bench_options *out)
                  "the adaptive sweep chooses the number and length of its measurements itself: "
                  "--loops and --ramp_time are for --full and --mode point");
     }
-    /* With many visits, each takes fewer samples; --loops is at most BENCH_SAMPLES_MAX. */
+    /* With many visits, each takes fewer samples, but at least one: --loops is at most 60. */
     unsigned most = BENCH_SAMPLES_MAX / sweep->rounds;
     sweep->how.samples = soak ? 60 : 5;
     sweep->how.samples = sweep->how.samples > most ? most : sweep->how.samples;

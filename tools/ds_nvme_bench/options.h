@@ -10,13 +10,13 @@ enum bench_mode { BENCH_SWEEP, BENCH_POINT, BENCH_VERIFY, BENCH_SWAP, BENCH_SOAK
 enum { BENCH_DIRS_MAX = 16 };
 
 struct bench_options {
-    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, like everything else here */
+    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, like all strings here */
     unsigned dir_count;
     enum bench_mode mode;
     /* the lists of points and how to measure them; target, stop and progress are not set */
     struct bench_sweep_options sweep;
     const char *backend; /* NULL: chosen by probing */
-    uint64_t io_bytes;   /* 0: chosen */
+    uint64_t io_bytes;   /* size of the scratch file; 0: chosen */
     uint64_t tensor_bytes;
     unsigned passes; /* passes of verify and swap */
     const char *json;
@@ -32,7 +32,8 @@ struct bench_options {
 
 extern const struct cli_command bench_command;
 
-/* Returns -1 to continue, or the exit code (help was printed, or a message). */
+/* Returns -1 if the run can start. Otherwise prints help or a message, and returns the exit
+ * code. */
 int bench_options_parse(int argc, char **argv, struct bench_options *out);
 
 const char *bench_mode_name(enum bench_mode mode);

@@ -19,8 +19,8 @@ enum {
     SUM = AIO_SUM_BYTES
 };
 
-/* A stream of requests of one kind on one drive, sequential over a part of the file, then again
- * from its beginning. */
+/* Requests of one kind on one drive. They go through a part of the file in order, and start again
+ * at its beginning. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -29,8 +29,8 @@ struct stream {
     uint64_t span;
     uint64_t at; /* next offset within the span */
     uint64_t request_bytes;
-    unsigned window;       /* requests in flight */
-    unsigned slots;        /* buffers, used in turn; more than `window` */
+    unsigned window;       /* most requests in flight */
+    unsigned slots;        /* buffers, used in turn; at least `window` */
     unsigned char *memory; /* borrowed: slots * request_bytes */
     struct core_fence fences[WINDOW_MAX];
     uint64_t submitted;
@@ -61,8 +61,8 @@ static uint64_t request_bytes_of(const struct bench_params *params)
     return bytes > params->block_bytes ? bytes : params->block_bytes;
 }
 
-/* Returns enough requests that the drive can always choose from `depth` blocks while one
- * completes. */
+/* Returns how many requests must be in flight so that the drive always has `depth` blocks, even
+ * while a request completes; at most WINDOW_MAX. */
 static unsigned window_of(const struct bench_params *params)
 {
     uint64_t bytes = request_bytes_of(params);
@@ -80,8 +80,9 @@ uint64_t bench_point_in_flight(const struct bench_params *params)
     return request_bytes_of(params) * window_of(params) * streams_of(params);
 }
 
-/* Returns enough slots to exceed every cache, whatever the depth: states are moved through large
- * buffers, and a drive looks faster than it is if its buffers stay in a cache. */
+/* Returns how many slots a stream needs so that all slots together exceed the processor's caches,
+ * whatever the depth. States are moved through large buffers, and a drive looks faster than it is
+ * if its buffers stay in a cache. */
 static unsigned slots_of(const struct bench_params *params)
 {
     uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);
@@ -190,8 +191,8 @@ static int open_run(const struct bench_target *target, const struct core_region 
     return 0;
 }
 
-/* Closes everything, even after errors, and returns the first error. 0: the kernel no longer uses
- * the memory. */
+/* Closes everything, even after errors. Returns 0 if the kernel no longer uses the memory,
+ * otherwise the first error. */
 static int close_run(struct bench_run *run)
 {
     int first = 0;
@@ -209,7 +210,7 @@ static int close_run(struct bench_run *run)
 
 /* ---- measuring ---- */
 
-/* Counts completed requests and submits as many as the window allows. */
+/* Counts completed requests, then submits new ones until the window is full. */
 static int stream_pump(struct bench_run *run, struct stream *stream)
 {
     while (stream->retired < stream->submitted) {
@@ -258,7 +259,7 @@ static int pump_all(struct bench_run *run)
     return 0;
 }
 
-/* Waits until a request has completed; *bytes gets all bytes since the start. */
+/* Waits until a request has completed. *bytes gets the bytes of all completed requests. */
 static int step(struct bench_run *run, uint64_t *bytes)
 {
     uint64_t before = run->read_bytes + run->write_bytes;
@@ -289,7 +290,7 @@ static int wait_all(struct bench_run *run)
     return 0;
 }
 
-/* With checksums, first writes each part that will be read, to get its checksums. */
+/* If checksums are on, writes every part that will be read, to get its checksums. */
 static int write_sums(struct bench_run *run, const volatile int *stop)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {
@@ -423,6 +424,7 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
 cleanup:;
     int closed = close_run(run);
     free(run);
-    /* A timeout of closing has priority: memory that the kernel still uses must not be freed. */
+    /* A timeout while closing wins, because the caller must not free memory that the kernel
+     * uses. */
     return rc == 0 || closed == -ETIMEDOUT ? closed : rc;
 }

@@ -1,5 +1,5 @@
 /* point.h: measures one setting on one target: bandwidth, latencies, processor time. The caller's
- * thread submits and waits; each I/O thread is a drive of its own. */
+ * thread submits and waits; each I/O thread belongs to a drive of its own. */
 #ifndef TOOLS_DS_NVME_BENCH_POINT_H
 #define TOOLS_DS_NVME_BENCH_POINT_H
 
@@ -17,7 +17,7 @@ struct bench_params {
     enum bench_op op;
     uint32_t block_bytes;
     uint32_t depth;   /* blocks in flight in each thread */
-    uint32_t threads; /* I/O threads, each a drive on its part of the file */
+    uint32_t threads; /* I/O threads, each with a drive and a part of the file */
 };
 
 struct bench_how {
@@ -30,8 +30,8 @@ struct bench_how {
     bool sqpoll;
     bool iopoll;
     enum core_pages pages;    /* pages of the buffers */
-    int node;                 /* NUMA node of buffers and threads */
-    void (*beat)(void *user); /* called regularly, or NULL */
+    int node;                 /* NUMA node of buffers and threads, or BENCH_NODE_* */
+    void (*beat)(void *user); /* called regularly; may be NULL */
     void *user;
 };
 enum { BENCH_NODE_AUTO = -1, BENCH_NODE_ANY = -2 };
@@ -44,7 +44,7 @@ struct bench_point {
     double median;
     struct bench_interval interval;
     double read_share;    /* share of bytes that were read */
-    double latency_ms[4]; /* p50, p99, p99.9, max, of blocks, over all rounds */
+    double latency_ms[4]; /* p50, p99, p99.9 and maximum of a block, over all rounds */
     uint32_t latency[AIO_LATENCY_BUCKETS];
     double cpu_ms_per_gib;
     uint64_t shorts;
@@ -56,17 +56,17 @@ struct bench_point {
     bool unregistered;  /* registering the buffers was requested and failed with a warning */
 };
 
-/* Measures `point` (its params are set) and adds samples to it. Writes overwrite the scratch file.
- * `memory` has at least bench_point_memory() bytes. Returns 0, or -errno with a message; -EINTR if
+/* Measures point->params and adds samples to *point. Writes overwrite the scratch file. `memory`
+ * must have at least bench_point_memory() bytes. Returns 0, or -errno with a message; -EINTR if
  * *stop is set. After -ETIMEDOUT the kernel may still use `memory`. */
 int bench_point_run(const struct bench_target *target, const struct core_region *memory,
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);
 
-/* Returns the bytes of the file that are in flight at the same time. */
+/* Returns how many bytes of the file are in flight at the same time. */
 uint64_t bench_point_in_flight(const struct bench_params *params);
-/* Returns the bytes of buffers that a setting needs; settings above BENCH_MEMORY_MAX are not
- * measured. */
+/* Returns how many bytes of buffers a setting needs. Settings that need more than BENCH_MEMORY_MAX
+ * are not measured. */
 uint64_t bench_point_memory(const struct bench_params *params);
 #define BENCH_MEMORY_MAX ((uint64_t)768 << 20)
 

@@ -1,4 +1,4 @@
-/* progress.h: progress on stderr: one live line on a terminal; with -v, lines in a pipe. */
+/* progress.h: progress on stderr: one live line on a terminal; with -v, one line for each point. */
 #ifndef TOOLS_DS_NVME_BENCH_PROGRESS_H
 #define TOOLS_DS_NVME_BENCH_PROGRESS_H
 
@@ -16,8 +16,8 @@ struct bench_progress {
     int64_t begin_ns; /* start of the operation that bench_progress_moved reports */
 };
 
-/* Callbacks for bench_target_options and bench_sweep_options; `user` is the struct bench_progress.
- * */
+/* Callbacks for bench_target_options and bench_sweep_options; `user` is the struct
+ * bench_progress. */
 void bench_progress_fill(void *user, uint64_t done_bytes, uint64_t bytes);
 void bench_progress_point(void *user, const struct bench_point *point, double share_done,
                           double seconds_left);
@@ -28,7 +28,7 @@ void bench_progress_beat(void *user, const struct bench_point *point, double sha
 /* Callback for bench_verify_options and bench_swap_options. */
 void bench_progress_moved(void *user, uint64_t done_bytes, uint64_t bytes);
 
-/* Removes the live line, before anything else is printed. */
+/* Removes the live line. Call it before anything else is printed. */
 void bench_progress_clear(struct bench_progress *progress);
 
 #endif

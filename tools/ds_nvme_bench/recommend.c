@@ -33,7 +33,7 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
         bool ours = sweep->points[i].params.op == op;
         most = ours && sweep->points[i].count > most ? sweep->points[i].count : most;
     }
-    /* Points with few samples were only scanned; the best of many noisy points would be best by
+    /* Points with few samples were only scanned; the best of many such points would be best by
      * chance. */
     for (unsigned i = 0; i < sweep->count; i++) {
         const struct bench_point *point = &sweep->points[i];
@@ -148,7 +148,7 @@ unsigned bench_sweep_pick(const struct bench_sweep *sweep,
 
 /* ---- recommendation ---- */
 
-/* The points among which one is chosen. */
+/* The points from which a setting is chosen. */
 struct field {
     const struct bench_sweep *sweep; /* borrowed */
     unsigned most[BENCH_OP_COUNT];   /* samples of the points that are compared; 0: not measured */
@@ -226,8 +226,9 @@ static struct judged judge(const struct field *field, const struct bench_params 
     return judged;
 }
 
-/* Returns whether `a` is better: good enough if `b` is not; of two good ones, the smaller with at
- * least `in_flight_least` in flight; otherwise the faster. */
+/* Returns whether `a` is better than `b`. Of two settings that are both good enough, the one with
+ * at least `in_flight_least` bytes in flight wins; if that is true of both or of neither, the one
+ * closer to this limit. Otherwise the faster one wins. */
 static bool beats(const struct judged *a, const struct judged *b, double in_flight_least)
 {
     bool a_good = a->score >= good_enough;
@@ -256,6 +257,15 @@ static struct judged choose(const struct field *field, double in_flight_least)
         }
     }
     return chosen;
+}
+
+static double best_sample(const struct bench_point *point)
+{
+    double best = 0;
+    for (unsigned i = 0; i < point->count; i++) {
+        best = fmax(best, point->samples[i]);
+    }
+    return best;
 }
 
 /* Returns the ratio of the best setting to the worst. Compares the fastest sample of each, so that

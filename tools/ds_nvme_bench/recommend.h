@@ -27,20 +27,21 @@ struct bench_sweep {
 /* Returns the point of a setting, or NULL. */
 const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
                                            uint32_t block_bytes, uint32_t depth, uint32_t threads);
-/* Returns the best median of an operation; 0 if it was not measured. */
+/* Returns the best median of an operation, without points of few samples; 0 if it was not
+ * measured. */
 double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
 
 /* Fills sweep->recommendation from the measured points. */
 void bench_sweep_recommend(struct bench_sweep *sweep);
 
-/* Returns the smallest share of the best that the setting reaches in any operation. Takes the
- * fastest sample of each point, so it only picks candidates; bench_sweep_recommend() compares
- * medians. */
+/* Returns the smallest share of the best speed that the setting reaches in any operation. It
+ * compares the fastest sample of each point, which is only good enough to pick candidates;
+ * bench_sweep_recommend() compares medians. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
 /* Picks the settings that may turn out best. Half of them have the highest scores. The others are
  * close to the best: one that keeps enough bytes in flight for any drive, then those with the
- * fewest bytes in flight. Returns their number, at most BENCH_CANDIDATES_MAX. */
+ * fewest bytes in flight. Returns how many it picked, at most BENCH_CANDIDATES_MAX. */
 unsigned bench_sweep_pick(const struct bench_sweep *sweep,
                           struct bench_params picked[BENCH_CANDIDATES_MAX]);
 

@@ -103,7 +103,7 @@ static const char *find_obstacle(const struct bench_report *report)
     return NULL;
 }
 
-/* Prints "1.60 GB/s reading, 2.04 writing", as far as measured. */
+/* Prints "1.60 GB/s reading, 2.04 GB/s writing", for the operations that were measured. */
 static void print_rates(const struct bench_report *report, char *text, size_t bytes)
 {
     static const char *const how[BENCH_OP_COUNT] = {"reading", "writing", "both at once"};

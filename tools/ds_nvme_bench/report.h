@@ -21,7 +21,7 @@ struct bench_result {
     struct bench_swap swap;
     bool verified;
     struct bench_verify verify;
-    bool soaked; /* the only point of the sweep was measured for a long time */
+    bool soaked; /* the points of the sweep were measured for a long time */
 };
 
 struct bench_report {
@@ -37,12 +37,11 @@ struct bench_report {
 };
 
 /* Returns the bytes per second of the slowest directory for an operation at the recommended
- * setting, or at the best setting if none is recommended; 0: not measured. Requests are striped, so
+ * setting, or at its best setting if none is recommended; 0: not measured. Requests are striped, so
  * all drives together reach this times bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
-/* Returns the number of drives that the directories are on; an unknown drive counts as another one.
- * */
+/* Returns how many drives the directories are on; each unknown drive counts as one more. */
 unsigned bench_report_drives(const struct bench_report *report);
 
 void bench_report_table(const struct bench_report *report, FILE *out);
@@ -51,7 +50,7 @@ int bench_report_csv(const struct bench_report *report, FILE *out);
 /* Draws bandwidth over block size: a line for each depth, a panel for each operation. */
 int bench_report_svg(const struct bench_report *report, FILE *out);
 
-/* Writes the `aio` block of DeepSpeed in the smallest complete ds_config.json. */
+/* Writes a ds_config.json that has only the `aio` block of DeepSpeed. */
 int bench_report_config(const struct bench_report *report, FILE *out);
 
 /* Opens `path` ("-": stdout), calls `write` and closes. Returns the first failure, with a
@@ -63,13 +62,14 @@ int bench_report_save(const struct bench_report *report, const char *path,
  * a message. */
 int bench_report_writable(const char *path);
 
-/* Returns 0 if `path` may become an aio block, or -EEXIST for a file that holds anything else, such
- * as the user's ds_config.json. */
+/* Returns 0 if an aio block may be written to `path`: nothing is there, or an empty file, or one
+ * with only an aio block. Returns -EEXIST with a message for any other file, such as the user's
+ * ds_config.json. */
 int bench_report_replaceable(const char *path);
 
-/* Compares every point with a report of --json from another time. Prints each point that is slower
- * by more than `tolerance` to `out` and counts them in *slower. Returns -EINVAL with a message if
- * the file is not such a report or shares no point. */
+/* Compares every point with the same point of an earlier --json report. Prints each point that is
+ * slower by more than `tolerance` to `out`; *slower gets their number. Returns 0, or -errno with a
+ * message; -EINVAL if the file is no such report or has none of the points. */
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 
@@ -77,7 +77,7 @@ int bench_report_compare(const struct bench_report *report, const char *path, do
  * message. */
 int bench_report_comparable(const char *path);
 
-/* Writes one or two sentences on what limits the speed to `text`; "" if no point was measured. */
+/* Writes one or two sentences on what limits the speed to `text`; "" if there is nothing to say. */
 void bench_report_verdict(const struct bench_report *report, char *text, size_t bytes);
 
 #endif

@@ -54,8 +54,8 @@ static int read_point(const struct core_json *doc, const struct core_json_value 
     return 0;
 }
 
-/* Compares one point of the earlier report with this run's. Returns 1 if this run has it, else
- * 0. */
+/* Compares one point of the earlier report with the same point of this run. Returns 1 if this run
+ * has that point, otherwise 0. */
 static int compare_point(const struct bench_report *report, const struct kept *kept,
                          double tolerance, FILE *out, unsigned *slower)
 {

@@ -77,7 +77,7 @@ static void put_axes(const struct field *field, FILE *out)
     }
 }
 
-/* Draws the points of one depth (and thread count), from the smallest block to the largest. */
+/* Draws the points of one depth and thread count, from the smallest block to the largest. */
 static void put_series(const struct field *field, uint32_t depth, uint32_t threads,
                        const char *colour, FILE *out)
 {

@@ -9,7 +9,7 @@
 
 enum { COLUMNS = 11, CELL = 48 };
 
-/* A setting with its points of each operation. */
+/* A setting with its point of each operation. */
 struct row {
     const struct bench_params *setting;
     const struct bench_point *points[BENCH_OP_COUNT];

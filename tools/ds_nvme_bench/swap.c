@@ -112,7 +112,7 @@ static int close_swap(struct swap *swap)
     return rc;
 }
 
-/* Writes every tensor once, to get its checksums. */
+/* Writes every tensor once; with checksums, this also records them. */
 static int write_all(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors; t++) {

@@ -1,5 +1,5 @@
-/* swap.h: the access pattern of an optimizer step: tensor by tensor, states are read and updated
- * ones written, at the same time, through a few slots. */
+/* swap.h: imitates the I/O of an optimizer step: reads the states of each tensor and writes them
+ * back, with reads and writes at the same time, through a few slots. */
 #ifndef TOOLS_DS_NVME_BENCH_SWAP_H
 #define TOOLS_DS_NVME_BENCH_SWAP_H
 
@@ -8,7 +8,7 @@
 struct bench_swap_options {
     const struct bench_target *target; /* borrowed */
     struct bench_params params;        /* block and depth; op and threads are ignored */
-    uint64_t tensor_bytes;             /* states of each tensor; a multiple of 1 MiB */
+    uint64_t tensor_bytes;             /* bytes of each tensor's states; a multiple of 1 MiB */
     unsigned passes;                   /* measured steps, after one that is not measured */
     bool checksums;
     const volatile int *stop;
@@ -18,7 +18,7 @@ struct bench_swap_options {
 
 struct bench_swap {
     unsigned tensors;
-    uint64_t bytes; /* read and written in each step, together */
+    uint64_t bytes; /* bytes read plus bytes written in each step */
     double seconds[BENCH_SAMPLES_MAX];
     unsigned count;
     double bytes_per_s; /* median */
@@ -26,6 +26,7 @@ struct bench_swap {
     double cpu_ms_per_gib;
 };
 
+/* Overwrites the scratch file. Returns 0, or -errno with a message; -EINTR if *stop is set. */
 int bench_swap_run(const struct bench_swap_options *options, struct bench_swap *out);
 
 #endif

@@ -18,7 +18,7 @@ struct search {
     int64_t start_ns;
     int64_t deadline_ns;
     bool unregistered; /* registering buffers failed; reported once and not tried again */
-    unsigned left_out; /* measurements left out because they need too much memory or file */
+    unsigned left_out; /* measurements skipped because they need too much memory or file space */
 };
 
 static double seconds_left(const struct search *search)
@@ -64,8 +64,8 @@ static void beat(void *user)
     report_progress(view, view->search->options->beat);
 }
 
-/* Measures a setting for one operation, if requested. Leaves out settings that need too much
- * memory, or more of the file than there is. */
+/* Measures a setting for one operation, if that operation is requested. Skips settings that need
+ * too much memory or a larger file. */
 static int measure_op(struct search *search, struct bench_params setting, enum bench_op op,
                       const struct bench_how *how)
 {
@@ -159,8 +159,8 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* Chooses, for several threads, the listed depth that keeps about as much in flight as one thread
- * does. */
+/* Chooses a listed depth for two threads or more: at most half the depth of one thread, so that two
+ * threads together have about as much in flight. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -200,7 +200,7 @@ static int scan_blocks(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Measures smaller and smaller depths of one block size until one scores less than 80 % of the
+/* Measures smaller and smaller depths of one block size until one reaches less than 80 % of the
  * best. */
 static int scan_depths(struct search *search, uint32_t block_bytes, const struct bench_how *how)
 {
@@ -221,8 +221,8 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
     return 0;
 }
 
-/* Returns whether another round could not change the answer: the intervals of the chosen setting
- * are narrow, and no operation has a better setting by more than noise. */
+/* Returns whether the answer is certain: the intervals of the chosen setting are narrow, and no
+ * setting is better by more than noise in any operation. */
 static bool is_decided(const struct bench_sweep *sweep)
 {
     const struct bench_recommendation *made = &sweep->recommendation;
@@ -246,8 +246,8 @@ static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_para
     }
 }
 
-/* Measures one operation after the other. The candidates follow one another directly, in reverse
- * order every second time, so that a drive whose speed changes meanwhile favours none of them. */
+/* Measures all candidates for one operation, then for the next. Every second round takes the
+ * candidates in reverse order, so that a drive whose speed changes favours none of them. */
 static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
                          int round, const struct bench_how *how)
 {
@@ -286,7 +286,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Returns the smallest scanned block size that is close to the best. */
+/* Returns the smallest scanned block size with a score within 5 % of the best score. */
 static uint32_t near_best_block(const struct search *search)
 {
     const struct bench_sweep_options *options = search->options;
@@ -341,8 +341,8 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* Returns the most memory or file space that a setting needs; settings above BENCH_MEMORY_MAX are
- * ignored. */
+/* Returns the largest result of `needed` among all settings, except results above
+ * BENCH_MEMORY_MAX. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {

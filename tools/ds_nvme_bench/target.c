@@ -22,7 +22,7 @@ enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
 static const uint64_t least_bytes = (uint64_t)64 << 20;
 static const uint64_t most_bytes = (uint64_t)8 << 30;
 
-/* Fills memory with bytes that no drive can compress or deduplicate. */
+/* Fills memory with bytes that no drive can compress. */
 static void fill_random(unsigned char *memory, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes / 16; i++) {
@@ -80,7 +80,8 @@ int bench_target_io_close(struct bench_target_io *io)
     return first;
 }
 
-/* Writes `bytes`, or until the time is over; *wrote gets the bytes written. */
+/* Writes `bytes` bytes, or stops earlier if no size was requested and `fill_seconds` are over.
+ * *wrote gets the number of bytes written. */
 static int fill(struct bench_target *target, const struct bench_target_options *options,
                 const struct bench_target_io *io, uint64_t bytes, uint64_t *wrote)
 {

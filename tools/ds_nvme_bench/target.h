@@ -16,39 +16,43 @@ struct bench_target {
     const char *path; /* borrowed from the options */
     int fd;           /* owned */
     bool direct;
-    uint64_t file_bytes;           /* size; a multiple of 2 MiB, written once */
+    uint64_t file_bytes;           /* size of the scratch file; a multiple of 2 MiB */
     double fill_bytes_per_s;       /* speed of the first write */
-    double fill_first_bytes_per_s; /* speed of the first second of that write */
+    double fill_first_bytes_per_s; /* speed in the first second of that write */
     struct aio_fs fs;
     const struct aio_backend *backend;
     char backend_reason[256];
-    int node;                     /* node of its threads and buffers; -1: any */
+    int node;                     /* NUMA node of its threads and buffers; -1: any */
     struct core_cpus node_cpus;   /* processors of `node` */
-    const struct core_cpus *cpus; /* borrowed: &node_cpus, or NULL: anywhere */
+    const struct core_cpus *cpus; /* borrowed: &node_cpus; NULL: any processor */
 };
 
 struct bench_target_options {
     const char *path;
     const char *backend; /* NULL: chosen by probing */
-    /* size of the scratch file; 0: as much as can be written in `fill_seconds` */
+    /* size of the scratch file; 0: as much as can be written in `fill_seconds`, at most 8 GiB and a
+     * quarter of the free space */
     uint64_t bytes;
     double fill_seconds;
-    const volatile int *stop; /* if set, -EINTR is returned */
+    const volatile int *stop; /* may be NULL; when *stop is set, -EINTR is returned */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* NULL: none */
     void *user;
 };
 
-/* Chooses the NUMA node of threads and buffers: `wanted` >= 0, or the node of the drive if it is
- * known and the machine has several. Returns -EINVAL with a message if there is no such node. Call
- * it before any point is measured; the target must not move in memory afterwards. */
+/* Chooses the NUMA node of threads and buffers: `wanted` if it is not negative, otherwise
+ * `drive_node`. Changes nothing if both are negative or the machine has one node. Returns 0, or
+ * -errno with a message; -EINVAL if the machine has no node `wanted`. Call it before any point is
+ * measured. The target must not move in memory afterwards, because `cpus` points into it. */
 int bench_target_place(struct bench_target *target, int wanted, int drive_node);
 
+/* Opens the directory, creates the scratch file and writes all of it. Returns 0, or -errno with a
+ * message; on failure there is nothing to close. */
 int bench_target_open(const struct bench_target_options *options, struct bench_target *out);
-/* A zeroed target is allowed. */
+/* Closes the scratch file, which deletes it. A zeroed target is allowed. */
 void bench_target_close(struct bench_target *target);
 
-/* ---- reading and writing the scratch file outside of measured points: a drive over it, with
- * memory and queues; only the caller's thread uses them ---- */
+/* ---- transfers outside measured points: a drive over the scratch file, with memory and queues;
+ * only the caller's thread uses them ---- */
 
 enum { BENCH_TARGET_QUEUES = 2 };
 /* The time limit of a transfer. */
@@ -56,13 +60,13 @@ enum { BENCH_TARGET_QUEUES = 2 };
 
 struct bench_target_io_options {
     const struct bench_target *target; /* borrowed for the call */
-    uint64_t file_bytes;               /* 0: the target's */
-    uint32_t block_bytes;              /* 0: chosen by the drive, like `depth` */
+    uint64_t file_bytes;               /* 0: the target's size */
+    uint32_t block_bytes;              /* 0: the default of a drive; for `depth`, too */
     uint32_t depth;
     uint64_t memory_bytes;
     enum core_pages pages;
     bool registered;                        /* registers the memory with the ring */
-    const char *names[BENCH_TARGET_QUEUES]; /* names of the queues; NULL: none */
+    const char *names[BENCH_TARGET_QUEUES]; /* NULL: no such queue */
 };
 
 struct bench_target_io {
@@ -72,10 +76,12 @@ struct bench_target_io {
     uint32_t file;
 };
 
-/* Zeroes *io first. Close it even if this fails. */
+/* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a
+ * failure. */
 int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);
 
-/* If this fails, the kernel may still use the memory, so it is not freed. */
+/* Closes everything and returns 0 or the first error. After an error the memory is not freed,
+ * because the kernel may still use it. */
 int bench_target_io_close(struct bench_target_io *io);
 
 #endif

@@ -52,13 +52,13 @@ struct verify {
     uint64_t offsets[SLOTS];
 };
 
-/* Returns the offset of the n-th request of a pass, in a permutation by a step coprime to the
- * count. */
+/* Returns the offset of the n-th request of a pass. The step from one request to the next is
+ * coprime to their number, so that each is visited once. */
 static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n)
 {
     struct core_rng_words words = core_rng_philox(verify->options->seed, pass, 0);
     uint64_t step = words.word[0] % verify->requests;
-    while (step < verify->requests) { /* every offset once */
+    while (step < verify->requests) {
         uint64_t a = step;
         uint64_t b = verify->requests;
         while (b != 0) {
@@ -75,7 +75,7 @@ static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n
     return (words.word[1] + n * step) % verify->requests * REQUEST;
 }
 
-/* Returns the bytes of a request; the last one of the file may be shorter. */
+/* Returns how many bytes the request at `offset` has; the last one of the file may be shorter. */
 static uint64_t bytes_at(const struct verify *verify, uint64_t offset)
 {
     uint64_t left = verify->options->target->file_bytes - offset;
@@ -108,7 +108,8 @@ static void report_progress(struct verify *verify, uint64_t bytes)
     }
 }
 
-/* Writes or reads the whole file once. What was read is compared when its slot is needed again. */
+/* Writes or reads the whole file once. Bytes that were read are compared when their slot is needed
+ * again. */
 static int run_pass(struct verify *verify, unsigned pass, enum aio_kind kind,
                     struct bench_verify *out)
 {

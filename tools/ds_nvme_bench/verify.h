@@ -1,5 +1,5 @@
 /* verify.h: writes bytes that depend on their offset and pass, reads them back in another order,
- * and compares every one. */
+ * and compares all of them. */
 #ifndef TOOLS_DS_NVME_BENCH_VERIFY_H
 #define TOOLS_DS_NVME_BENCH_VERIFY_H
 
@@ -16,18 +16,20 @@ struct bench_verify_options {
 };
 
 struct bench_verify {
-    uint64_t bytes;       /* compared */
+    uint64_t bytes;       /* bytes compared */
     uint64_t wrong;       /* pieces of 4 KiB that differ from what was written */
-    uint64_t first_wrong; /* offset of the first of them */
-    unsigned pass;        /* pass of the first of them */
+    uint64_t first_wrong; /* offset of the first wrong piece */
+    unsigned pass;        /* pass in which it was found */
 };
 
-/* Returns 0 with the counts even if bytes were wrong. */
+/* Overwrites the scratch file. Returns 0 and fills *out even if bytes were wrong; -errno with a
+ * message if a transfer failed or *stop is set. */
 int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out);
 
 /* Fills `memory` with the bytes that belong at `offset` (a multiple of 4096) in a pass. */
 void bench_verify_fill(uint64_t seed, unsigned pass, uint64_t offset, void *memory, uint64_t bytes);
-/* Counts the pieces of 4 KiB that differ from these bytes; *first gets the offset of the first. */
+/* Returns how many pieces of 4 KiB differ from the bytes that bench_verify_fill() makes. *first
+ * gets the offset of the first such piece, if there is one. */
 uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, const void *memory,
                               uint64_t bytes, uint64_t *first);
 
