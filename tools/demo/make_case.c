@@ -21,7 +21,7 @@ struct shape {
     bool tied;
 };
 
-/* A tensor, in the order of the file. */
+/* Tensors are listed in the order of the file. */
 struct tensor {
     char name[64];
     int64_t rows, columns; /* columns is 0 for a vector */

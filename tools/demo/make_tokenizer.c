@@ -28,7 +28,7 @@ static const char chat_template[] =
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 struct words {
-    char (*at)[WORD_BYTES]; /* owned: in the notation of the vocabulary */
+    char (*at)[WORD_BYTES]; /* owned; each byte as its letter in the vocabulary */
     int64_t count;
     int64_t most;
 };

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* Writes tokenizer.json, tokenizer_config.json with a chat template, and generation_config.json to
- * `folder`: byte-level, with a token for each word of the chats in the file `data`. Returns 0, or
- * -errno with a message; -E2BIG if there are more than `vocab` tokens. */
+ * `folder`. The tokenizer is byte-level and has a token for each word of the chats in the file
+ * `data`. Returns 0, or -errno with a message; -E2BIG if that takes more than `vocab` tokens. */
 int demo_tokenizer_make(const char *folder, const char *data, int64_t vocab);
 
 #endif

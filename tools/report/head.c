@@ -1,4 +1,4 @@
-/* head.c: reads the objects that few lines have: plan, events, summary. */
+/* head.c: reads what few lines have: "run", "plan", "events", and the summary. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

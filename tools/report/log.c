@@ -12,10 +12,10 @@
 #include "core/base/err.h"
 #include "tools/report/line.h"
 
-/* Limits: bytes of a line, resumes of a run. */
+/* Most bytes of a line, and most turns of a run. */
 enum { LINE_BYTES_MAX = 1 << 20, TURNS_MAX = 1 << 16 };
 
-/* A turn: consecutive steps, until the run was resumed from an earlier one. */
+/* A turn: lines with increasing steps. It ends where the run was resumed from an earlier step. */
 struct turn {
     uint64_t line; /* number of its first line */
     uint64_t first;
@@ -34,7 +34,8 @@ struct reader {
     bool torn;
 };
 
-/* Reads a line without its newline. Returns 1; 0 at the end; or -errno. */
+/* Reads a line without its newline. Returns 1, 0 at the end of the file, or -errno with a
+ * message. */
 static int next_line(struct reader *reader)
 {
     size_t bytes = 0;
@@ -81,7 +82,8 @@ static int add_turn(struct reader *reader, uint64_t step)
     return 0;
 }
 
-/* Only the end of the file may be incomplete: a run was killed while it wrote. */
+/* Finds the turns. Only the last line may be incomplete: the run was killed while it wrote that
+ * line. */
 static int first_pass(struct reader *reader)
 {
     struct report_values values = {.step = 0};
@@ -103,7 +105,7 @@ static int first_pass(struct reader *reader)
             rc = values.step <= before ? add_turn(reader, values.step) : 0;
             reader->first = reader->last == 0 || values.step < reader->first ? values.step
                                                                              : reader->first;
-            /* not the highest step: the steps that an older turn made after this one are lost */
+            /* not the highest step: a resume discards the later steps of earlier turns */
             reader->last = before = values.step;
         }
         if (rc != 0) {

@@ -63,7 +63,8 @@ static void write_lines(FILE *out, const char *const *lines)
     }
 }
 
-/* Finds the name of the model in its path, such as "Qwen3-4B". */
+/* Writes the last name in the model's path, such as "Qwen3-4B", or in the log's path if the model
+ * is unknown. */
 static void find_name(const struct report_run *run, char name[REPORT_NAME_BYTES])
 {
     const char *path = run->plan.model[0] != '\0' ? run->plan.model : run->path;
@@ -100,8 +101,8 @@ static void write_part(struct core_json_write *json, const struct report_run *ru
     core_json_write_array_end(json);
 }
 
-/* If buckets have one step each, leaves out low and high, which equal sum, and count: sum is null
- * if there is no value. */
+/* If buckets have one step each, low, high and count are left out: low and high equal sum, and sum
+ * is null if there is no value. */
 static void write_figure(struct core_json_write *json, const struct report_run *run, int figure)
 {
     const struct report_bucket *whole = &run->whole[figure];
@@ -242,7 +243,7 @@ static int write_run(struct core_json_write *json, const struct report_run *run)
     return core_json_write_end(json);
 }
 
-/* "<" occurs only in strings; escaped, it cannot end the script element. */
+/* Escapes "<", which occurs only in strings, so that no text can end the script element. */
 static void put_json(FILE *out, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -254,7 +255,7 @@ static void put_json(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* Writes the text of an element. */
+/* Writes text between the tags of an element. */
 static void put_text(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -11,7 +11,7 @@ enum {
     REPORT_BUCKETS_MAX = 480,
     REPORT_EVENTS_MAX = 400, /* further ones are only counted */
     REPORT_PARTS_MAX = 48,
-    REPORT_TIMES_MAX = 1 << 15, /* step times kept for the median; of longer runs, a sample */
+    REPORT_TIMES_MAX = 1 << 15, /* most step times kept for quantiles; longer runs keep a sample */
     REPORT_NAME_BYTES = 128,
     REPORT_EVENT_BYTES = 320,
     REPORT_DRIVES = 8,
@@ -42,7 +42,7 @@ enum report_figure {
     REPORT_WAIT_COPY,
     REPORT_WAIT_IMBALANCE,
     REPORT_WAIT_OTHER,
-    REPORT_WAIT_DATA, /* precedes the step and is not part of its time */
+    REPORT_WAIT_DATA, /* wait before the step, not part of its seconds */
     REPORT_RIGHT,
     REPORT_WRONG,
     REPORT_LOST_BYTES,
@@ -56,11 +56,11 @@ enum report_figure {
     REPORT_ACCURACY,
     REPORT_EVAL_MARGIN,
     REPORT_EVAL_ACCURACY,
-    REPORT_COMPUTE, /* computed: seconds without the waits */
+    REPORT_COMPUTE, /* computed: REPORT_SECONDS without the waits */
     REPORT_FIGURES
 };
 
-/* Values of consecutive steps. */
+/* The values of one figure in consecutive steps. */
 struct report_bucket {
     double low, high, sum; /* statistics of finite values; undefined while count is 0 */
     uint32_t count;
@@ -84,7 +84,7 @@ struct report_part {
     double bytes;
 };
 
-/* From the newest "plan" and "run"; NaN or "" if missing. */
+/* From the newest "plan" and "run" of the log; what is missing there is NaN or "". */
 struct report_plan {
     bool known;
     char model[REPORT_NAME_BYTES];
@@ -107,8 +107,8 @@ struct report_summary {
 
 struct report_run {
     const char *path;     /* borrowed from the caller */
-    uint64_t first, last; /* steps */
-    uint64_t steps;       /* steps that count */
+    uint64_t first, last; /* first and last step */
+    uint64_t steps;       /* number of steps, without repetitions */
     uint64_t repeated;    /* lines of steps that were repeated after a resume */
     uint64_t restarts;
     bool torn;      /* the last line was incomplete and is ignored */
@@ -117,9 +117,9 @@ struct report_run {
     struct report_bucket (*figures)[REPORT_FIGURES]; /* owned: one row for each bucket */
     struct report_bucket whole[REPORT_FIGURES];
     double first_loss, last_loss, last_eval, best_eval;
-    struct report_time *times; /* owned; without the first step; sorted after the last one */
+    struct report_time *times; /* owned; without the first step; sorted by report_run_end() */
     size_t time_count;
-    uint32_t times_below; /* of a long run only the times with a lower hash are kept */
+    uint32_t times_below; /* long runs keep only times with a lower hash */
     struct report_plan plan;
     struct report_summary summary;
     struct report_event *events; /* owned */
@@ -127,23 +127,25 @@ struct report_run {
     uint64_t events_lost;
 };
 
-/* Allocates buckets for steps first..last. */
+/* Allocates buckets for the steps first..last. `path` must outlive the run. Returns 0, or -ENOMEM
+ * with a message; then there is nothing to fini. */
 int report_run_init(struct report_run *run, const char *path, uint64_t first, uint64_t last);
 /* NULL and a zeroed run are allowed. */
 void report_run_fini(struct report_run *run);
 
-/* Values of one step; NaN if missing, infinite if null. */
+/* Values of one step. A value is NaN if the log does not have it, and infinite if it is null
+ * there. */
 struct report_values {
     uint64_t step;
     double of[REPORT_FIGURES];
 };
 void report_run_add(struct report_run *run, const struct report_values *values);
 void report_run_event(struct report_run *run, uint64_t step, const char *kind, const char *text);
-/* Call it after the last step. */
+/* Sorts the step times. Call it after the last step. */
 void report_run_end(struct report_run *run);
 
-/* Returns the quantile `part` of step times without the first step; 0.5 is the median. NaN without
- * steps. */
+/* Returns the quantile `part` of the step times; 0.5 is the median. The first step counts only if
+ * no other step has a time. Returns NaN if there are no times. */
 double report_run_seconds(const struct report_run *run, double part);
 
 #endif
