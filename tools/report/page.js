@@ -65,7 +65,7 @@ const logarithmic = (low, high) => {
   for (let power = from; power <= to; power += Math.floor((to - from) / 6) + 1) axis.ticks.push(10 ** power);
   return axis;
 };
-// The position of a value on an axis: 0 at the low end, 1 at the high one; values outside are moved to the ends.
+// The position of a value on an axis: 0 at the low end, 1 at the high end; values outside are moved to the nearer end.
 const place = (axis, value) => {
   const part = !axis.logarithmic ? (value - axis.low) / (axis.high - axis.low)
     : value > 0 ? Math.log(value / axis.low) / Math.log(axis.high / axis.low) : 0;
@@ -111,13 +111,13 @@ const line = (series, axis) => path(`line ${series.colour}`, runs(series.name).m
 const dots = (series, axis) => path(`dots ${series.colour}`, each(at =>
   has(series.name, at) && (series.dots || !(has(series.name, at - 1) || has(series.name, at + 1)))
     ? `M${middle(at)} ${y(axis, mean(series.name, at)).toFixed(1)}h.01` : ''));
-// A mark at the bottom for each value that was not a number.
+// A mark at the bottom for each bucket with a value that was not a number.
 const odd = series => whole(series.name).odd === 0 ? ''
   : path('odd', each(at => figures[series.name].odd[at] > 0 ? `M${middle(at)} 1000V940` : ''));
 const lines = (chart, axis) => chart.series.map(series =>
   (series.dots ? '' : band(series, axis) + line(series, axis)) + dots(series, axis) + odd(series)).join('');
 
-// Stacked columns; charts with `sums` have about 60.
+// Stacked columns; charts with `sums` have at most 60.
 const stack = (chart, axis) => {
   const wide = chart.sums ? Math.floor((buckets + 59) / 60) : 1;
   const tops = new Array(buckets).fill(0);
@@ -144,7 +144,7 @@ const stack = (chart, axis) => {
 
 // ---- a chart ----
 
-// The limits of all values; null if there are none. 95 of 100 buckets are not above `usual`.
+// The limits of all values; null if there are none. 95 of 100 buckets are not above `usual`, and `least` is the lowest positive value.
 const spanOf = chart => {
   const span = { low: null, high: null, usual: null, least: null };
   const down = (a, b) => a === null ? b : Math.min(a, b);
@@ -165,12 +165,12 @@ const spanOf = chart => {
   }
   tops.sort((a, b) => a - b);
   const nth = Math.floor(tops.length * 95 / 100);
-  // If there are few, the highest one counts as an outlier.
+  // If there are few buckets, the highest one counts as an outlier.
   if (tops.length > 0) span.usual = tops[tops.length > 1 && tops.length < 20 ? tops.length - 2 : Math.min(nth, tops.length - 1)];
   return span;
 };
 const axisOf = (chart, span) => {
-  const outlier = 2; // values this far above nearly all others are cut at the top
+  const outlier = 2; // values this many times as high as nearly all others are cut at the top
   let high = known(chart.limit) ? Math.max(span.high, chart.limit) : span.high;
   const low = known(chart.limit) ? Math.min(span.low, chart.limit) : span.low;
   if (chart.mayLog && span.least > 0 && high > span.least * 60) return logarithmic(span.least, high);
