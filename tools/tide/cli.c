@@ -131,7 +131,7 @@ int cli_close(const struct cli_command *command, int code)
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
     int cause = errno; /* 0 if an earlier write failed */
     if (arrived || code == CLI_FAILED) {
-        return code; /* the failure has been reported */
+        return code; /* nothing failed, or that has been reported */
     }
     if (reader_is_gone()) {
         return CLI_FAILED;

@@ -51,7 +51,7 @@ struct cli_option {
 
 /* -q, -v and what the terminal can do; set by cli_parse(). */
 struct cli_common {
-    int verbose; /* -1 quiet, 0, 1, 2 */
+    int verbose; /* -1 with -q, otherwise how often -v is given */
     bool color;  /* stdout shows colours */
 };
 
@@ -75,7 +75,7 @@ struct cli_command {
     int (*run)(const struct cli_command *command, int argc, char **argv); /* an enum cli_exit */
 };
 
-/* A bit for each option, by its index in the table: set if it was on the command line. */
+/* One bit for each option, in the order of the table: set if the option was on the command line. */
 struct cli_given {
     uint64_t bits[CLI_OPTIONS_MAX / 64];
 };
@@ -87,14 +87,14 @@ struct cli_parsed {
     size_t count;
 };
 
-/* Parses argv without the name of the subcommand. "-" and "_" are the same in option names. Returns
- * -1 to continue, or the exit code: CLI_DONE after --help, CLI_WRONG after a message. Binds the log
- * to stderr. */
+/* Parses argv, which begins after the name of the subcommand. In names of options, "-" and "_" are
+ * the same. Returns -1 if the command can continue, otherwise the exit code: CLI_DONE after --help,
+ * CLI_WRONG after a message. Binds the log to stderr. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
 
-/* Returns the value that cli_parse() will take for an option, for code that needs it earlier; NULL
- * if the option is not given. */
+/* Returns the value that cli_parse() will take for an option, for code that runs before it; NULL if
+ * the option is not given. */
 const char *cli_find(int argc, char **argv, const char *name);
 
 /* Returns whether an argument is -q, -v, or several such letters: -vv. */
@@ -106,7 +106,7 @@ bool cli_is_given(const struct cli_given *given, size_t index);
  * Returns 0, or -EINVAL with a message. */
 int cli_take(const struct cli_option *option, const char *text);
 
-/* Sends the lines of our own log to `write`, too; NULL ends this. */
+/* Also sends the lines of the command's log to `write`; NULL ends this. */
 void cli_log_also(void (*write)(void *user, enum core_log_level level, const char *line),
                   void *user);
 
@@ -143,7 +143,8 @@ bool cli_color(FILE *stream);
 struct cli_table;
 int cli_table_create(size_t columns, struct cli_table **out);
 void cli_table_destroy(struct cli_table *table);
-/* `cells` has one text for each column; NULL is an empty cell. */
+/* `cells` has one text for each column; NULL is an empty cell. Returns 0, or -ENOMEM with a
+ * message. */
 int cli_table_add(struct cli_table *table, const char *const *cells);
 /* Puts `indent` at the beginning of every line. */
 void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);

@@ -134,7 +134,7 @@ static void print_base(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     printf(": base of adapters, kept by a run for later ones\n");
-    if (one->bytes > 0) { /* if nothing could be read, the problem says why */
+    if (one->bytes > 0) { /* 0: nothing could be read, and the problem says why */
         printf("  %s, %s\n  ", one->precision, cli_bytes_print(one->bytes, bytes));
         print_safe(one->note);
         putchar('\n');
@@ -182,7 +182,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
         }
         putchar('\n');
     }
-    if (one->files > 0) { /* 0: no file could be read, and a problem was printed */
+    if (one->files > 0) { /* 0: no file could be read, and the problem says why */
         printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s", one->tensors, one->files,
                one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, number),
                one->dtype[0] != '\0' ? ", " : "");
@@ -215,7 +215,7 @@ static void write_store(struct core_json_write *json, const struct tide_inspecti
     core_json_write_unsigned(json, "paths", one->paths);
 }
 
-/* `known`: whether the path could be opened. */
+/* `known`: whether tide_inspect() succeeded. */
 static void write_figures(struct core_json_write *json, const struct tide_inspection *one,
                           bool known)
 {

@@ -1,5 +1,5 @@
-/* machines.c: files that --machine names: given ones, and those beside the command, which may have
- * been moved with its prefix. */
+/* machines.c: finds the file that --machine names. Installed files are found relative to the
+ * command, so the prefix can be moved. */
 #include "tools/tide/machines.h"
 
 #include <dirent.h>

@@ -10,8 +10,9 @@ struct cli_machine {
     int64_t devices; /* GPUs; 1 without any */
 };
 
-/* `name` is a file, or the name of one that is installed with the command. Returns -ENOENT with the
- * installed names; -EINVAL if the file does not say how many devices there are. */
+/* `name` is the path of a file, or the name of a machine whose file is installed with the command.
+ * Returns 0, or -errno with a message: -ENOENT lists the installed names, -EINVAL says that the
+ * file has no number of devices. */
 int cli_machine_find(const char *name, struct cli_machine *out);
 
 #endif

@@ -69,12 +69,11 @@ static int tide_main(int argc, char **argv)
      * does not end the process. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* Threads of the OpenMP runtime of oneDNN would spin on processors that other threads use; and
-     * their stacks would be as large as the limit of the process. */
+    /* oneDNN's OpenMP threads would spin on processors that other threads use, and their stacks
+     * would be as large as the stack limit of the process. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OMP_STACKSIZE", "8M", 0);
-    /* Freed large blocks are returned to the system, so that the memory that is counted is the
-     * memory in use. */
+    /* Freed large blocks go back to the system, so that measured memory is memory in use. */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     name_first(argc, argv);
     if (argc < 2) {

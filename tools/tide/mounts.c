@@ -1,5 +1,5 @@
-/* mounts.c: finds the longest mount point above a path in /proc/self/mountinfo; the last one if
- * several are equal. */
+/* mounts.c: finds the longest mount point above a path in /proc/self/mountinfo. If several are
+ * equal, the last one is taken. */
 #include "tools/tide/mounts.h"
 
 #include <limits.h>
@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 8192 };
 
-/* Replaces escapes such as \040, a space, by the characters. */
+/* Replaces escapes by their characters: \040 by a space. */
 static void decode(char *text)
 {
     char *to = text;

@@ -8,7 +8,8 @@ struct cli_mount {
     char point[512];  /* where it is mounted */
 };
 
-/* Finds the mount of a path or, if it does not exist, of its nearest existing parent. */
+/* Finds the mount of a path or, if the path does not exist, of its nearest existing parent. All
+ * fields are "" if no mount is found. */
 void cli_mount_find(const char *path, struct cli_mount *out);
 
 #endif

@@ -42,7 +42,7 @@ static int check_parent(const char *path)
                                                    path, parent, strerror(errno));
 }
 
-/* The file .tide-model, which a run writes beside its model. */
+/* The file .tide-model, which a run writes to the folder of its model. */
 struct note {
     char *text;  /* owned; NULL: there is none */
     size_t head; /* bytes of the first line */
@@ -79,11 +79,12 @@ struct noted {
     int64_t bytes;
     int64_t seconds;
     long nanoseconds;
-    uint64_t sum; /* version 2 */
+    uint64_t sum; /* checksum; version 2 only */
     char name[NAME_MAX + 1];
 };
 
-/* Parses the line at `at`. Returns the next line, or NULL after the last line and for a bad one. */
+/* Parses the line at `at`. Returns where the next line begins, or NULL if there is no line at `at`
+ * or a bad one. */
 static const char *next_note_line(const struct note *note, const char *at, struct noted *out)
 {
     int end = 0;
@@ -177,7 +178,8 @@ static bool is_of_run(int folder, const char *name, uint64_t run)
     return same;
 }
 
-/* Returns whether OUT/NAME has the same bytes as MODEL/NAME; true if the latter does not exist. */
+/* Returns whether OUT/NAME has the same bytes as MODEL/NAME; true if MODEL/NAME is no regular
+ * file. */
 static bool is_copy(int folder, const char *model, const char *name)
 {
     char path[PATH_MAX];
@@ -202,14 +204,16 @@ static bool is_copy(int folder, const char *model, const char *name)
     return same;
 }
 
-/* Contents of an output folder before a run is resumed in it. */
+/* What an output folder contains. */
 struct content {
     unsigned entries;
     bool checkpoint;
     bool of_run;                /* one of the checkpoints belongs to the run that wrote the model */
     bool model;                 /* it has a model with a note */
     char foreign[NAME_MAX + 1]; /* a file that the run would replace but did not write; "": none */
-    bool foreign_model; /* `foreign` is config.json or weights, not a copy of a file of the model */
+    /* true: `foreign` is config.json or weights; false: it is not a copy of the file of that name of
+     * the model */
+    bool foreign_model;
 };
 
 static void classify_entry(struct content *out, const struct note *note, int folder,

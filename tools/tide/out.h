@@ -15,16 +15,16 @@ struct cli_out {
     bool claimed; /* --out is locked, and the results of a killed run have been moved there */
 };
 
-/* Resolves ".", ".." and a symbolic link to the folder they lead to, because the model is written
- * beside that folder first. */
+/* Writes the path of the output folder to `whole`. Resolves ".", ".." and a symbolic link at the
+ * end of the path, because the model is written beside the folder itself first. Returns 0, or
+ * -errno with a message. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
-/* Returns 0 if --out can be used, or -EEXIST, -ENOTDIR or another error. Called before anything
- * long begins. */
+/* Returns 0 if --out can be used, or -errno with a message. Call it before anything long begins. */
 int cli_out_check(const struct cli_out *out);
 
-/* Returns the steps of the model in a folder according to its note (see model_folder_note), if none
- * of its files has changed since; 0 if there is no such model. */
+/* Returns how many steps the model in a folder was trained, as its note says (see
+ * model_folder_note). Returns 0 if there is no note, or if a file has changed since. */
 int64_t cli_out_steps(const char *path);
 
 #endif

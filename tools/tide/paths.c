@@ -20,7 +20,6 @@
 
 enum { LINKS_MAX = 40 };
 
-/* A resolved path. */
 struct place {
     struct stat info;     /* status of the part of the path that exists */
     char there[PATH_MAX]; /* the existing part without links; "": unknown */
@@ -171,7 +170,8 @@ static bool is_file_of_folder(const char *kept, const struct place *place)
            (is_in_folder(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
-/* Returns whether the place is the folder itself, in which an output folder would put its files. */
+/* Returns whether the place is the folder itself, so that an output folder would write its files
+ * into it. */
 static bool is_folder(const char *kept, const struct place *place)
 {
     struct stat info;
@@ -203,7 +203,7 @@ static bool will_match(const char *pattern, const struct place *place)
 }
 
 /* Returns whether the run itself writes or removes this name in its output folder: a file of the
- * model, a copy of a file of the input model, a checkpoint, or a mark of tide. */
+ * model, a copy of a file of the input model, a checkpoint, or a name that begins with ".tide-". */
 static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
@@ -221,8 +221,8 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* Returns whether the place is below `folder`, which may not exist yet. `child` is the first name
- * below it. */
+/* Returns whether the place is below `folder`, which may not exist yet. `child` gets the first name
+ * below the folder. */
 static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
 {
     const size_t made = strlen(folder->rest);
@@ -238,8 +238,9 @@ static bool is_below(const struct place *place, const struct place *folder, char
     return true;
 }
 
-/* Returns whether the place is below the output `path` (at `out`), or is the folder beside it in
- * which the run works, or below that. `child` is the first name below the output. */
+/* Returns whether the place is below the output folder `path` (resolved: `out`), or is or is below
+ * the folder beside it in which the run works. `child` gets the first name below the output folder,
+ * or ".tide-partial" for the folder beside it. */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {

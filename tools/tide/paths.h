@@ -21,9 +21,10 @@ struct cli_path {
     const char *path; /* borrowed; NULL: not given */
 };
 
-/* Refuses an output that is also another output or an input, or a CLI_PATH_KEPT folder or a file of
- * it: -EINVAL with both flags and the path. Existing files are compared by device and inode, files
- * to be created by folder and name. Devices and pipes are not checked. */
+/* Returns 0, or -errno with a message that names flags and paths. -EINVAL: an output is also
+ * another output or an input, is a CLI_PATH_KEPT folder or one of its files, or has a name that the
+ * run itself uses in its CLI_PATH_MADE folder. Existing files are compared by device and inode,
+ * files to be created by folder and name. Devices and pipes are not checked. */
 int cli_paths_check(const struct cli_path *paths, size_t count);
 
 enum cli_path_shape {
@@ -33,17 +34,17 @@ enum cli_path_shape {
     CLI_PATH_FOLDER,    /* a folder; missing parents will be created, too */
 };
 
-/* Returns 0 if `path` could be written, or -errno with the flag and the path; creates nothing.
- * Sockets and block devices are refused. Whether a process reads a FIFO is seen only when it is
- * opened. NULL is allowed. */
+/* Returns 0 if `path` could be written, or -errno with a message; creates nothing. Refuses sockets
+ * and block devices, and FIFOs as CLI_PATH_FILE_LAST. Does not find out whether a process reads a
+ * FIFO. NULL is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
-/* Returns whether two paths are one file or folder, which may not exist yet. */
+/* Returns whether two paths lead to the same file or folder, which may not exist yet. */
 bool cli_path_is_same(const char *one, const char *other);
 
 /* Paths as text, of at most PATH_MAX bytes. */
 
-/* Writes the three parts one after the other. Returns 0 or -ENAMETOOLONG. */
+/* Writes the three parts one after the other. Returns 0, or -ENAMETOOLONG without a message. */
 int cli_path_join(char *out, const char *one, const char *between, const char *other);
 /* Cuts off the last name and writes it to `name`; leaves "." or "/" if nothing was before it. */
 void cli_path_cut_name(char *path, char name[PATH_MAX]);

@@ -25,7 +25,8 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Finds the log in a folder, if there is only one. */
+/* Writes the path of the only log in a folder. Returns 0, or -errno with a message; -EINVAL if
+ * there is no log or more than one. */
 static int find_log(const char *folder, char *out)
 {
     DIR *list = opendir(folder);

@@ -124,8 +124,8 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     return schedule->max_beta * (1 + schedule->beta_decay_rate * interval);
 }
 
-/* The three schedules of DeepSpeed with a warmup set the rate after an update, by its index, so
- * the first two updates have the lowest rate. */
+/* DeepSpeed's three schedules with a warmup set the rate after each update, from the index of that
+ * update, so the first two updates have the lowest rate. */
 static double warmup_part(const struct schedule *schedule, int64_t last, int64_t steps)
 {
     return schedule->log_warmup ? 1.0 / log((double)steps) * log((double)(last + 1))

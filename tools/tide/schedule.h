@@ -1,6 +1,6 @@
-/* schedule.h: the learning rate of each update, and its first beta if that changes: four schedules
- * of transformers and five of DeepSpeed, equal to the last bit of their double arithmetic. Pure
- * functions; any thread. */
+/* schedule.h: the learning rate of each update, and its first beta if the schedule changes it. Four
+ * schedules of transformers and five of DeepSpeed, with the same bits as there. Pure functions; any
+ * thread. */
 #ifndef TOOLS_TIDE_SCHEDULE_H
 #define TOOLS_TIDE_SCHEDULE_H
 
@@ -11,7 +11,7 @@ enum schedule_kind {
     SCHEDULE_CONSTANT, /* constant after the warmup; the next three begin with a warmup, too */
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
-    SCHEDULE_WSD, /* warmup, constant, then a decay over the last steps: transformers' cosine */
+    SCHEDULE_WSD, /* warmup, constant, then a cosine decay over the last steps */
     SCHEDULE_LR_RANGE_TEST,
     SCHEDULE_ONE_CYCLE,
     SCHEDULE_WARMUP,
@@ -28,7 +28,7 @@ struct schedule {
 
     int64_t decay; /* WSD: updates of the decay at the end */
 
-    /* WARMUP, WARMUP_DECAY: from `min_lr` to `lr`; WARMUP_COSINE: parts of `lr`. */
+    /* WARMUP, WARMUP_DECAY: from `min_lr` to `lr`; WARMUP_COSINE: the ratios are shares of `lr`. */
     double min_lr;
     double warmup_min_ratio;
     double cos_min_ratio;
@@ -48,7 +48,7 @@ struct schedule {
     /* the first beta falls from `max_beta` to `min_beta` and rises again during the cycle */
     bool moves_beta;
     double min_beta, max_beta;
-    /* after the cycle the first beta grows by this share every `decay_steps` */
+    /* after the cycle the first beta grows by this share of `max_beta` every `decay_steps` */
     double beta_decay_rate;
 };
 
@@ -59,8 +59,8 @@ const char *schedule_name(enum schedule_kind kind);
 /* Returns the learning rate of an update, counted from 0. A skipped step is not an update. */
 double schedule_lr(const struct schedule *schedule, int64_t update);
 
-/* Returns the first beta of an update, if the schedule changes it; the second is `schedule_beta2`
- * then, as in DeepSpeed. */
+/* Returns the first beta of an update; `moves_beta` must be set. The second beta is then
+ * `schedule_beta2`, as in DeepSpeed. */
 double schedule_beta1(const struct schedule *schedule, int64_t update);
 extern const double schedule_beta2;
 

@@ -41,7 +41,7 @@ void cli_print_text(FILE *stream, const char *text, size_t bytes)
 struct cli_table {
     size_t columns;
     size_t rows, rows_room;
-    char **cells; /* owned, and each cell, too; row by row */
+    char **cells; /* owned, as is each cell; row by row */
 };
 
 static int no_memory(void)

@@ -119,7 +119,7 @@ static uint64_t rows_each(const struct tokenize *t)
     return t->options.pairs ? 2 : 1;
 }
 
-/* Returns whether all rows that are to be shown have been shown. */
+/* Returns whether as many rows have been shown as --show requests. */
 static bool shows_no_more(const struct tokenize *t)
 {
     return t->figures.documents / rows_each(t) >= (uint64_t)t->show;
@@ -192,7 +192,7 @@ static int count_document(struct tokenize *t, const struct text_document *docume
     return rc;
 }
 
-/* Reads all rows, or only those that are shown if nothing else is requested. */
+/* Reads all rows, or stops after the rows to show if neither --stats nor --out is given. */
 static int read_all(struct tokenize *t)
 {
     int rc;
@@ -301,7 +301,8 @@ static int read_vocab(struct tokenize *t)
     return rc;
 }
 
-/* The output must not be one of the inputs; "-" may be a file, too. */
+/* The output must not be one of the inputs. Standard output is checked, too, because it may be a
+ * file. */
 static int check_out(const struct tokenize *t)
 {
     struct cli_path paths[CLI_TEXTS_MAX + 2] = {
@@ -317,8 +318,8 @@ static int check_out(const struct tokenize *t)
 
 static const char *volatile left; /* the file that a signal removes; NULL: none */
 
-/* Removes the file and ends the process by the same signal from inside the handler, because code
- * that waits for the handler to return might wait forever. */
+/* Removes the file and ends the process by the same signal. The handler does this itself, because
+ * code that checks a flag might wait forever for its input. */
 static void remove_left(int number)
 {
     sigset_t ends;
@@ -332,8 +333,8 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* Opens and locks the temporary file; takes over the one that a killed run left. Returns -1 with
- * errno after an error; EBUSY: another run writes the file. */
+/* Opens and locks the temporary file; takes over the one that a killed run left. Returns its
+ * descriptor, or -1 with errno; EBUSY: another run writes the file. */
 static int lock_partial(const char *name)
 {
     enum { TRIES = 100 };
@@ -349,7 +350,7 @@ static int lock_partial(const char *name)
             errno = EBUSY;
             return -1;
         }
-        /* A run that has ended since then has renamed or removed the file. */
+        /* If another run has ended meanwhile, it has renamed or removed the file: try again. */
         if (fstat(fd, &opened) == 0 && lstat(name, &named) == 0 && opened.st_ino == named.st_ino &&
             opened.st_dev == named.st_dev && ftruncate(fd, 0) == 0) {
             return fd;
@@ -360,7 +361,8 @@ static int lock_partial(const char *name)
     return -1;
 }
 
-/* Does what lock_partial() does, with signals blocked, so that no signal leaves the file behind. */
+/* Does what lock_partial() does, and lets signals remove the file. Signals are blocked meanwhile,
+ * so that none leaves the file behind. */
 static int make_partial(const char *name)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -417,7 +419,8 @@ static int open_out(struct tokenize *t)
         return rc;
     }
     (void)fchmod(t->lock, there ? info.st_mode & 07777 : 0666 & ~mask);
-    /* The lock is kept until the file is renamed, so that no other run takes it over earlier. */
+    /* The lock is kept until the file is renamed, so that no other run takes the file over
+     * before. */
     const int fd = fcntl(t->lock, F_DUPFD_CLOEXEC, 0);
     t->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (t->file == NULL && fd >= 0) {
@@ -497,7 +500,8 @@ static int run_tokenize(struct tokenize *t)
     return cli_fail(t->command, failed ? CLI_FAILED : CLI_WRONG, NULL);
 }
 
-/* Checks options that contradict each other. Returns the exit code, or -1 to continue. */
+/* Refuses options that contradict each other, and completes the others. Returns -1 if the command
+ * can continue, otherwise the exit code. */
 static int check_options(struct tokenize *t)
 {
     if (t->data.count == 0) {
@@ -533,7 +537,7 @@ static int check_options(struct tokenize *t)
     return -1;
 }
 
-/* Takes the options that tide finetune has, too. */
+/* Copies the options that are the same as those of tide finetune. */
 static void take_flags(const struct finetune_flags *flags, struct text_feed_options *options)
 {
     options->pack = flags->pack;

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Prints version, commit, compiler, and the libraries that were built in, one on each line. */
+/* Prints version, commit, compiler, instruction sets, back ends and libraries. */
 void cli_print_version(FILE *stream);
 
 #endif
