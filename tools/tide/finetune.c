@@ -137,8 +137,8 @@ static int check_writable(const struct job *job)
 }
 
 /* Opens logs that are FIFOs, so that a FIFO without a reader is refused before anything is loaded.
- * Keeps them open, because their readers would see an end if they were closed before the log opens
- * them. */
+ * Keeps them open, because their readers would see the end of the file if they were closed before
+ * the log opens them. */
 static int hold_fifos(struct job *job)
 {
     const char *const paths[] = {job->flags.log, job->settings.csv};

@@ -18,7 +18,8 @@ struct finetune_context {
     bool refuses;  /* the run will be refused, so warnings of libtide are not shown */
 };
 
-/* `verbose` as in struct cli_common. `talk` must not move until fini. */
+/* `verbose` is that of struct cli_common. `talk` must not move until fini. Returns 0, or -errno
+ * with a message. */
 int finetune_context_init(struct finetune_context *talk, int verbose);
 void finetune_context_fini(struct finetune_context *talk);
 
@@ -27,7 +28,7 @@ void finetune_context_fini(struct finetune_context *talk);
 int finetune_context_inspect(struct finetune_context *talk, const char *path, bool weights,
                              struct tide_inspection *out);
 
-/* Opens data. Shows progress if counting the rows takes more than a second. */
+/* Calls finetune_data_open(), and shows progress if counting the rows takes more than a second. */
 int finetune_context_data(struct finetune_context *talk,
                           const struct finetune_data_options *options, struct finetune_data **out);
 

@@ -175,7 +175,7 @@ static bool read_field(const struct core_json_value *root, const char *name, int
     return true;
 }
 
-/* Returns whether the numbers are plausible together. */
+/* Returns whether the numbers do not contradict each other. */
 static bool fit_together(const struct finetune_data_info *info)
 {
     int64_t most;
@@ -215,7 +215,7 @@ bool finetune_counts_find(const struct finetune_counts *counts, int64_t now,
     return right;
 }
 
-/* Content of the file. */
+/* What the file of counts contains. */
 struct record {
     const struct finetune_data_info *info; /* borrowed */
     int64_t now;

@@ -1,6 +1,6 @@
-/* finetune_counts.h: which rows a run reads and how, what counting them found, and a file that
- * keeps this for the next run with the same files, model folder, options and build of tide, for as
- * long as core/json/cache.h says. Main thread. */
+/* finetune_counts.h: which rows a run reads and how, the counts of these rows, and a file that
+ * keeps the counts for later runs with the same files, model folder, options and build of tide.
+ * core/json/cache.h says how long they are kept. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_COUNTS_H
 #define TOOLS_TIDE_FINETUNE_COUNTS_H
 
@@ -39,10 +39,11 @@ struct finetune_data_options {
     const char *cache;  /* folder for counts of large files; NULL: none */
     int64_t steps;      /* steps of the run: later rows are not counted; 0: count an epoch */
     /* A run that resumes has made `begun` of these steps, perhaps with other ranks and batches, and
-     * continues at this place. 0: it begins with the first row. */
+     * continues at `place`. 0: the run begins with the first row. */
     int64_t begun;
     struct finetune_data_place place;
-    /* Called while rows are counted with the share of bytes read, 0 to 1; may be NULL. */
+    /* Called while rows are counted, with the share of bytes that have been read, 0 to 1; may be
+     * NULL. */
     void (*progress)(void *user, double part);
     void *user; /* passed to `progress` */
 };
@@ -52,9 +53,9 @@ struct finetune_data_info {
     bool whole;           /* figures of the whole epoch */
     int64_t rows;         /* number of rows in batches; with `pairs`, the number of pairs */
     int64_t longest;      /* tokens of the longest row, at most length_max */
-    int64_t longest_pair; /* with pairs: tide_pair_length of the longest one */
-    int64_t tokens;       /* with `pairs`, those of both rows */
-    int64_t targets;      /* with `pairs`, the number of pairs */
+    int64_t longest_pair; /* with `pairs`: the largest tide_pair_length() */
+    int64_t tokens;       /* with `pairs`, tokens of both rows */
+    int64_t targets;      /* trained tokens; with `pairs`, the number of pairs */
     int64_t read;         /* rows of the file without bad ones */
     int64_t wrong;        /* bad rows, left out */
     int64_t cut;          /* rows longer than length_max */
@@ -67,7 +68,7 @@ struct finetune_data_info {
     int64_t row_memory; /* part of `memory` that one row may take */
 };
 
-enum { FINETUNE_COUNTS_BYTES = 16 << 20 }; /* total size; smaller data is counted again each time */
+enum { FINETUNE_COUNTS_BYTES = 16 << 20 }; /* smaller data is counted again each time */
 
 struct finetune_counts {
     char path[CORE_CACHE_PATH_BYTES]; /* "": counts are not kept */
@@ -80,7 +81,7 @@ struct finetune_counts {
 void finetune_counts_place(const struct finetune_data_options *options, int64_t rows,
                            struct finetune_counts *out);
 /* Reads the kept counts. Returns false if there are none or they are unusable. Counts that depend
- * on the time are valid for that time only. */
+ * on the time are valid only for the same `now`. */
 bool finetune_counts_find(const struct finetune_counts *counts, int64_t now,
                           struct finetune_data_info *info);
 /* Writes the counts. A failure is logged and is not an error. */

@@ -15,7 +15,8 @@
 #include "tools/text/data/feed.h"
 #include "tools/text/data/spool.h"
 
-/* A copy of one micro-batch, because those of a step are passed to the engine together. */
+/* A copy of one micro-batch, because all micro-batches of a step are passed to the engine
+ * together. */
 struct held {
     int32_t *ids;       /* owned */
     int32_t *labels;    /* owned */
@@ -72,7 +73,7 @@ static int64_t rows_needed(const struct finetune_data_options *options)
 
 enum { MANY_ROWS = 4096 };
 
-/* Returns the rows of a batch that the feed makes for one row of the data. */
+/* Returns how many rows of a batch the feed makes from one row of the data. */
 static int64_t rows_each(const struct finetune_data_options *options)
 {
     return options->pairs ? 2 : 1;
@@ -92,7 +93,7 @@ static int measure_pair(const struct text_batch *batch, struct finetune_data_inf
 }
 
 /* Returns whether a resumed run continues at this position: it has the same epoch, file, offset and
- * row. How many micro-batches lead there depends on their size. */
+ * row. The number of micro-batches before it is not compared, because it depends on their size. */
 static bool is_place(const struct text_position *at, const struct finetune_data_place *place)
 {
     enum { FIRST = 1, COUNT = 5 };
@@ -100,7 +101,8 @@ static bool is_place(const struct text_position *at, const struct finetune_data_
 }
 
 /* Reads the rows once to fill `info`. A resumed run may have used more rows in its first steps than
- * as many steps use now, so the rows of its remaining steps are counted from its place. */
+ * the same number of steps uses now, so the rows of its remaining steps are counted from its
+ * place. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);

@@ -144,7 +144,8 @@ static bool same_group(const char *left, const char *right)
     return left == right || (left != NULL && right != NULL && strcmp(left, right) == 0);
 }
 
-/* Ends the object of one group and begins that of the next. */
+/* If the group changes, ends the object of the open one and begins that of the next. Returns the
+ * group that is open now. */
 static const char *switch_group(struct core_json_write *json, const char *open, const char *next)
 {
     if (!same_group(open, next)) {

@@ -9,7 +9,7 @@
 
 struct core_json_write;
 
-/* Reasons for waiting that have a figure of their own. */
+/* Number of reasons for waiting; each has a figure. */
 enum { FINETUNE_WAITS = TIDE_WAIT_OTHER + 1 };
 
 /* Bytes moved to and from one --store. */
@@ -47,13 +47,13 @@ enum finetune_figure_kind {
 };
 
 struct finetune_figure {
-    const char *group; /* the object in the log that contains it; NULL: the top level */
+    const char *group; /* the object in the log that contains the figure; NULL: the top level */
     const char *key;
     const char *tag; /* tag in TensorBoard; NULL: none, as for the step itself */
     enum finetune_figure_kind kind;
     size_t offset;    /* in struct finetune_record */
     bool evaluations; /* written only after an evaluation */
-    bool ranks;       /* written only if there are several */
+    bool ranks;       /* written only with several ranks */
     bool pairs;       /* written only with --loss dpo */
 };
 

@@ -387,8 +387,8 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
     print_items(items, used);
 }
 
-/* Checks flags that need --loss dpo or cannot be used with it. Returns the exit code, or -1 to
- * continue. */
+/* Checks flags that need --loss dpo or cannot be used with it. Returns -1 if the command can
+ * continue, or CLI_WRONG after a message. */
 static int check_loss(const struct cli_command *command, const struct finetune_flags *flags)
 {
     if (flags->loss != TIDE_LOSS_DPO) {

@@ -1,5 +1,6 @@
-/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share. One row of the table
- * describes a flag; parsing, --help and the warning "flag wins over file" use it. Main thread. */
+/* finetune_flags.h: the flags that `tide finetune` and `tide plan` share. Each row of the table
+ * describes a flag. Parsing, --help and the warning "flag wins over file" use the table. Main
+ * thread. */
 #ifndef TOOLS_TIDE_FINETUNE_FLAGS_H
 #define TOOLS_TIDE_FINETUNE_FLAGS_H
 
@@ -17,7 +18,7 @@ enum { FINETUNE_STEPS_MAX = 100 * 1000 * 1000, FINETUNE_ACCUM_MAX = 1 << 14 };
 
 /* The values of the flags. A flag that was not given has its default from the table, or 0. */
 struct finetune_flags {
-    struct cli_given given; /* by the index in the table; copied from struct cli_parsed */
+    struct cli_given given; /* in the order of the table; copied from struct cli_parsed */
     const char *model, *data, *out, *config;
     int64_t steps;
     double epochs;
@@ -79,13 +80,13 @@ struct finetune_flag {
     const char *name;
     enum cli_kind kind;
     size_t at;         /* in struct finetune_flags */
-    const char *value; /* its name in --help; of a CLI_CHOICE, the choices */
+    const char *value; /* how --help names the value; of a CLI_CHOICE, the choices */
     double low, high;
     const char *standard; /* the default, parsed as a value; NULL: none */
     const char *shown;    /* the default for --help, if it is not a value; both NULL: required */
     const char *help;
     struct finetune_flag_key keys[3];
-    bool trains; /* does not change a plan */
+    bool trains; /* has no effect on a plan */
 };
 
 extern const struct finetune_flag finetune_flags_table[];
@@ -101,13 +102,13 @@ bool finetune_flags_given(const struct finetune_flags *flags, size_t at);
 void finetune_flags_init(struct finetune_flags *flags);
 
 /* Fills `out` (room for FINETUNE_OPTIONS_MAX) with the table's rows as options that write into
- * `flags`, and returns their count. After cli_parse() the caller copies `given`. */
+ * `flags`, and returns their count. After cli_parse() the caller sets flags->given. */
 size_t finetune_flags_options(struct finetune_flags *flags, struct cli_option *out);
 /* Returns the row of one flag as an option, for another command. */
 struct cli_option finetune_flags_option(struct finetune_flags *flags, const char *name);
 
-/* Returns -1 to continue, or CLI_WRONG after a message: a required flag is missing, or two flags
- * contradict each other. */
+/* Returns -1 if the command can continue, or CLI_WRONG after a message: a required flag is missing,
+ * or two flags contradict each other. `trains`: --data and --out are required. */
 int finetune_flags_check(const struct cli_command *command, const struct finetune_flags *flags,
                          bool trains);
 
@@ -117,7 +118,8 @@ extern const struct cli_synonym finetune_flags_synonyms[];
 /* Prints `more` options and those of the table for --help. */
 void finetune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose);
 
-/* The files and folders that these flags read and write, for cli_paths_check. */
+/* The files and folders that these flags read and write, for cli_paths_check(), without --log,
+ * --csv, --tensorboard and --store. */
 enum { FINETUNE_FLAGS_PATHS = 8 };
 void finetune_flags_paths(const struct finetune_flags *flags,
                           struct cli_path paths[FINETUNE_FLAGS_PATHS]);

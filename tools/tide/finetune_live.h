@@ -1,5 +1,5 @@
 /* finetune_live.h: the progress of a run on stderr: on a terminal, one line that is overwritten; in
- * a pipe, one line for each step. Main thread. */
+ * a pipe, one line every `print_every` steps. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_LIVE_H
 #define TOOLS_TIDE_FINETUNE_LIVE_H
 
@@ -27,9 +27,9 @@ struct finetune_live {
 void finetune_live_init(struct finetune_live *live, FILE *stream, bool quiet, uint64_t steps,
                         uint64_t print_every);
 void finetune_live_step(struct finetune_live *live, const struct finetune_record *record);
-/* Shows a long operation before the first step: "load", done of total. */
+/* Shows a long operation, such as "load", and on a terminal how much of it is done. */
 void finetune_live_progress(struct finetune_live *live, const struct tide_progress *progress);
-/* Ends the live line, before anything else is written to the stream. */
+/* Ends the live line. Call it before anything else is written to the stream. */
 void finetune_live_end(struct finetune_live *live);
 
 /* Writes "1:02:03", "2:03" or "0:03". Returns `out`. */

@@ -65,7 +65,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
                          : core_err_set(-ENOMEM, "no memory for a path");
 }
 
-/* Keeps the first failure. `rc` has its message. */
+/* Keeps and logs the first failure, `rc`, whose message is set. */
 static void note_failure(struct finetune_log *log, int rc)
 {
     if (log->rc == 0) {
@@ -167,7 +167,8 @@ int finetune_log_close(struct finetune_log *log)
     return rc;
 }
 
-/* Empties a file of an earlier run. Returns true if the file is empty then. */
+/* Empties a file of an earlier run, unless the log appends. Returns whether the file is empty
+ * now. */
 static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;

@@ -26,7 +26,7 @@ struct finetune_log_head {
     const struct tide_plan *plan;
     const struct tide_engine_options *engine;
     int64_t steps;                  /* number of steps of the whole run */
-    int64_t begun;                  /* steps before it was resumed */
+    int64_t begun;                  /* steps before the run was resumed */
     int64_t eval_every, save_every; /* 0: evaluate only at the end; never save */
 };
 
@@ -42,7 +42,7 @@ struct finetune_summary {
     size_t drive_count;
 };
 
-/* Opens a log. Returns -errno with a message that names the path. */
+/* Opens a log. Returns 0, or -errno with a message. */
 int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out);
 /* Closes the files. Returns 0, or the first failure of a write. NULL is allowed. */
 int finetune_log_close(struct finetune_log *log);

@@ -41,8 +41,8 @@ static struct tide_checkpoint_options options_of(const struct finetune_run *run)
                                             .later = !run->stopped};
 }
 
-/* Notes whether the previous checkpoint, which was written during later steps, was published: then
- * its folder has its final name. */
+/* Counts the previous checkpoint as failed if it was not published. It was written during later
+ * steps, and its folder gets its final name when it is published. */
 static void note_unpublished(struct finetune_run *run, int64_t newer)
 {
     char path[4096];
@@ -51,7 +51,7 @@ static void note_unpublished(struct finetune_run *run, int64_t newer)
         snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, run->save_begun);
         there = access(path, F_OK) == 0;
     }
-    if (!there) { /* a checkpoint that is written at once may have removed it already */
+    if (!there) { /* the newer checkpoint, if it is published already, may have removed it */
         snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, newer);
         run->saves_failed += access(path, F_OK) != 0;
     }
@@ -134,8 +134,8 @@ static void finish_checkpoint(struct finetune_run *run)
     }
 }
 
-/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated is
- * whether it has a time. */
+/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated gets
+ * whether the state has a time. */
 static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
 {
     *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
@@ -241,7 +241,7 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Sets the figures of an evaluation in the record of the step before it. */
+/* Evaluates, and writes the figures to the record of the step before. */
 static int evaluate(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_data_info info;
@@ -328,7 +328,7 @@ static int read_drives(struct finetune_run *run, struct finetune_record *record)
     return 0;
 }
 
-/* Takes a step. *full is whether it had all planned micro-batches. */
+/* Takes a step. *full gets whether the step had all planned micro-batches. */
 static int make_step(struct finetune_run *run, struct finetune_record *record, bool *full)
 {
     const struct tide_engine_options *engine = &run->settings->engine;

@@ -1,5 +1,5 @@
-/* finetune_run.h: the steps of a run, once everything is open, and its checkpoints: when they are
- * due, which state of the run they hold besides the engine's, and how a run continues from one.
+/* finetune_run.h: takes the steps of a run once everything is open, writes checkpoints, and
+ * continues from one. A checkpoint also holds the state of the run that the engine does not keep.
  * Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_RUN_H
 #define TOOLS_TIDE_FINETUNE_RUN_H
@@ -19,7 +19,7 @@ struct finetune_run {
     int64_t eval_every; /* 0: after the last step only */
     const char *out;    /* where checkpoints go */
     int64_t save_every; /* steps between checkpoints; 0: only one at a signal */
-    bool save_owed;     /* a checkpoint is due since a step that was skipped */
+    bool save_owed;     /* a due checkpoint was put off because its step was skipped */
     uint32_t keep;
     bool replace; /* replace checkpoints of other runs in `out` */
     struct finetune_events *events;
@@ -36,7 +36,7 @@ struct finetune_run {
     bool stopped;       /* by a signal */
     int64_t save_begun; /* step of the checkpoint that may still be in progress; 0: none */
     int64_t saves, saves_failed;
-    char save_problem[512]; /* why the last checkpoint that was due is missing; "": it is not */
+    char save_problem[512]; /* why the last due checkpoint is missing; "": it is not */
 };
 
 /* Trains until the last step or a signal. Computes the summary even after an error, and writes it
@@ -44,12 +44,13 @@ struct finetune_run {
 int finetune_run_steps(struct finetune_run *run);
 
 /* Sets `begun`, `place` and `now` of the settings, on which the run's rows depend, from the
- * checkpoint in `out` with which a resumed run continues (NULL: not resumed). Without a checkpoint,
- * or if it has no time, `now` is set by text_feed_now(). */
+ * checkpoint in `out` from which a resumed run continues (NULL: not resumed). Without a checkpoint,
+ * or if it has no time, `now` is set by text_feed_now(). Returns 0, or -errno with a message. */
 int finetune_checkpoint_look(struct tide_context *context, const char *out,
                              struct finetune_settings *settings);
 
-/* Sets the run to the step at which the engine began; `talks`: prints which checkpoint that was. */
+/* Continues the run after the step of the checkpoint from which the engine resumed, if there is
+ * one. `talks`: prints which one. Returns 0, or -errno with a message. */
 int finetune_checkpoint_resume(struct finetune_run *run, bool talks);
 
 #endif

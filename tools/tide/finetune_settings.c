@@ -12,8 +12,7 @@
 #include "core/config/config.h"
 #include "tools/tide/finetune_place.h"
 
-/* Takes the values of the optimizer from the flags: all of them, or only from flags that were
- * given. */
+/* Takes the settings of the optimizer from all flags, or only from flags that were given. */
 static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
                          bool all)
 {
@@ -94,8 +93,8 @@ static int take_adapters(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
-/* Takes the defaults of the table. Flags that were given are taken again after the
- * configuration. */
+/* Takes all flags, which have their defaults if they were not given. Those that were given are
+ * taken again after the configuration. */
 static int take_defaults(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -387,7 +386,8 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     return 0;
 }
 
-/* Loads the configuration, and takes its settings besides the engine's options and the schedule. */
+/* Loads the configuration. finetune_config_load() sets the engine's options and the schedule, and
+ * this function the other settings. */
 static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
@@ -486,9 +486,9 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
-/* Reduces the micro-batches of a step to as many as the epoch has. They go to rank 0 first, so each
- * rank gets the same ones as before. With --shuffle, packed or split rows are left alone, because
- * another order may give another number of micro-batches. */
+/* Reduces the micro-batches of a step to as many as the epoch has. Rank 0 gets its micro-batches
+ * first, so each rank gets the same ones as without the reduction. With --shuffle, packed or split
+ * rows are left alone, because another order may give another number of micro-batches. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

@@ -33,8 +33,8 @@ struct finetune_settings {
     int64_t vocab;
     uint64_t row_bytes; /* memory limit of one row of data; 0: chosen */
     int64_t now;        /* time for chat templates: that of the first start of the run */
-    int64_t begun;      /* steps that a run to be resumed has made; 0: none */
-    struct finetune_data_place place; /* where it continues in the rows */
+    int64_t begun;      /* steps made before the run is resumed; 0: none */
+    struct finetune_data_place place; /* where a resumed run continues */
     bool shuffle, pack, split, skip_bad, drop_last, train_on_all;
     const char *chat_format; /* NULL: the model's */
     int64_t print_every;     /* in a pipe: steps between two lines of progress */
@@ -48,8 +48,8 @@ struct finetune_settings {
     char cache[PATH_MAX]; /* "": no cache */
 };
 
-/* `flags` must outlive `out`. On failure there is nothing to fini. Returns 0, or -errno with a
- * message. */
+/* `flags` must outlive `out`, which must not move. On failure there is nothing to fini. Returns 0,
+ * or -errno with a message. */
 int finetune_settings_init(struct finetune_settings *out, const struct finetune_flags *flags,
                            const struct tide_inspection *model);
 void finetune_settings_fini(struct finetune_settings *settings);
@@ -60,7 +60,7 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
                                                     const char *path, bool trains);
 
 /* Sets what depends on the data: tokens of a row (info->rows is 0 without data) and steps of the
- * run (0: unknown; then schedules use their own length). */
+ * run (0: unknown; then schedules use their own length). Returns 0, or -EINVAL with a message. */
 int finetune_settings_fit(struct finetune_settings *settings, const struct finetune_data_info *info,
                           int64_t steps);
 

@@ -7,8 +7,9 @@
 
 #include <stdbool.h>
 
-/* Until the next call, a signal calls `undo`, which must be safe in a signal handler, and ends the
- * process; nothing else has been created yet. NULL: there is nothing to undo. */
+/* Until the next call of this or of finetune_stop_begin(), a signal calls `undo`, which must be
+ * safe in a signal handler, and ends the process; nothing else has been created yet. NULL: there is
+ * nothing to undo. */
 void finetune_stop_early(void (*undo)(void *context), void *context);
 /* Until finetune_stop_end(), signals only request a stop. */
 void finetune_stop_begin(void);

@@ -8,13 +8,13 @@
 #include "tools/tide/finetune_flags.h"
 
 /* Connects the processes that a launcher started. Returns -1 if this process is the first one, or
- * alone (*out is NULL); else the exit code: there was an error, or this process has served until
- * the end of the run. */
+ * alone (*out is NULL). Otherwise returns the exit code: there was an error, or this process has
+ * served until the end of the run. */
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out);
 
-/* Sets --ranks to the number of processes: -EINVAL if another number was given, a rendezvous
- * without torchrun, or other arguments to another process. */
+/* Sets flags->ranks to the number of processes. Returns 0, or -EINVAL with a message: another
+ * number was given, or --rendezvous without torchrun, or processes have different arguments. */
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags);
 
 /* Prints one line about the world. */

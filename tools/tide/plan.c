@@ -29,11 +29,11 @@ struct wish {
     char model[PATH_MAX]; /* what flags.model points to, if it named a config.json */
 };
 
-/* The options of this command alone. Without -v, --help shows only those before SAVE_RATES. */
+/* The options that only this command has. Without -v, --help shows only those before SAVE_RATES. */
 enum { JSON, TAPE, WHAT_IF, MACHINE, SAVE_RATES, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
 enum { SHOWN_OPTIONS = SAVE_RATES };
 
-/* Counts the rows of --data, if given, to find their length. */
+/* Counts the rows of --data, if it is given, and completes the settings. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
                         struct finetune_settings *settings)
 {
@@ -126,8 +126,8 @@ static int check_excluded(const struct finetune_flags *flags)
     return 0;
 }
 
-/* Finds the file of --machine, and the ranks: one for each GPU, or one, unless --ranks-per-node
- * says otherwise. */
+/* Finds the file of --machine, and sets the number of ranks: on each node one for each GPU, or one
+ * without GPUs, unless --ranks-per-node is given. */
 static int take_machine(struct wish *wish, struct cli_machine *machine)
 {
     enum { RANKS_MAX = 4096 };
@@ -193,7 +193,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     }
     rc = look_at_data(&wish->flags, talk, &settings);
     if (rc == 0) {
-        settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
+        settings.engine.trace = NULL; /* nothing runs; print() writes the simulated timeline */
         settings.engine.straggler = wish->straggler;
         if (wish->flags.machine != NULL) {
             set_machine(wish, &machine, &settings.engine);

@@ -48,7 +48,7 @@ class Blocks:
         handle = c_void_p()
         check(lib.tide_blocks_create(None, byref(options), byref(handle)))
         self._handle = handle
-        self._formats = {}  # name: (dtype, shape, whether numpy's, device)
+        self._formats = {}  # name: (dtype, shape, whether it is a numpy array, device)
         self._saved = itertools.count()
         self._living = set()                # numbers of saved tensors
         self._writing = collections.deque()  # (token, saved tensor, its version)
@@ -74,8 +74,8 @@ class Blocks:
         self._formats[name] = (tensor.dtype, tensor.shape, not isinstance(value, torch.Tensor), given.device)
 
     def get(self, name, out=None, *, pin=False):
-        """Returns a tensor or array: in `out`, or as a new one on its device. pin: returns a view of the store's own
-        memory, on the CPU, which is valid until release(name)."""
+        """Returns a tensor or array: `out`, or a new one on the device of the stored one. pin: returns a view of the
+        store's own memory, on the CPU, which is valid until release(name)."""
         dtype, shape, is_numpy, device = self._format(name)
         if pin:
             block = library.Block()

@@ -59,7 +59,7 @@ class AdamW(torch.optim.Optimizer):
     clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
     whose gradients are added up in p.grad before they are passed to the library. overlap False: gradients stay in p.grad
     until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states.
-    process_group: processes that share the states (ZeRO stage 1); gradients in p.grad are their average at step(), as
+    process_group: processes that share the states (ZeRO stage 1); at step(), p.grad must be the average over them, as
     DistributedDataParallel makes it. check_gradients: the library hashes gradients before and after it uses them, and
     raises an error if one was written to or freed meanwhile."""
 
@@ -79,7 +79,7 @@ class AdamW(torch.optim.Optimizer):
         self._pending_bytes = 0
         # index: (gradient, address, version, token) of a gradient that the library uses, in the order of submits
         self._borrowed = collections.OrderedDict()
-        self._closed = 0                  # how many of these belong to closed steps; they come first
+        self._closed = 0                  # how many borrowed gradients belong to closed steps; they come first
         self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
@@ -108,8 +108,8 @@ class AdamW(torch.optim.Optimizer):
         """Lists the parameters and creates the library's optimizer for them."""
         self._list_parameters()
         count = len(self._params)
-        self._taken = [False] * count      # in this step
-        self._backwards = [0] * count      # since the last step
+        self._taken = [False] * count      # whether the gradient was taken in this step
+        self._backwards = [0] * count      # backward passes since the last step
         self._versions = [p._version for p in self._params]
         self._waiting = [False] * count    # weights may still be updated
         self._sent = [_values(group) for group in self.param_groups]
@@ -161,7 +161,7 @@ class AdamW(torch.optim.Optimizer):
             raise ValueError("no parameter requires a gradient")
         device = self._params[0].device
         self._place = device
-        self._device = device if device.type in _COPIED else None  # where the library copies gradients and weights
+        self._device = device if device.type in _COPIED else None  # None: no copies
         self._index = {id(p): i for i, p in enumerate(self._params)}
         self._weights = [p.detach() for p in self._params]  # the memory that the library writes
         self._pointers = [weights.data_ptr() for weights in self._weights]
@@ -240,7 +240,7 @@ class AdamW(torch.optim.Optimizer):
                 file.readinto(memoryview(tensor.numpy()).cast("B"))
             states.put(self._handle, self._index[id(p)], p, tensors, count)
         self._show_weights()
-        self._steps = 0  # checkpoints are those of another run
+        self._steps = 0  # earlier checkpoints belong to another run
         self._unsaved, self._reference = any(count > 0 for _, count in kept), None
         self._modules.again()
 
@@ -278,7 +278,7 @@ class AdamW(torch.optim.Optimizer):
                 self.weights_changed(self._params[index])
 
     def _use_stream(self):
-        """Makes the library's next copies follow what is on torch's current stream."""
+        """Makes the library's next copies wait for the work on torch's current stream."""
         if self._device is not None:
             check(lib.tide_optim_set_stream(self._handle, torch.cuda.current_stream(self._device).cuda_stream))
 
@@ -311,9 +311,10 @@ class AdamW(torch.optim.Optimizer):
             pending = self._pending
             pending.append((index, grad, grad.data_ptr(), grad._version))
             self._pending_bytes = size = self._pending_bytes + self._bytes[index]
-            # The first one is submitted at once, so that the library refuses what is not allowed in a step. Those on
-            # a GPU are, too: later calls may be on another stream. Others whose updates need the norm wait for step():
-            # until then the library could only sum their squares, which takes the processors from backward.
+            # The first gradient of a step is submitted at once, so that the library refuses early what is not allowed.
+            # Gradients on a GPU are submitted at once, too, because later calls may be on another stream. Other
+            # gradients whose updates need the norm wait for step(): before, the library could only sum their squares,
+            # which takes processors from backward.
             full = self._inside and (size >= _BATCH_BYTES or len(pending) >= _BATCH)
             if first or full or self._device is not None:
                 try:
@@ -327,7 +328,7 @@ class AdamW(torch.optim.Optimizer):
         p.grad = None
 
     def _submit_pending(self):
-        """Called with the lock."""
+        """Submits the pending gradients. Called with the lock."""
         pending, token = self._pending, self._token
         # Gradients of this step are needed until it is closed, unless updates run inside backward.
         if self._borrowed and (self._closed or self._inside):

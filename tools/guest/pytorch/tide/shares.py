@@ -33,7 +33,7 @@ class Shares:
         try:
             array = (c_double * count).from_address(addressof(values.contents))
             dist.all_reduce(torch.frombuffer(array, dtype=torch.float64), group=self._sums)
-        except Exception:  # no exception passes through the library
+        except Exception:  # exceptions must not pass through the library
             traceback.print_exc()
             return -errno.EIO
         return 0
@@ -49,8 +49,8 @@ class Shares:
         dist.all_gather_object(self._spans, own, group=self._sums)
 
     def gather(self, weights, indices):
-        """Sends each process's share of these weights to all. Autograd does not see it. On a GPU it follows the library's
-        copies on torch's current stream, and later work on that stream finds the weights."""
+        """Sends each process's share of these weights to all. Autograd does not see it. On a GPU the transfer follows the
+        library's copies on torch's current stream, and later work on that stream sees the new weights."""
         sent = []
         for index in indices:
             flat = weights[index].data.view(-1)
