@@ -18,7 +18,7 @@ enum { FINETUNE_STEPS_MAX = 100 * 1000 * 1000, FINETUNE_ACCUM_MAX = 1 << 14 };
 
 /* The values of the flags. A flag that was not given has its default from the table, or 0. */
 struct finetune_flags {
-    struct cli_given given; /* in the order of the table; copied from struct cli_parsed */
+    struct cli_given given; /* one bit for each row of the table; copied from struct cli_parsed */
     const char *model, *data, *out, *config;
     int64_t steps;
     double epochs;

@@ -65,7 +65,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
                          : core_err_set(-ENOMEM, "no memory for a path");
 }
 
-/* Keeps and logs the first failure, `rc`, whose message is set. */
+/* Logs and keeps `rc`, whose message is set, if it is the first failure. */
 static void note_failure(struct finetune_log *log, int rc)
 {
     if (log->rc == 0) {

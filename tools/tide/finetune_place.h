@@ -11,8 +11,8 @@ int finetune_place_parse(const char *text, struct tide_engine_options *out);
 
 /* Adds "DIR" or "DIR:SIZE" to the stores of `out`, an array that begins at `paths` (room for
  * TIDE_STORES_MAX). Writes the name of the directory to `directory`, which has `room` bytes. Both
- * must outlive `out`. A colon that no number follows is part of the name; in the last name of a
- * path, the folder must then exist. Returns 0, or -EINVAL with a message. */
+ * must outlive `out`. If the last name of the path has a colon that no number follows, the folder
+ * must exist. Returns 0, or -EINVAL with a message. */
 int finetune_store_parse(const char *text, struct tide_engine_options *out,
                          struct tide_store_path *paths, char *directory, size_t room);
 

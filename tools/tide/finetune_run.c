@@ -241,7 +241,7 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Evaluates, and writes the figures to the record of the step before. */
+/* Evaluates, and writes the figures to the record of the step that was just taken. */
 static int evaluate(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_data_info info;
