@@ -259,15 +259,6 @@ static struct judged choose(const struct field *field, double in_flight_least)
     return chosen;
 }
 
-static double best_sample(const struct bench_point *point)
-{
-    double best = 0;
-    for (unsigned i = 0; i < point->count; i++) {
-        best = fmax(best, point->samples[i]);
-    }
-    return best;
-}
-
 /* Returns the ratio of the best setting to the worst. Compares the fastest sample of each, so that
  * a short load by other programs does not count against a setting. */
 static double gain_of(const struct bench_sweep *sweep)
