@@ -29,7 +29,7 @@ struct rank {
     char message[512];
     uint32_t (*results)[COUNT_MAX]; /* [5] */
     uint32_t *from;                 /* [COUNT_MAX] */
-        /* memory of `results` ([0] to [4]) and `from` ([5]), unless run->arrange chooses others */
+    /* memory of `results` ([0] to [4]) and `from` ([5]), unless run->arrange chooses others */
     uint32_t own[6][COUNT_MAX];
     struct traffic traffic;
 };

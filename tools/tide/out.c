@@ -211,8 +211,8 @@ struct content {
     bool of_run;                /* one of the checkpoints belongs to the run that wrote the model */
     bool model;                 /* it has a model with a note */
     char foreign[NAME_MAX + 1]; /* a file that the run would replace but did not write; "": none */
-    /* true: `foreign` is config.json or weights; false: it is not a copy of the file of that name of
-     * the model */
+    /* true: `foreign` is config.json or weights; false: it is not a copy of the file of that name
+     * of the model */
     bool foreign_model;
 };
 
