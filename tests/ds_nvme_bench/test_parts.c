@@ -2,6 +2,7 @@
  * for. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "aio/backend.h"
@@ -216,6 +217,45 @@ static void sweeps(void)
     options.blocks[0] = options.blocks[1] = 128 << 20;
     options.depths[0] = options.depths[1] = 2;
     check_int(bench_sweep_run(&options, sweep), ==, -EINVAL);
+    free(sweep);
+}
+
+/* What a sweep writes cannot be compressed: a file of zeros then has none of them left where it was
+ * written. */
+static void written_data(void)
+{
+    enum { BYTES = 64 << 20 };
+    struct bench_sweep *sweep = calloc(1, sizeof *sweep);
+    unsigned char *data = aligned_alloc(4096, BYTES);
+    check_true(sweep != NULL && data != NULL);
+    open_target(NULL);
+    memset(data, 0, BYTES);
+    check_int(pwrite(target.fd, data, BYTES, 0), ==, BYTES);
+    const struct bench_sweep_options options = {.target = &target,
+                                                .ops = {false, true, false},
+                                                .blocks = {256 << 10},
+                                                .block_count = 1,
+                                                .depths = {4},
+                                                .depth_count = 1,
+                                                .threads = {1},
+                                                .thread_count = 1,
+                                                .grid = true,
+                                                .how = brief,
+                                                .rounds = 1,
+                                                .stop = &stop};
+    check_int(bench_sweep_run(&options, sweep), ==, 0);
+    check_int(pread(target.fd, data, BYTES, 0), ==, BYTES);
+    unsigned written = 0;
+    for (unsigned at = 0; at < BYTES; at += 256 << 10) {
+        unsigned zeros = 0;
+        for (unsigned i = 0; i < 4096; i++) {
+            zeros += data[at + i] == 0;
+        }
+        check_true(zeros == 4096 || zeros < 100); /* of random bytes about 16 are 0 */
+        written += zeros < 100;
+    }
+    check_uint(written, >, 0);
+    free(data);
     free(sweep);
 }
 
@@ -457,6 +497,6 @@ static void spellings(void)
 }
 
 TEST_MAIN({"points", points}, {"checksums", checksums}, {"swap_and_verify", swap_and_verify},
-          {"sweeps", sweeps}, {"listed_only", listed_only}, {"targets", targets},
-          {"failed_requests", failed_requests}, {"surroundings", surroundings},
-          {"progress", progress}, {"spellings", spellings})
+          {"sweeps", sweeps}, {"written_data", written_data}, {"listed_only", listed_only},
+          {"targets", targets}, {"failed_requests", failed_requests},
+          {"surroundings", surroundings}, {"progress", progress}, {"spellings", spellings})

@@ -46,7 +46,7 @@ static double peak_share(const struct bench_result *result, const struct row *ro
     return share;
 }
 
-/* A single setting is not a choice. */
+/* Returns whether there is a setting to recommend: one of several that were measured. */
 static bool recommends_one(const struct bench_report *report)
 {
     return report->recommends && report->recommendation.settings > 1;

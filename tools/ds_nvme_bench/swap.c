@@ -97,6 +97,9 @@ static int open_swap(struct swap *swap)
         .registered = true,
         .names = {[READS] = "swap in", [WRITES] = "swap out"}};
     int rc = bench_target_io_open(&io, &swap->io);
+    if (rc == 0) {
+        bench_target_fill(swap->io.memory.base, swap->io.memory.bytes);
+    }
     if (rc == 0 && options->checksums) {
         swap->sums = calloc(target->file_bytes / AIO_SUM_BYTES + 1, sizeof *swap->sums);
         rc = swap->sums == NULL ? core_err_set(-ENOMEM, "no memory for checksums") : 0;

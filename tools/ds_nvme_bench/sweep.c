@@ -379,8 +379,7 @@ static int by_setting(const void *a, const void *b)
 
 int bench_sweep_run(const struct bench_sweep_options *options, struct bench_sweep *out)
 {
-    struct search search = {.options = options, .sweep = out, .start_ns = core_clock_now_ns()};
-    search.deadline_ns = search.start_ns + (int64_t)(options->budget_seconds * 1e9);
+    struct search search = {.options = options, .sweep = out};
     out->count = 0;
     struct core_region_options memory = {.name = "buffers",
                                          .bytes = most_needed(options, bench_point_memory),
@@ -393,6 +392,9 @@ int bench_sweep_run(const struct bench_sweep_options *options, struct bench_swee
     }
     int rc = core_region_alloc(&memory, &search.memory);
     if (rc == 0) {
+        bench_target_fill(search.memory.base, search.memory.bytes);
+        search.start_ns = core_clock_now_ns();
+        search.deadline_ns = search.start_ns + (int64_t)(options->budget_seconds * 1e9);
         rc = options->grid ? run_grid(&search) : run_adaptive(&search);
     }
     if (rc == -ETIMEDOUT) {

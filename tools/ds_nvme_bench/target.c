@@ -18,16 +18,19 @@
 #include "core/base/rng.h"
 #include "core/base/topo_read.h"
 
-enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
+enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, FILL_RANDOM = 32 << 20, GRAIN = 2 << 20 };
 static const uint64_t least_bytes = (uint64_t)64 << 20;
 static const uint64_t most_bytes = (uint64_t)8 << 30;
 
-/* Fills memory with bytes that no drive can compress. */
-static void fill_random(unsigned char *memory, uint64_t bytes)
+void bench_target_fill(unsigned char *memory, uint64_t bytes)
 {
-    for (uint64_t i = 0; i < bytes / 16; i++) {
+    const uint64_t random = bytes < FILL_RANDOM ? bytes : FILL_RANDOM;
+    for (uint64_t i = 0; i < random / 16; i++) {
         struct core_rng_words words = core_rng_philox(7, 0, i);
         memcpy(memory + i * 16, words.word, 16);
+    }
+    for (uint64_t at = random; at < bytes; at += FILL_RANDOM) {
+        memcpy(memory + at, memory, bytes - at < FILL_RANDOM ? bytes - at : FILL_RANDOM);
     }
 }
 
@@ -138,7 +141,7 @@ static int write_all(struct bench_target *target, const struct bench_target_opti
     uint64_t wrote = 0;
     int rc = bench_target_io_open(&io_options, &io);
     if (rc == 0) {
-        fill_random(io.memory.base, io.memory.bytes);
+        bench_target_fill(io.memory.base, io.memory.bytes);
         rc = fill(target, options, &io, bytes, &wrote);
     }
     const int closed = bench_target_io_close(&io);

@@ -76,6 +76,9 @@ struct bench_target_io {
     uint32_t file;
 };
 
+/* Fills memory with bytes that a drive cannot compress; they repeat after 32 MiB. */
+void bench_target_fill(unsigned char *memory, uint64_t bytes);
+
 /* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a
  * failure. */
 int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);

@@ -88,8 +88,8 @@ struct caught {
 
 static struct caught caught[NSIG];
 
-/* Any thread, also two at once. A signal that comes within a second is a copy of the first: GNU
- * timeout sends its signal to the process and then to the group of the process. */
+/* Runs on any thread, and on several at once. A signal that comes within a second is a copy of the
+ * first: GNU timeout sends its signal to the process and then to the process's group. */
 static void on_signal(int number)
 {
     const int64_t copies_ns = 1000000000;

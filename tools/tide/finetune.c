@@ -200,7 +200,7 @@ static int open_inputs(struct job *job)
     if (rc != 0) {
         return rc;
     }
-    /* Refused when the engine has told whether the checkpoint is of this model at all. */
+    /* The refusal comes later: first the engine says whether the checkpoint is of this model. */
     job->talk.refuses = job->settings.begun > 0 &&
                         finetune_data_seek(job->data, &job->settings.place) != 0;
     finetune_data_describe(job->data, &info);
