@@ -5,14 +5,16 @@
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/lists.h"
 
-/* Numbers and sizes are listed in order. */
+/* Numbers and sizes are sorted, and repetitions are dropped. */
 static void lists(void)
 {
     uint32_t list[BENCH_LIST_MAX];
     unsigned count = 0;
-    check_int(bench_list_parse("block_size", "128K,1M,8M", true, 256 << 20, list, &count), ==, 0);
+    check_int(bench_list_parse("block_size", "8M,128K,1M,128K,8M", true, 256 << 20, list, &count),
+              ==, 0);
     check_uint(count, ==, 3);
     check_uint(list[0], ==, 128 << 10);
+    check_uint(list[1], ==, 1 << 20);
     check_uint(list[2], ==, 8 << 20);
     check_int(bench_list_parse("threads", "2", false, 16, list, &count), ==, 0);
     check_uint(list[0], ==, 2);

@@ -220,15 +220,28 @@ static void sweeps(void)
     free(sweep);
 }
 
-/* What a sweep writes cannot be compressed: a file of zeros then has none of them left where it was
- * written. */
+enum { SCRATCH = 64 << 20 };
+
+/* Reads the scratch file and checks that no block of 4096 bytes is equal to the one 32 MiB after
+ * it, where the random bytes repeat. */
+static void check_no_repetition(unsigned char *data)
+{
+    check_int(pread(target.fd, data, SCRATCH, 0), ==, SCRATCH);
+    for (unsigned at = 0; at < SCRATCH / 2; at += 4096) {
+        check_true(memcmp(data + at, data + at + SCRATCH / 2, 4096) != 0);
+    }
+}
+
+/* What the fill and a sweep write cannot be compressed or stored once: a file of zeros has none of
+ * them left where the sweep wrote, and blocks differ. */
 static void written_data(void)
 {
-    enum { BYTES = 64 << 20 };
+    enum { BYTES = SCRATCH };
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
     unsigned char *data = aligned_alloc(4096, BYTES);
     check_true(sweep != NULL && data != NULL);
     open_target(NULL);
+    check_no_repetition(data);
     memset(data, 0, BYTES);
     check_int(pwrite(target.fd, data, BYTES, 0), ==, BYTES);
     const struct bench_sweep_options options = {.target = &target,
@@ -253,6 +266,9 @@ static void written_data(void)
         }
         check_true(zeros == 4096 || zeros < 100); /* of random bytes about 16 are 0 */
         written += zeros < 100;
+        for (unsigned i = 4096; i < 256 << 10 && zeros < 100; i += 4096) {
+            check_true(memcmp(data + at, data + at + i, sizeof(uint64_t)) != 0); /* its number */
+        }
     }
     check_uint(written, >, 0);
     free(data);

@@ -30,6 +30,21 @@ static int take_number(const char *text, bool size, uint32_t low, uint32_t high,
     return 0;
 }
 
+/* Inserts a number into an ascending list, unless the list already holds it. */
+static void insert(uint32_t *list, unsigned *count, uint32_t number)
+{
+    unsigned at = *count;
+    while (at > 0 && list[at - 1] >= number) {
+        at--;
+    }
+    if (at < *count && list[at] == number) {
+        return;
+    }
+    memmove(list + at + 1, list + at, (*count - at) * sizeof *list);
+    list[at] = number;
+    ++*count;
+}
+
 int bench_list_parse(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
                      unsigned *count)
 {
@@ -40,14 +55,16 @@ int bench_list_parse(const char *name, const char *text, bool size, uint32_t hig
     memcpy(copy, text, strlen(text) + 1);
     *count = 0;
     char *rest = NULL;
+    unsigned items = 0;
     for (char *item = strtok_r(copy, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
-        if (*count == BENCH_LIST_MAX) {
+        if (items++ == BENCH_LIST_MAX) {
             return core_err_set(-EINVAL, "--%s takes at most %d values", name, BENCH_LIST_MAX);
         }
-        if (take_number(item, size, size ? 4096 : 1, high, &list[*count]) != 0) {
+        uint32_t number = 0;
+        if (take_number(item, size, size ? 4096 : 1, high, &number) != 0) {
             return core_err_prefix(-EINVAL, "--%s", name);
         }
-        ++*count;
+        insert(list, count, number);
     }
     return *count > 0 ? 0 : core_err_set(-EINVAL, "--%s needs at least one value", name);
 }

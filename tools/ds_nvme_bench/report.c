@@ -85,9 +85,8 @@ int bench_report_writable(const char *path)
 }
 
 /* Returns what keeps every setting below the speed of the drive; NULL if nothing is known. */
-static const char *find_obstacle(const struct bench_report *report)
+static const char *obstacle_of(const struct bench_result *result)
 {
-    const struct bench_result *result = &report->results[0];
     const struct core_block_device *block = &result->device.block;
     if (!result->target.direct) {
         return "the page cache: this file system has no direct I/O, so choose one that has";
@@ -126,11 +125,18 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
     }
     char rates[128];
     print_rates(report, rates, sizeof rates);
-    const char *limit = find_obstacle(report);
+    const char *limit = NULL;
+    const char *where = "";
+    for (unsigned r = 0; r < report->count && limit == NULL; r++) {
+        limit = obstacle_of(&report->results[r]);
+        where = report->results[r].target.path;
+    }
     const char *many = report->count > 1 ? "each of your drives gives" : "it gives";
     const struct bench_recommendation *made = &report->recommendation;
     if (limit != NULL) {
-        snprintf(text, bytes, "The limit is %s. At present %s %s.", limit, many, rates);
+        snprintf(text, bytes, "The limit%s%s is %s. At present %s %s.",
+                 report->count > 1 ? " of " : "", report->count > 1 ? where : "", limit, many,
+                 rates);
     } else if (report->recommends && made->settings == 1) {
         snprintf(text, bytes,
                  "With this setting %s %s; a sweep shows whether other settings are faster.", many,

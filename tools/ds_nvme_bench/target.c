@@ -18,7 +18,13 @@
 #include "core/base/rng.h"
 #include "core/base/topo_read.h"
 
-enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, FILL_RANDOM = 32 << 20, GRAIN = 2 << 20 };
+enum {
+    FILL_BLOCK = 8 << 20,
+    FILL_SLOTS = 4,
+    FILL_RANDOM = 32 << 20,
+    GRAIN = 2 << 20,
+    STAMPED = 4096
+};
 static const uint64_t least_bytes = (uint64_t)64 << 20;
 static const uint64_t most_bytes = (uint64_t)8 << 30;
 
@@ -31,6 +37,14 @@ void bench_target_fill(unsigned char *memory, uint64_t bytes)
     }
     for (uint64_t at = random; at < bytes; at += FILL_RANDOM) {
         memcpy(memory + at, memory, bytes - at < FILL_RANDOM ? bytes - at : FILL_RANDOM);
+    }
+}
+
+void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next)
+{
+    for (uint64_t at = 0; at < bytes; at += STAMPED) {
+        memcpy(memory + at, next, sizeof *next);
+        ++*next;
     }
 }
 
@@ -92,12 +106,10 @@ static int fill(struct bench_target *target, const struct bench_target_options *
     int64_t start_ns = core_clock_now_ns();
     bool timed = options->bytes == 0;
     uint64_t at = 0;
+    uint64_t stamp = 0;
     for (unsigned turn = 0; at < bytes; turn++) {
         int rc = core_fence_wait(fences[turn % FILL_SLOTS], BENCH_PATIENCE_NS);
         double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
-        if (seconds >= 1 && target->fill_first_bytes_per_s <= 0) {
-            target->fill_first_bytes_per_s = (double)at / seconds;
-        }
         if (rc != 0 || (timed && seconds >= options->fill_seconds && at >= least_bytes)) {
             if (rc != 0) {
                 return rc;
@@ -108,8 +120,9 @@ static int fill(struct bench_target *target, const struct bench_target_options *
             return core_err_set(-EINTR, "interrupted while %s was being written", target->path);
         }
         uint64_t piece = bytes - at < FILL_BLOCK ? bytes - at : FILL_BLOCK;
-        rc = aio_queue_write(io->queues[0], io->file, at,
-                             io->memory.base + turn % FILL_SLOTS * FILL_BLOCK, piece,
+        unsigned char *memory = io->memory.base + turn % FILL_SLOTS * FILL_BLOCK;
+        bench_target_stamp(memory, piece, &stamp);
+        rc = aio_queue_write(io->queues[0], io->file, at, memory, piece,
                              &fences[turn % FILL_SLOTS]);
         if (rc != 0) {
             return rc;
@@ -122,9 +135,6 @@ static int fill(struct bench_target *target, const struct bench_target_options *
     int rc = core_fence_wait(aio_queue_tail(io->queues[0]), BENCH_PATIENCE_NS);
     double seconds = (double)(core_clock_now_ns() - start_ns) / 1e9;
     target->fill_bytes_per_s = (double)at / seconds;
-    if (target->fill_first_bytes_per_s <= 0) {
-        target->fill_first_bytes_per_s = target->fill_bytes_per_s;
-    }
     *wrote = at;
     return rc;
 }

@@ -16,9 +16,8 @@ struct bench_target {
     const char *path; /* borrowed from the options */
     int fd;           /* owned */
     bool direct;
-    uint64_t file_bytes;           /* size of the scratch file; a multiple of 2 MiB */
-    double fill_bytes_per_s;       /* speed of the first write */
-    double fill_first_bytes_per_s; /* speed in the first second of that write */
+    uint64_t file_bytes;     /* size of the scratch file; a multiple of 2 MiB */
+    double fill_bytes_per_s; /* speed of the first write */
     struct aio_fs fs;
     const struct aio_backend *backend;
     char backend_reason[256];
@@ -78,6 +77,10 @@ struct bench_target_io {
 
 /* Fills memory with bytes that a drive cannot compress; they repeat after 32 MiB. */
 void bench_target_fill(unsigned char *memory, uint64_t bytes);
+
+/* Writes a number into each 4096 bytes of memory, beginning with *next, which is advanced: a drive
+ * that stores equal blocks only once finds none. */
+void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next);
 
 /* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a
  * failure. */
