@@ -493,7 +493,7 @@ static void spellings(void)
     check_uint(options.sweep.block_count, ==, 2);
     check_uint(options.sweep.blocks[1], ==, 8 << 20);
     check_uint(options.sweep.depth_count, ==, 3);
-    check_uint(options.sweep.depths[2], ==, 64);
+    check_uint(options.sweep.depths[2], ==, 128);
     check_uint(options.sweep.thread_count, ==, 1);
     check_uint(options.sweep.threads[0], ==, 1);
     const char *const validate[] = {"--nvme_dir=/d", "--mode=verify", "--loops=2"};
