@@ -15,7 +15,7 @@
 #include "tools/text/data/chat.h"
 #include "tools/text/data/encode.h"
 #include "tools/text/data/row.h"
-#include "tools/text/data/special.h"
+#include "tools/text/tokenizer/special.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
 static void put(const char *folder, const char *name, const char *text)

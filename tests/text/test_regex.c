@@ -197,6 +197,7 @@ static void translates(void)
         {"[a", "[a", NULL},
         {"\\p{Zl}[^\\p{Zp}]", "[\\x{2028}][^\\x{2029}]", NULL},
         {"ab\\h", NULL, "character 2: \\h is not supported"},
+        {"\u00E9\u00E9\\h", NULL, "character 2: \\h is not supported"},
         {"[\\H]", NULL, "character 1: \\h"},
         {"[a&&b]", NULL, "character 2: a class of characters must not contain another class or &&"},
         {"[a[bc]]", NULL, "character 2: a class of characters must not contain another class"},

@@ -21,7 +21,7 @@
 #include "tools/text/data/encode.h"
 #include "tools/text/data/feed.h"
 #include "tools/text/data/pack.h"
-#include "tools/text/data/special.h"
+#include "tools/text/tokenizer/special.h"
 #include "tools/text/tokenizer/tokenizer.h"
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_settings.h"

@@ -13,7 +13,7 @@
 #include "core/base/file.h"
 #include "core/json/json.h"
 #include "tools/text/data/row.h"
-#include "tools/text/data/special.h"
+#include "tools/text/tokenizer/special.h"
 
 enum { VARIABLES_MAX = 512, GIVEN_MAX = 64, NAMES_BYTES = 400 };
 _Static_assert(TEXT_SPECIAL_NAMES_MAX + 4 + GIVEN_MAX <= VARIABLES_MAX, "all variables fit");

@@ -7,7 +7,7 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "tools/text/data/special.h"
+#include "tools/text/tokenizer/special.h"
 #include "tools/text/tokenizer/steps.h"
 #include "tools/text/tokenizer/tokenizer.h"
 

@@ -61,8 +61,12 @@ static void put_text(struct writer *writer, const char *text)
 static void refuse(struct writer *writer, const char *why)
 {
     if (writer->rc == 0) {
+        size_t before = 0;
+        for (const char *at = writer->regex; at < writer->at; at++) {
+            before += ((unsigned char)*at & 0xC0) != 0x80; /* not the rest of a character */
+        }
         writer->rc = core_err_set(-ENOTSUP, "%s: regular expression, character %zu: %s",
-                                  writer->what, (size_t)(writer->at - writer->regex), why);
+                                  writer->what, before, why);
     }
 }
 

@@ -13,8 +13,8 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/utf8.h"
-#include "tools/text/data/special.h"
 #include "tools/text/tokenizer/pcre.h"
+#include "tools/text/tokenizer/special.h"
 #include "tools/text/tokenizer/steps.h"
 
 enum { FILE_BYTES_MAX = 1 << 29 };

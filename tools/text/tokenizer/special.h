@@ -1,8 +1,8 @@
 /* special.h: the special tokens that files beside tokenizer.json name, collected as transformers
  * does: from tokenizer_config.json, and from special_tokens_map.json if the former has no
  * added_tokens_decoder. Immutable after loading; any thread may read them. */
-#ifndef TOOLS_TEXT_DATA_SPECIAL_H
-#define TOOLS_TEXT_DATA_SPECIAL_H
+#ifndef TOOLS_TEXT_TOKENIZER_SPECIAL_H
+#define TOOLS_TEXT_TOKENIZER_SPECIAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* special.c: reads the files of a model folder that name special tokens. */
-#include "tools/text/data/special.h"
+#include "tools/text/tokenizer/special.h"
 
 #include <errno.h>
 #include <stdio.h>
