@@ -35,6 +35,7 @@ struct aio_path {
     bool reserved;  /* the file's space is allocated before it is written */
     bool formatted; /* the run that left the file has written all of it */
     bool linked;    /* the file exists and must be removed at close */
+    bool removed;   /* take_over() removed a file that is still open elsewhere */
     uint32_t file;
     uint64_t file_bytes, data_offset;
 };
@@ -137,6 +138,7 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
     if (rc == 0 && !locked) {
         rc = replace_locked(path, info.st_size > 0 ? memory : NULL, name, fd);
         path->formatted = false;
+        path->removed = rc == 0;
     }
     free(memory);
     if (rc != 0 || !locked) {
@@ -145,7 +147,8 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
     }
     path->fd = fd;
     path->linked = true;
-    core_log(CORE_LOG_INFO, "took over %s, which an ended run left", name);
+    core_log(CORE_LOG_INFO, "took over %s, which an ended run left%s", name,
+             path->formatted ? "" : "; it is written again");
     return 0;
 }
 
@@ -197,11 +200,7 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
     if (rc != 0) {
         return rc;
     }
-    if (path->fd >= 0) {
-        core_log(CORE_LOG_INFO, "reusing %s/%s of a run that did not end cleanly%s",
-                 options->directory, AIO_PATH_FILE_NAME,
-                 path->formatted ? "" : "; it is written again");
-    } else {
+    if (path->fd < 0) {
         path->fd = aio_dir_create(path->dir, AIO_PATH_FILE_NAME, path->direct);
         if (path->fd < 0) {
             return path->fd;
@@ -383,7 +382,7 @@ int aio_path_discard(const char *directory)
         return rc;
     }
     rc = take_over(&path, &(struct aio_path_options){.directory = directory});
-    if (rc == 0) {
+    if (rc == 0 && !path.removed) {
         rc = path.fd >= 0 ? aio_dir_remove(path.dir, AIO_PATH_FILE_NAME, path.fd) : -ENOENT;
     }
     if (path.fd >= 0) {

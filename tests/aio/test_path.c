@@ -277,7 +277,8 @@ static void looked_at_and_wrong(void)
     check_int(rmdir(file_name()), ==, 0);
 }
 
-/* A file that a dead run left is removed; a foreign file is not changed. */
+/* A file that a dead run left is removed, also while a child of the run has it open and locked; a
+ * foreign file is not changed. */
 static void discarded(void)
 {
     struct aio_look look;
@@ -285,6 +286,12 @@ static void discarded(void)
     check_int(aio_path_discard(directory()), ==, 0);
     check_nothing_left();
     check_int(aio_path_discard(directory()), ==, -ENOENT);
+    leave_behind();
+    const int child = open(file_name(), O_RDONLY);
+    check_true(child >= 0 && flock(child, LOCK_EX) == 0);
+    check_int(aio_path_discard(directory()), ==, 0);
+    check_nothing_left();
+    close(child);
     leave_behind();
     change(0);
     check_int(aio_path_discard(directory()), ==, -EBADMSG);
