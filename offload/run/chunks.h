@@ -86,8 +86,8 @@ void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* Returns the slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, even after an error, and returns the first error. If that
- * is -ETIMEDOUT (a queue makes no progress), it does not wait for the other slots. */
+/* Waits for the last move of every slot, even after an error, and returns the first error. If a
+ * queue makes no progress, returns -ETIMEDOUT at once, whatever error came before. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif
