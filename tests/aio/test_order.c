@@ -51,7 +51,7 @@ static void urgency_goes_first_and_none_starves(void)
 
 /* Syncs between writes complete on every back end. A sync of an unknown drive or file is
  * refused. */
-static void sync_is_a_barrier(void)
+static void syncs(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
         struct rig rig;
@@ -75,5 +75,54 @@ static void sync_is_a_barrier(void)
     }
 }
 
+/* A sync is not passed on before the queue's earlier write is complete, and a later write not
+ * before the sync is. Another queue's read passes both. */
+static void sync_is_a_barrier(void)
+{
+    enum { BLOCK = 1 << 16, SYNC = 0, EARLIER = BLOCK, LATER = 2 * BLOCK, OTHER = 3 * BLOCK };
+    static const struct {
+        uint64_t stalled; /* offset of the operation that does not complete; a sync has 0 */
+        uint64_t passed;  /* operations that the back end has got by then */
+    } cases[] = {{EARLIER, 2}, {SYNC, 3}};
+    unsigned char *memory = rig_memory(2 * BLOCK);
+    memset(memory, 1, 2 * BLOCK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct aio_fault fault = {.rules_count = 1,
+                                  .rules = {{.kind = AIO_FAULT_STALLED,
+                                             .count = AIO_FAULT_FOREVER,
+                                             .offset_from = cases[i].stalled,
+                                             .offset_end = cases[i].stalled + 1}}};
+        struct rig rig;
+        struct aio_queue *queue = NULL;
+        struct core_fence earlier;
+        struct core_fence synced;
+        struct core_fence later;
+        struct core_fence other;
+        rig_open(&rig, &(struct rig_options){.backend = "mem",
+                                             .fault = &fault,
+                                             .bytes = 1 << 20,
+                                             .drive = {.block_bytes = BLOCK}});
+        check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){0}, &queue), ==, 0);
+        check_int(aio_queue_write(rig.queue, rig.file, EARLIER, memory, BLOCK, &earlier), ==, 0);
+        if (cases[i].stalled != EARLIER) {
+            check_int(core_fence_wait(earlier, patience_ns), ==, 0);
+        }
+        check_int(aio_queue_sync(rig.queue, 0, rig.file, &synced), ==, 0);
+        check_int(aio_queue_write(rig.queue, rig.file, LATER, memory, BLOCK, &later), ==, 0);
+        check_int(aio_queue_read(queue, rig.file, OTHER, memory + BLOCK, BLOCK, &other), ==, 0);
+        check_int(core_fence_wait(other, patience_ns), ==, 0);
+        check_uint(fault.ops, ==, cases[i].passed);
+        check_int(core_fence_poll(synced), ==, 0);
+        check_int(core_fence_poll(later), ==, 0);
+        aio_fault_release(&fault);
+        check_int(core_fence_wait(later, patience_ns), ==, 0);
+        check_int(core_fence_poll(synced), ==, 1);
+        check_uint(fault.ops, ==, 4);
+        check_int(aio_queue_close(queue), ==, 0);
+        rig_close(&rig);
+    }
+    rig_free(memory);
+}
+
 TEST_MAIN({"urgency_goes_first_and_none_starves", urgency_goes_first_and_none_starves},
-          {"sync_is_a_barrier", sync_is_a_barrier})
+          {"syncs", syncs}, {"sync_is_a_barrier", sync_is_a_barrier})
