@@ -390,17 +390,18 @@ static void ignored(void)
     fixture_open(&fixture, "llama");
     struct model_batch batch = batch_of(&fixture);
     int32_t labels[64];
-    trainer_open(&trainer, fixture.model, fixture.files, options_of(&batch, KERN_F32));
-    const int64_t rows = batch.rows;
+    check_int(batch.rows, ==, 2);
     batch.rows = 1;
+    trainer_open(&trainer, fixture.model, fixture.files, options_of(&batch, KERN_F32));
     check_int(plain_backward(trainer.plain, &batch, &first_row), ==, 0);
-    batch.rows = rows;
+    trainer_close(&trainer);
+    batch.rows = 2;
+    trainer_open(&trainer, fixture.model, fixture.files, options_of(&batch, KERN_F32));
     for (int64_t t = 0; t < batch.rows * batch.length; t++) {
         labels[t] = t < batch.length ? batch.ids[t] : -100;
     }
     batch.labels = labels;
     check_int(plain_backward(trainer.plain, &batch, &some_of_it), ==, 0);
-    check_int(rows, ==, 2);
     check_int(some_of_it.targets, ==, first_row.targets);
     check_double(fabs(some_of_it.loss - first_row.loss), <, 1e-6);
     check_double(fabs(some_of_it.grad_norm - first_row.grad_norm), <, 1e-5 * first_row.grad_norm);
