@@ -231,13 +231,6 @@ static void add_name(struct lexer *lexer)
     advance(lexer, end - lexer->at);
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'                     ? c - '0'
-           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                    : -1;
-}
-
 /* Writes the character that `count` hexadecimal digits encode. Returns its length; fails the run if
  * the digits are too few or encode no character. */
 static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, size_t count,
@@ -245,8 +238,8 @@ static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, siz
 {
     uint32_t point = 0;
     for (size_t i = 0; i < count; i++) {
-        const int digit = i < bytes ? hex(text[i]) : -1;
-        if (digit < 0) {
+        const int digit = i < bytes ? digit_of(text[i]) : 16;
+        if (digit == 16) {
             jinja_fail(run, -EINVAL, "an escape in a string needs %zu hexadecimal digits", count);
             return 0;
         }
