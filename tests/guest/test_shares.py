@@ -101,6 +101,16 @@ def on_a_device(rank, folder):
     optimizer.close()
 
 
+def without_a_group(rank):
+    """An optimizer that takes gradients before they are averaged is refused with the options to choose from."""
+    model = network()
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = create(model)
+    loss_of(ddp, 0, rank).backward()
+    refused(RuntimeError, "overlap=False, or process_group", optimizer.step)
+    optimizer.close()
+
+
 def process(rank, folder):
     """Runs in each of the two processes, when the checkpoint of one process already exists."""
     torch.set_num_threads(1)
@@ -126,6 +136,7 @@ def process(rank, folder):
     torch.save([model.state_dict(), optimizer.last()["grad_norm"]], folder / f"end {rank}")
     optimizer.close()
     on_a_device(rank, folder)
+    without_a_group(rank)
     torch.distributed.destroy_process_group()
 
 

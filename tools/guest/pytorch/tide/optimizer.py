@@ -292,10 +292,13 @@ class AdamW(torch.optim.Optimizer):
         p = self._params[index]
         grad = p.grad
         if self._taken[index]:
+            several = torch.distributed.is_available() and torch.distributed.is_initialized()
             raise RuntimeError(
                 f"{self._names[index]} has a second gradient in one step, after the first one was handed over: "
                 f"give tide.AdamW accumulation_steps=N, or run all but the last backward in "
-                f"`with optimizer.accumulate():`")
+                f"`with optimizer.accumulate():`"
+                + ("; with DistributedDataParallel, which averages gradients after they were handed over, give "
+                   "overlap=False, or process_group to share the states" if several else ""))
         with self._lock:
             first = not self._open
             if first:
