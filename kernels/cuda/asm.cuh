@@ -1,10 +1,11 @@
-/* asm.cuh: instructions that CUDA C++ has no function for, one function each (matrix products of a
- * warp, asynchronous copies to shared memory), and the block's dynamic shared memory. A test
+/* asm.cuh: PTX instructions, one function each: matrix products of a warp, packing of pairs,
+ * asynchronous copies to shared memory, exp2; and the block's dynamic shared memory. A test
  * replaces this file by one in plain C++ (tests/cuda).
- * Layout of a warp's fragments, with g = lane / 4 and t = lane % 4; a word holds two elements:
+ * Layout of a warp's fragments, with g = lane / 4 and t = lane % 4; a word of a or b holds two
+ * elements, d[i] is one number:
  *   a[0 .. 3]  rows g, g + 8, g, g + 8 of 16; columns 2 t, 2 t + 1 (a[2], a[3]: + 8)
  *   b[0 .. 1]  rows 2 t, 2 t + 1 (b[1]: + 8) of 16; column g of 8
- *   d[0 .. 3]  row g (d[2], d[3]: + 8) of 16; columns 2 t, 2 t + 1 of 8 */
+ *   d[0 .. 3]  row g (d[2], d[3]: + 8) of 16; column 2 t (d[1], d[3]: + 1) of 8 */
 #ifndef KERNELS_CUDA_ASM_CUH
 #define KERNELS_CUDA_ASM_CUH
 
@@ -44,7 +45,7 @@ __device__ __forceinline__ void kern_mma(kern_fp16, float (&d)[4], const uint32_
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Packs two numbers, rounded to nearest even; the first in the low half. */
+/* Packs two numbers, rounded to the type, to nearest even; the first is in the low half. */
 __device__ __forceinline__ uint32_t kern_pack(kern_bf16, float first, float second)
 {
     uint32_t word;

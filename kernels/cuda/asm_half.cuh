@@ -1,6 +1,6 @@
 /* asm_half.cuh: the card's conversions between 16-bit types and fp32, to nearest even. cuda_fp16.h
- * has them too, but adds 0.4 s to the compilation of each file. A test replaces this file by one in
- * plain C++ (tests/cuda). */
+ * and cuda_bf16.h have them too, but add 0.4 s to the compilation of each file. A test replaces
+ * this file by one in plain C++ (tests/cuda). */
 #ifndef KERNELS_CUDA_ASM_HALF_CUH
 #define KERNELS_CUDA_ASM_HALF_CUH
 

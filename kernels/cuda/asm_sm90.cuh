@@ -89,7 +89,7 @@ __device__ __forceinline__ void kern_barrier_announce(uint32_t barrier, uint32_t
                  : "memory");
 }
 
-/* Waits for the end of a phase. The phase before the first one counts as ended. */
+/* Waits for the end of phase `phase` (0 or 1). On a new barrier phase 1 counts as ended. */
 __device__ __forceinline__ void kern_barrier_wait(uint32_t barrier, uint32_t phase)
 {
     uint32_t ended;
@@ -103,8 +103,8 @@ __device__ __forceinline__ void kern_barrier_wait(uint32_t barrier, uint32_t pha
     } while (ended == 0);
 }
 
-/* Starts to copy the map's box at (column, position, row) to shared memory; its bytes arrive at the
- * barrier. After a wait for the barrier, products read them without a fence. */
+/* Starts to copy the map's box at (column, position, row) to shared memory; the barrier counts its
+ * bytes. After a wait for the barrier, products read them without a fence. */
 __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_tensor_map *map,
                                                  uint32_t barrier, int32_t column, int32_t position,
                                                  int32_t row)
@@ -116,8 +116,9 @@ __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_ten
                  : "memory");
 }
 
-/* Keeps a value that all lanes share in one register of the whole warp. A loop then computes values
- * derived from it in each iteration instead of keeping them in registers of all lanes. */
+/* Returns `value`, which must be the same in all lanes. The compiler then keeps it in one register
+ * of the whole warp, and a loop computes what derives from it in each iteration instead of keeping
+ * that in registers of all lanes. */
 __device__ __forceinline__ uint32_t kern_uniform(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);
@@ -185,8 +186,8 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "           \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* Computes d[64][n] = (FIRST ? 0 : d) + a b^T; a[64][16] and b[n][16] are parts of tiles, n is 64
- * or 128. */
+/* Begins d[64][n] = (FIRST ? 0 : d) + a b^T; a[64][16] and b[n][16] are parts of tiles, n is 64 or
+ * 128. */
 #define KERN_WG_SCORES(tag, name)                                                                  \
     template <bool FIRST>                                                                          \
     __device__ __forceinline__ void kern_wg_scores(tag, float(&d)[16][4], kern_wg_tile a,          \
@@ -212,7 +213,8 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     }
 KERN_WG_SCORES(kern_bf16, "bf16.bf16")
 
-/* Computes d[64][n] += a b; a[64][16] is in registers, b[16][n] are rows of a tile. */
+/* Begins d[64][n] += a b; a[64][16] is in registers, b[16][n] are rows of a tile, n is 64 or
+ * 128. */
 #define KERN_WG_GATHER(tag, name)                                                                  \
     __device__ __forceinline__ void kern_wg_gather(tag, float(&d)[16][4], const uint32_t(&a)[4],   \
                                                    kern_wg_tile b)                                 \

@@ -1,6 +1,6 @@
 /* attention.cuh: shared by the tensor-core kernels of attention and its gradient: tiles of rows in
- * shared memory, and products of fragments with them. A row in shared memory has D elements and 16
- * bytes of padding, so that the eight rows of a matrix are in different banks. */
+ * shared memory, and products of fragments with them. A row in shared memory has D 16-bit elements
+ * and 16 bytes of padding, so that the eight rows of a matrix are in different banks. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 
@@ -80,7 +80,7 @@ __device__ inline void kern_b_load(uint32_t (&r)[4], const uint16_t *tile, int r
                          tile + (row + lane % 16) * kern_row<D>::stride + column + lane / 16 * 8);
 }
 
-/* Turns two adjacent 16 x 8 results into the a-fragments of the next product. */
+/* Rounds two adjacent 16 x 8 results to the type, as the a-fragments of the next product. */
 template <typename T>
 __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
                                    const float (&right)[4])
@@ -91,7 +91,8 @@ __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
     a[3] = kern_pack(T{}, right[2], right[3]);
 }
 
-/* Computes c[16][N] += a rows[N]^T over D, with the a-fragments from shared memory. */
+/* Computes c[16][N] += a b^T over D; a are 16 rows of a_tile from a_row on, b are N rows of b_tile
+ * from b_row on. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile, int a_row,
                                    const uint16_t *b_tile, int b_row)
@@ -110,7 +111,7 @@ __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile,
     }
 }
 
-/* Does what kern_scores() does, with the a-fragments in registers. */
+/* Does what kern_scores() does, with the fragments of a in registers. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a)[D / 16][4],
                                         const uint16_t *b_tile, int b_row)
@@ -127,8 +128,8 @@ __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a
     }
 }
 
-/* Computes sums[16][D] += p rows[K]; p is a product's result of K columns, which is first rounded
- * to the type. */
+/* Computes sums[16][D] += p b; p[16][K] is the result of a product and is first rounded to the
+ * type, b are K rows of `tile` from `row` on. */
 template <typename T, int D, int K>
 __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K / 8][4],
                                    const uint16_t *tile, int row)
@@ -147,9 +148,9 @@ __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K /
     }
 }
 
-/* Writes a warp's 16 rows of results to the array from element `at` on, at most `rows_left` of
- * them; rows g are multiplied by factor[0], rows g + 8 by factor[1]. `room` is the warp's own
- * shared memory. */
+/* Writes a warp's 16 rows of results to the array from element `at` on, but at most `rows_left`
+ * rows; rows g are multiplied by factor[0], rows g + 8 by factor[1]. `room` is shared memory of
+ * this warp alone, for 16 rows. */
 template <typename T, int D>
 __device__ inline void kern_rows_write(const float (&sums)[D / 8][4], const float (&factor)[2],
                                        uint16_t *room, void *to_base, int64_t to_stride, int64_t at,
@@ -194,8 +195,8 @@ __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
 }
 
-/* Returns the first key of the first tile of keys that the tile's queries see. With gaps it is the
- * row's first key. */
+/* Returns the first key of the first tile of `step` keys that the queries of `tile` see. With gaps
+ * it is the row's first key. */
 __device__ inline int32_t kern_first_keys(const kern_tile &tile, const kern_attention_arguments &a,
                                           int32_t step)
 {

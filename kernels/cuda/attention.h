@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* A run of positions of a row: [begin, end) of the document [start, stop). */
+/* Positions [begin, end) of a row; they belong to the document [start, stop). */
 struct kern_tile {
     int32_t begin, end;
     int32_t start, stop;
@@ -24,11 +24,10 @@ struct kern_tile {
 struct kern_tiles {
     /* [rows][length]; NULL: each row is one document, and kernels compute its tiles */
     const struct kern_tile *list;
-    const int32_t *counts; /* [rows] */
+    const int32_t *counts; /* [rows], tiles of each row; NULL if `list` is NULL */
     int32_t step;
-    int32_t length;
-    int32_t slots; /* tiles of a row that are processed at once; if there are more tiles, a slot
-                    * takes several in turn */
+    int32_t length; /* positions of a row */
+    int32_t slots;  /* these share the tiles of a row; a slot takes every slots-th tile */
 };
 
 size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a);
@@ -53,30 +52,32 @@ int kern_cuda_attention_grad_begin(const struct dev_launch *where,
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
-/* Runs on the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). */
+/* Run on the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). The
+ * arguments must fit (see above). */
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* Runs with Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu): bf16,
- * head_dim 64 or 128, no gaps. Used only if its check below has passed. */
+/* Run with Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu). The
+ * `_fits` functions return whether they take the arguments: those that fit above, in bf16, with
+ * head_dim 64 or 128 and without gaps. Used only if the check below has returned true. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* Returns whether the card has these products and their results agree with attention_mma.cu or
- * attention_grad.cu. Uses _check_bytes() of the queue's scratch and waits for the card. Logs a
- * warning if they disagree or cannot be compared. */
+/* Returns whether the card has Hopper's instructions and the Hopper kernel agrees with the one
+ * above, on the tensor cores of every card. Uses _check_bytes() of the queue's scratch and waits
+ * for the card. Logs a warning if the kernels disagree or cannot be compared. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);
 size_t kern_cuda_attention_grad_check_bytes(void);
 
-/* Runs without tensor cores: any type, head_dim up to 512, any alignment. */
+/* Run without tensor cores: fp32, bf16 and fp16, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,
                               const struct kern_attention_arguments *a);
 int kern_cuda_attention_grad_plain(const struct dev_launch *where,

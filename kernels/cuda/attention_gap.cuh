@@ -17,13 +17,13 @@ __device__ inline kern_gap kern_gap_of(const kern_attention_arguments &a, int64_
                              : kern_gap{INT32_MAX, INT32_MAX};
 }
 
-/* Returns the smallest distance at which a query does not see a key. */
+/* Returns the distance from which on a query does not see a key; INT32_MAX without a window. */
 __device__ inline int32_t kern_window(const kern_attention_arguments &a)
 {
     return a.window > 0 && a.window < INT32_MAX ? static_cast<int32_t>(a.window) : INT32_MAX;
 }
 
-/* Returns whether a query sees a key of its document. */
+/* Returns whether a query sees a key; both are of the same document. */
 __device__ inline bool kern_sees_key(int32_t query, int32_t key, int32_t window, kern_gap gap)
 {
     const bool across = query >= gap.end && key < gap.end;
@@ -39,7 +39,7 @@ __device__ inline bool kern_sees_one_key(int32_t query, int32_t start, int32_t w
     return window == 1 || query == start || (gap.begin == start && query == gap.end);
 }
 
-/* Returns whether no query from `query` on sees any of the keys [key, key + count). */
+/* Returns whether the gap hides the keys [key, key + count) from all queries from `query` on. */
 __device__ inline bool kern_gap_hides(kern_gap gap, int32_t query, int32_t key, int32_t count)
 {
     return query >= gap.end && key >= gap.begin && key + count <= gap.end;

@@ -20,9 +20,9 @@ constexpr int KERN_BARRIER_BYTES = 8;
 
 template <int D, int ROWS> constexpr int kern_wg_tile_bytes = ROWS *D * 2;
 
-/* Returns whether the registers that a block of `groups` consumers starts with are enough for what
- * its warpgroups request later. A warpgroup that requests more than the others leave waits
- * forever. */
+/* Returns whether the registers that a block of a producer and `groups` consumers starts with are
+ * enough for what these request later, `producer` and `consumer` registers per thread. A warpgroup
+ * that requests more than the others leave waits forever. */
 constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
 {
     return producer + groups * consumer <=
@@ -60,7 +60,8 @@ template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(uint32_t addr
     return kern_wg_tile_of(address, ROWS * KERN_WG_ROW_BYTES);
 }
 
-/* Starts to copy ROWS positions of D columns, from (`column`, `position`) of row `row` on. */
+/* Starts to copy ROWS positions of D columns, from (`column`, `position`) of row `row` on; the
+ * barrier counts the bytes. */
 template <int D, int ROWS>
 __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map *map,
                                          uint32_t barrier, int32_t column, int32_t position,
@@ -74,8 +75,8 @@ __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map
 }
 
 /* A ring of STAGES buffers with two barriers each: a phase of `full` ends when the producer's
- * copies are complete, a phase of `empty` when all consumers have read them. Each side has its own
- * kern_ring and advances it with next(). */
+ * copies are complete, a phase of `empty` when all consumers have read them. Each thread has its
+ * own kern_ring and advances it with next(). */
 template <int STAGES> struct kern_ring {
     static constexpr int bytes = 2 * STAGES * KERN_BARRIER_BYTES;
     uint32_t barriers;
@@ -92,7 +93,8 @@ template <int STAGES> struct kern_ring {
     {
         return full() + STAGES * KERN_BARRIER_BYTES;
     }
-    /* Called by one thread of the block, before all others begin. */
+    /* Called by one thread of the block, before all others begin. `producers` and `consumers` are
+     * the arrivals in a phase of `full` and of `empty`. */
     __device__ void init(uint32_t producers, uint32_t consumers) const
     {
         for (uint32_t i = 0; i < STAGES; i++) {
@@ -124,9 +126,9 @@ template <int STAGES> struct kern_ring {
     }
 };
 
-/* Calls f(slot, row, head) for each item of the block's share. Items are the heads of the rows of a
- * slot, slot after slot. Blocks take them in turns, in alternating direction, so that shares are of
- * equal size even if items get smaller. */
+/* Calls f(slot, row, head) for each item of the block's share. Items are ordered by slot, then row,
+ * then head. Blocks take them in turns, in alternating direction, so that shares are about equal
+ * even if items get smaller. */
 template <typename F>
 __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t rows, int32_t heads,
                                               F f)
@@ -141,9 +143,9 @@ __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t r
     }
 }
 
-/* Sets *out to the number of blocks for all items: one per multiprocessor if items are known to get
- * smaller (tiles are not listed), else one per item, so that the card gives items to whichever
- * multiprocessor is free. */
+/* Sets *out to the number of blocks for all items: at most one per multiprocessor if items are
+ * known to get smaller (tiles are not listed), else one per item, so that the card gives items to
+ * whichever multiprocessor is free. */
 static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_t rows,
                                  int64_t heads, int64_t *out)
 {
@@ -236,8 +238,8 @@ __device__ __forceinline__ void kern_quad_turn(uint32_t (&w)[4])
     }
 }
 
-/* Writes a warp's 16 rows of results to the array's rows from `to` on, at most `left` of them; rows
- * g are multiplied by factor[0], rows g + 8 by factor[1]. */
+/* Writes a warp's 16 rows of results to the array's rows from `to` on, but at most `left` rows;
+ * rows g are multiplied by factor[0], rows g + 8 by factor[1]. */
 template <typename T, int D>
 __device__ __forceinline__ void kern_wg_rows_write(const float (&sums)[D / 8][4],
                                                    const float (&factor)[2], uint16_t *to,

@@ -11,7 +11,7 @@ constexpr int KERN_WARP_ROWS = 16;
 template <int D> struct kern_softmax {
     float o[D / 8][4];
     float top[2]; /* largest score so far, before scaling */
-    float sum[2]; /* sums over this thread's columns */
+    float sum[2]; /* of probabilities, over this thread's columns */
 };
 
 template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)
@@ -30,8 +30,9 @@ template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)
     }
 }
 
-/* Masks scores: query `row` sees keys up to its own position and, with a window, only those less
- * than `window` older; with the row's kern_gap, those that kern_sees_key() allows. */
+/* Sets the scores of keys that their query does not see to minus infinity. A query sees the keys up
+ * to its own position that are less than `window` older; with a kern_gap, those that
+ * kern_sees_key() allows. */
 template <int N, typename... G>
 __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row, int32_t first_key,
                                         int32_t window, G... gap)
@@ -52,8 +53,8 @@ __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row
     }
 }
 
-/* Turns scores into probabilities relative to the new maximum. The caller multiplies s.o by
- * `shrink`. */
+/* Updates the maxima and sums with new scores, which become probabilities relative to the new
+ * maxima. The caller multiplies s.o by `shrink`. */
 template <int D, int N>
 __device__ inline void kern_softmax_add(kern_softmax<D> &s, float (&scores)[N][4],
                                         float (&shrink)[2], float scale_log2)
@@ -96,8 +97,8 @@ __device__ inline void kern_softmax_shrink(kern_softmax<D> &s, const float (&shr
     }
 }
 
-/* Completes the sums of the rows: sets the factors for a warp's results and writes lse. `warp_row`:
- * the warp's first row in the tile. */
+/* Completes the sums of the rows: sets the factors for a warp's results and writes lse. row_token:
+ * first token of the row; warp_row: the warp's first row in the tile. */
 template <int D>
 __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
                                            const kern_attention_arguments &a, const kern_tile &tile,
@@ -120,7 +121,7 @@ __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
     }
 }
 
-/* Writes the results, through `room` in shared memory, and lse. */
+/* Writes the results, through the block's shared memory `room`, and lse. */
 template <typename T, int D>
 __device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention_arguments &a,
                                         const kern_tile &tile, int64_t row_token, int64_t head,

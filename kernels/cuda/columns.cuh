@@ -1,6 +1,6 @@
-/* columns.cuh: sums over rows, in an order that depends only on the shape. Kernels write one row of
- * partial sums for each range of rows; the functions here add these up and write the sum as a
- * gradient. */
+/* columns.cuh: sums over rows, in an order that depends only on the shape. Kernels write partial
+ * sums, one row of them for each part of the rows; kern_cuda_columns_finish() adds these up and
+ * writes the sums as a gradient. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
@@ -15,7 +15,7 @@ int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, con
                              int64_t count, int64_t width, const struct kern_grad *grad);
 
 /* Adds `value`, element `index` of a parameter's gradient in this micro-batch, to the sum over
- * micro-batches; after the last one writes the result. */
+ * micro-batches; after the last one writes the result to grad.out, if that is not NULL. */
 __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index, float value)
 {
     const float sum = grad.first ? value : grad.sum[index] + value;
@@ -50,8 +50,8 @@ __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t
     }
 }
 
-/* Host: returns whether rows of this width of a gradient's arrays begin at multiples of 16
- * bytes. */
+/* Host: returns whether rows of `width` elements begin at multiples of 16 bytes in both arrays of a
+ * gradient; an array that is NULL counts as aligned. */
 static inline bool kern_grad_is_wide(const struct kern_grad &grad, int64_t width)
 {
     return kern_is_wide(KERN_F32, grad.sum, width) && kern_is_wide(grad.out_type, grad.out, width);

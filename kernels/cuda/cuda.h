@@ -1,6 +1,7 @@
 /* cuda.h: private to kernels/: the ops of CUDA devices, one function each, and their shared
- * context. Host side. An op runs on the submitting thread, puts its kernels on the queue's stream
- * and returns. `kern_cuda_<op>_bytes` returns the scratch that it takes. */
+ * context. Host side. An op is called on the submitting thread, puts its kernels on the queue's
+ * stream and returns without waiting for them, except in the checks of attention.h.
+ * `kern_cuda_<op>_bytes` returns the bytes of scratch that the op needs. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -19,12 +20,13 @@ enum kern_sm90 { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT };
 /* The struct that dev_launch.context points to. Only the submitting thread changes it. */
 struct kern_cuda {
     struct kern_lt *lt;       /* owned; NULL: all products are plain */
-    enum kern_sm90 sm90;      /* attention_sm90.cu */
-    enum kern_sm90 sm90_grad; /* attention_grad_sm90.cu */
+    enum kern_sm90 sm90;      /* whether attention_sm90.cu is used */
+    enum kern_sm90 sm90_grad; /* whether attention_grad_sm90.cu is used */
     char description[160];
 };
 
-/* Ops without scratch, then ops that need scratch. */
+/* KERN_CUDA_OPS lists the ops without scratch, KERN_CUDA_SCRATCH_OPS the others: each(id, name,
+ * struct of arguments). */
 #define KERN_CUDA_OPS(each)                                                                        \
     each(KERN_EMBED, embed, kern_embed_arguments) each(KERN_NORM, norm, kern_norm_arguments)       \
         each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/asm_half.cuh"
 
-/* An element type; `store` is its form in memory. */
+/* The element types; `store` is the form in memory. */
 struct kern_f32 {
     using store = uint32_t;
     static __device__ float widen(store bits)

@@ -14,8 +14,8 @@ extern "C" {
 #include "kernels/cuda/half.cuh"
 #include "kernels/kern.h"
 
-/* Returns 0, or -EIO with the runtime's message if the kernel was not put on its stream. An error
- * while the kernel runs shows up at the queue's next event. */
+/* Returns 0, or -EIO with the message of the runtime's last error. An error while a kernel runs
+ * shows up at the queue's next event. */
 static inline int kern_cuda_launched(const char *op)
 {
     cudaError_t error = cudaGetLastError();
@@ -27,13 +27,13 @@ static inline int kern_cuda_launched(const char *op)
 }
 
 struct kern_grid {
-    int64_t blocks; /* 0: nothing is launched */
+    int64_t blocks; /* blocks in x; 0: nothing is launched */
     unsigned threads;
     unsigned lines; /* blocks in y; 0 counts as 1 */
     size_t shared_bytes;
 };
 
-/* Returns a row of blocks, without dynamic shared memory. */
+/* Returns a grid of one line, without dynamic shared memory. */
 static inline kern_grid kern_grid_of(int64_t blocks, unsigned threads)
 {
     return {.blocks = blocks, .threads = threads, .lines = 1, .shared_bytes = 0};

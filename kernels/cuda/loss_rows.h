@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* Columns begin .. begin + n - 1 of the vocabulary for `tokens` tokens, and the arrays over all
- * tiles. */
+/* Logits of `tokens` tokens for words begin .. begin + n - 1 of the vocabulary, and arrays that all
+ * tiles share. */
 struct kern_loss_rows {
     int64_t tokens, n, begin;
     float *logits; /* [tokens][n] */
@@ -19,22 +19,27 @@ struct kern_loss_rows {
     float *maxima; /* [tokens], over the tiles that have been read */
     float *sums;   /* [tokens], of exp(logit - maximum) */
     float *picked; /* [tokens], the label's logit, once its tile has been read */
-    /* [tokens], only for pairs: the factor of a token's gradients; NULL: all have the same */
+    /* With pairs, for kern_cuda_loss_grad_rows(): [tokens], the factor of each token's gradients;
+     * NULL: all have the same factor */
     const float *scales;
-    void *grads; /* gradients of the logits, in `type`; a row may begin where its logits begin */
+    /* gradients of the logits, in the type that kern_cuda_loss_grad_rows() is given; row t may
+     * overlap row t of `logits` */
+    void *grads;
     int64_t grads_stride;
 };
 
+/* Updates maxima, sums and picked with the logits of a tile. The tile with begin = 0 comes first
+ * and sets them. */
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* Computes the gradients of the logits of rows->tokens; `scale` is used if rows->scales is NULL.
- * Call after the statistics of all tiles. */
+/* Computes the gradients of the logits of rows->tokens; their factor is *scale, in device memory,
+ * if rows->scales is NULL. Call after the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
-/* Sums the loss into *loss. Call after the statistics of all tiles. */
+/* Sums the loss into *loss, in device memory. Call after the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
-/* Sums the loss of pairs into *a->loss, and sets `scales` for the policy's tokens. Call after the
- * statistics of all tiles. */
+/* Sums the loss of pairs into *a->loss, and sets scales[tokens / 2], for the policy's tokens. Call
+ * after the statistics of all tiles. */
 int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
                              const struct kern_loss_rows *rows, float *scales);
 

@@ -1,5 +1,5 @@
-/* product.c: chooses the code that computes a product, and computes products whose rows are added
- * to sums. */
+/* product.c: chooses the code that computes a product, and computes products that are added to
+ * sums. */
 #include "kernels/cuda/product.h"
 
 #include "kernels/cuda/cuda.h"
@@ -45,7 +45,7 @@ static const void *at(const void *base, enum kern_type type, int64_t index)
     return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
-/* Returns fp32 memory that the run's results can go to unchanged, or NULL. */
+/* Returns fp32 memory that the run's results can go to unchanged, and sets *stride; NULL: none. */
 static float *direct(const struct kern_cuda_finish *finish, int64_t begin, int64_t *stride)
 {
     if (!finish->first || (finish->out != NULL && finish->out_type != KERN_F32)) {

@@ -1,7 +1,8 @@
 /* product.h: matrix products on a CUDA card, by cuBLASLt or the plain kernel. out[m][n] =
  * round(scale * sum over k of a[m][k] b[k][n] + bias[n] + (onto ? out[m][n] : 0)), summed in fp32.
- * A product that is added to sums of earlier ones goes through fp32 scratch and kern_cuda_finish,
- * so that its bits do not depend on its destination. Host side; puts work on the queue's stream. */
+ * kern_cuda_product_sum() adds products to fp32 sums of earlier ones in a second kernel
+ * (kern_cuda_finish), so that the bits do not depend on the destination. Host side; puts work on
+ * the queue's stream. */
 #ifndef KERNELS_CUDA_PRODUCT_H
 #define KERNELS_CUDA_PRODUCT_H
 
@@ -33,11 +34,11 @@ struct kern_cuda_product {
     bool onto;   /* out is added to */
 };
 
-/* Uses cuBLASLt if it is loaded and takes the product, else the plain kernel. */
+/* Uses cuBLASLt if it is loaded and has an algorithm for the product, else the plain kernel. */
 int kern_cuda_product(const struct dev_launch *where, const char *op,
                       const struct kern_cuda_product *product);
-/* Computes the product by tiles in shared memory, without tensor cores. Takes any shape, stride and
- * alignment. */
+/* Computes the product by tiles in shared memory, without tensor cores. Takes any stride and
+ * alignment, and n up to 64 * 65535. */
 int kern_cuda_product_plain(const struct dev_launch *where, const char *op,
                             const struct kern_cuda_product *product);
 
@@ -55,15 +56,17 @@ struct kern_cuda_finish {
 int kern_cuda_finish(const struct dev_launch *where, const char *op,
                      const struct kern_cuda_finish *finish);
 
-/* Computes a product in runs of rows and applies `finish` to each. A run goes through fp32 scratch
- * unless its destination takes fp32 unchanged. The product's own out is ignored. `scratch` has
- * kern_cuda_product_sum_bytes. */
+/* Computes a product in runs of rows and applies `finish` to each. The results of a run go through
+ * `scratch`, unless finish->first is set and the destination is fp32. The product's out, out_type
+ * and out_stride and finish's p and rows are ignored. `scratch` has the bytes that
+ * kern_cuda_product_sum_bytes() returns. */
 int kern_cuda_product_sum(const struct dev_launch *where, const char *op,
                           const struct kern_cuda_product *product,
                           const struct kern_cuda_finish *finish, void *scratch);
 size_t kern_cuda_product_sum_bytes(int64_t m, int64_t n);
 
-/* Returns the finish that writes a parameter's gradient, in dense rows of `width`. */
+/* Returns the finish that writes a parameter's gradient, in dense rows of `width`; its p and rows
+ * are not set. */
 struct kern_cuda_finish kern_cuda_finish_grad(const struct kern_grad *grad, int64_t width);
 
 /* cuBLASLt's workspace, at the end of a queue's scratch. */

@@ -9,13 +9,13 @@
 constexpr int KERN_ROWS_THREADS = 256;
 constexpr int KERN_ROWS_WARP = 32;
 
-/* The token (the row) and the first element of a thread's group. In kern_place_of() each row takes
- * `parts` blocks. */
+/* The token (the row) and the first element of a thread's group. */
 struct kern_place {
     int64_t token;
     int64_t i;
 };
 
+/* Each row takes `parts` blocks. */
 __device__ inline kern_place kern_place_of(uint32_t parts)
 {
     const int64_t part = blockIdx.x % parts;
@@ -23,12 +23,12 @@ __device__ inline kern_place kern_place_of(uint32_t parts)
             (part * blockDim.x + threadIdx.x) * KERN_GROUP};
 }
 
-/* Token and head of row `row`, with the heads of a token in consecutive rows. A 32-bit division
- * costs a quarter of a 64-bit one. */
+/* The token and the head of a row, if the heads of a token are consecutive rows. */
 struct kern_head_row {
     int64_t token, head;
 };
 
+/* Divides in 32 bits where it can, which is faster. */
 __device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
 {
     if (heads == 1) {
@@ -42,7 +42,7 @@ __device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
 }
 
 /* How to launch a kernel over rows of groups: its grid, and the number of blocks for each row.
- * Blocks have no more threads than a row fills. */
+ * Blocks have no more threads than a row fills, rounded up to whole warps. */
 struct kern_cut {
     kern_grid grid;
     uint32_t parts;

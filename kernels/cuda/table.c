@@ -82,8 +82,8 @@ static int choose_attention(struct kern_cuda *cuda)
     return 0;
 }
 
-/* TIDE_PRODUCTS=plain computes products without cuBLASLt and tensor cores, to find out whether a
- * fault comes from there. */
+/* TIDE_PRODUCTS=plain computes products without cuBLASLt and tensor cores, to find out whether
+ * these cause a fault. */
 static int choose_products(const struct kern_options *options, bool *plain)
 {
     const char *wanted = getenv("TIDE_PRODUCTS");

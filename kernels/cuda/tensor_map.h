@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* A CUtensorMap, which only the driver makes and reads; kernels take it as a __grid_constant__. */
+/* A CUtensorMap. The driver makes it and the card reads it; kernels take it in a __grid_constant__
+ * parameter. */
 struct kern_tensor_map {
 #ifdef __cplusplus
     alignas(64)
@@ -18,16 +19,16 @@ struct kern_tensor_map {
         uint64_t words[16];
 };
 
-/* An array [rows][length][stride] of 16-bit elements; only the first `columns` of `stride`
- * count. */
+/* An array [rows][length][stride] of 16-bit elements; of each `stride` elements only the first
+ * `columns` are copied. */
 struct kern_tensor {
     const void *base;
     int64_t rows, length, stride, columns;
 };
 
-/* Makes a map with boxes of 64 columns of `box_rows` positions, stored in shared memory as a slice
+/* Makes a map with boxes of `box_rows` positions and 64 columns, stored in shared memory as a slice
  * (asm_sm90.cuh); positions from `length` on are zeros. base and stride must be multiples of 16
- * bytes. Returns -ENOSYS if the driver has no tensor maps; -EIO if it refuses this one. */
+ * bytes. Returns -ENOSYS if the driver has no tensor maps, -EIO if it refuses this one. */
 int kern_cuda_tensor_map(const char *op, const struct kern_tensor *tensor, uint32_t box_rows,
                          struct kern_tensor_map *out);
 

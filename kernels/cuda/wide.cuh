@@ -1,6 +1,6 @@
-/* wide.cuh: loads and stores groups of eight elements, in accesses of 16 bytes if the host has
- * found everything aligned (`wide`), else one by one. Elements beyond `left` read as 0 and are not
- * written. */
+/* wide.cuh: loads and stores groups of eight elements: in accesses of 16 bytes if the group is
+ * whole and the host has found everything aligned (`wide`), else one by one. Elements beyond `left`
+ * read as 0 and are not written. */
 #ifndef KERNELS_CUDA_WIDE_CUH
 #define KERNELS_CUDA_WIDE_CUH
 
@@ -37,8 +37,8 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
     }
 }
 
-/* Does what kern_words_load() does. WHOLE: everything is aligned and rows have whole groups, which
- * takes fewer registers. */
+/* Does what kern_words_load() does. WHOLE promises that everything is aligned and rows have whole
+ * groups; the code then takes fewer registers. */
 template <typename T, bool WHOLE>
 __device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
                                         int64_t left, bool wide)
