@@ -24,19 +24,18 @@ struct kern_wg_tile {
  *
  * The values follow "Canonical Layouts" of wgmma in the PTX manual for a swizzle over 128 bytes.
  * The manual writes layouts as (shape):(stride) in elements; T = 8 elements are 16 bytes.
- *   K-major (q, k)   ((8, m), (T, 2k)) : ((8T, SBO), (1, T))
+ *   K-major (kern_wg_scores)   ((8, m), (T, 2k)) : ((8T, SBO), (1, T))
  *     Row 8 b + r begins at r * 64 elements + b * SBO: rows have 128 bytes, and SBO is 8 of
  *     them = 1024. Columns follow one another without a stride, so LBO is not read. The next 16
  *     columns of a slice are 32 bytes further, within the pattern; the swizzle depends on bits of
  *     the address, so the pattern's beginning does not change.
- *   N-major (v)      ((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))
- *     n is the column, k the row (a key). Column 64 c + 8 i + t is at t + i * T + c * LBO: 64
- *     columns fill 128 bytes, and LBO further begins the next slice. Row 8 b + r is at r * 64
- *     elements + b * SBO: the same rows, SBO = 1024. The next 16 keys are two groups, 2048 bytes
- *     further.
+ *   N-major (b of kern_wg_gather)   ((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))
+ *     n is the column, k the row. Column 64 c + 8 i + t is at t + i * T + c * LBO: 64 columns fill
+ *     128 bytes, and the next slice begins LBO further. Row 8 b + r is at r * 64 elements +
+ *     b * SBO: the same rows, SBO = 1024. The next 16 rows are two groups, 2048 bytes further.
  * Slices begin at multiples of 1024 bytes, the length of a pattern (8 rows), so the pattern begins
  * at 0. If LBO and SBO were exchanged in the N-major case, as they are without swizzle, the product
- * would take keys 8 .. 15 from the next slice; attention_check.c would notice, because its keys
+ * would take rows 8 .. 15 from the next slice; attention_check.c would notice, because its rows
  * differ. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32_t slice_bytes)
 {

@@ -69,9 +69,9 @@ int kern_cuda_attention_sm90(const struct dev_launch *where,
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* Returns whether the card has Hopper's instructions and the Hopper kernel agrees with the one
- * above, on the tensor cores of every card. Uses _check_bytes() of the queue's scratch and waits
- * for the card. Logs a warning if the kernels disagree or cannot be compared. */
+/* Returns whether the card has Hopper's instructions and the results of the Hopper kernel agree
+ * with those of the kernel for all cards. Uses _check_bytes() of the queue's scratch and waits for
+ * the card. Logs a warning if they disagree or cannot be compared. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);

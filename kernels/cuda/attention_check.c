@@ -16,14 +16,15 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    LENGTH = 300, /* two or three tiles of queries, the last partial; a document ends within one */
+    LENGTH = 300, /* two or three tiles of queries or of keys, the last partial */
     HEADS = 2,
     DIM_MAX = 128,
     WIDTH_MAX = HEADS * DIM_MAX,
-    DOCUMENT = 70,
+    DOCUMENT = 70, /* tokens of the first document */
 };
 
-/* Contents of the scratch, in this order; tiles and deltas follow. */
+/* Contents of the scratch, before tiles and deltas. Arrays of [2] have the results of the kernel
+ * for all cards, then Hopper's. */
 struct sheet {
     _Alignas(256) uint16_t q[LENGTH * WIDTH_MAX];
     _Alignas(256) uint16_t k[LENGTH * DIM_MAX];
@@ -37,7 +38,8 @@ struct sheet {
     _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-/* A comparison of kernel 0 (all cards) with kernel 1 (Hopper) for one type and shape. */
+/* A comparison of kernel 0 (all cards) with kernel 1 (Hopper) for one type, head size and window.
+ * Without a window (0) the row has two documents. */
 struct check_case {
     enum kern_type type;
     int64_t dim, window;
@@ -104,8 +106,8 @@ static float larger(float worst, float part)
     return part <= worst ? worst : part; /* NaN is the worst */
 }
 
-/* Returns the largest difference, relative to what two roundings of probabilities and results
- * allow. */
+/* Returns the largest difference of results and of their lse, relative to its bound. The bounds
+ * allow two roundings of probabilities and results. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;

@@ -1,7 +1,8 @@
 /* attention_grad.cu: the gradient of attention on tensor cores, in two kernels. A block owns what
  * it writes, so no sum depends on the order of blocks. For dk and dv a block has 64 keys of a key
- * head and goes over the query heads and queries that see them; for dq it has 64 queries. Both
- * kernels recompute probabilities from the saved lse. */
+ * head and goes over the query heads and queries that see them; for dq it has 64 queries of a query
+ * head and goes over the keys that they see. Both kernels recompute probabilities from the saved
+ * lse. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -56,7 +57,7 @@ __device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, 
     return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
 }
 
-/* Called after the products of a step, which hide the latency of the loads. */
+/* In the loop, called after the products of a step, which hide the latency of the loads. */
 template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
 {
     if (threadIdx.x < STEP) {
@@ -65,7 +66,7 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
     }
 }
 
-/* Turns scores p into probabilities, and dp into the gradient of the scores. */
+/* Turns the scores in p into probabilities, and dp into the gradient of the scores. */
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
@@ -126,7 +127,8 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         kern_copy_wait<1>();
         __syncthreads();
         const int32_t first_key = tile.begin + warp_row;
-        /* Skips the step if no query sees the warp's keys. */
+        /* Skips a step whose queries all come before the warp's keys or do not see them because of
+         * the gap. */
         if (query + STEP > first_key && !kern_gap_hides(gap, query, first_key, WARP_ROWS)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -176,7 +178,7 @@ template <int D> struct queries_room {
 };
 
 /* The lse and delta of rows g and g + 8, and the factor of their dq: 0 if the query sees only one
- * key. */
+ * key, else 1. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
@@ -253,7 +255,7 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips these keys if no row of the warp sees them. */
+        /* Skips keys that come after the warp's rows or that the gap hides from them. */
         if (key < first_row + WARP_ROWS && !kern_gap_hides(gap, first_row, key, STEP)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};

@@ -43,8 +43,8 @@ constexpr int QUERIES = 64; /* processed in one step */
 static_assert(QUERIES == 2 * KERN_LANES);
 template <int D> constexpr int query_bytes = kern_wg_tile_bytes<D, QUERIES>;
 
-/* Shared memory: keys and values; stages of queries and their d_o; for each stage the lse of its
- * queries, times log2 e, then their delta. */
+/* Offsets in the shared memory, in bytes: keys and values; stages of queries and their d_o; for
+ * each stage the lse of its queries, times log2 e, then their delta; barriers. */
 template <int D> struct keys_room {
     static constexpr int stages = 4;
     static constexpr int k = 0;
@@ -67,15 +67,15 @@ template <int D> struct keys_rings {
         : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
     }
-    /* Returns the stage's barrier, a phase of which ends when all threads of the consumers have
-     * read the stage's numbers. */
+    /* Returns the barrier of the stage whose phase ends when all threads of the consumers have read
+     * the stage's numbers. */
     __device__ uint32_t numbers_read() const
     {
         return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
     }
 };
 
-/* Calls f(tile, row, head) for each tile of the block, which has one slot of one row for one key
+/* Calls f(tile, row, kv_head) for each tile of the block, which has one slot of one row for one key
  * head. The first tiles of a row are seen by the most queries and go first. */
 template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
 {
@@ -91,7 +91,7 @@ template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_
 }
 
 /* Calls f(head, query) for each step over the queries that see the tile's keys, one head of the
- * group after another. */
+ * group after another; `query` is the step's first. */
 template <typename F>
 __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_tile &tile,
                                            int32_t kv_head, F f)
@@ -131,8 +131,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* Copies one of the two numbers (`which`: 0 lse, 1 delta); one warp runs it. Bulk copies cannot do
- * this, because the numbers of a step need not begin at a multiple of 16 bytes. */
+/* Copies the lse (`which` 0) or the delta (1) of each step's queries; one warp runs it. Bulk copies
+ * cannot do this, because the numbers of a step need not begin at a multiple of 16 bytes. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {
@@ -176,7 +176,7 @@ __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t fi
 
 constexpr kern_gap NO_GAP = {INT32_MAX, INT32_MAX};
 
-/* Clears the slopes of queries (from first_query on) that see only one key. */
+/* Sets dp to 0 for the queries (from first_query on) that see only one key. */
 __device__ __forceinline__ void keys_clear(float (&dp)[QUERIES / 8][4], int32_t first_query,
                                            int32_t start, int32_t window)
 {
@@ -332,7 +332,8 @@ constexpr int KEYS = 128;        /* processed in one step */
 static_assert(TILE % KEYS == 0); /* no step begins after a consumer's last query */
 template <int D> constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;
 
-/* Shared memory: queries, their d_o, stages of keys and values. */
+/* Offsets in the shared memory, in bytes: queries and their d_o; stages of keys and values;
+ * barriers. */
 template <int D> struct queries_room {
     static constexpr int stages = 2;
     static constexpr int q = 0;
@@ -398,7 +399,7 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
 }
 
 /* The lse and delta of rows g and g + 8, and the factor of their dq: 0 if the query sees only one
- * key. */
+ * key, else the scale. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];

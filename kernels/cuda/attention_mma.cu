@@ -1,7 +1,7 @@
-/* attention_mma.cu: attention on tensor cores, after FlashAttention-2. A block has 128 queries of
- * one head, a warp 16 of them with their sums in registers. Tiles of 64 keys and values are copied
- * to shared memory while the previous tile is processed. The order of all sums depends on the
- * document alone. */
+/* attention_mma.cu: attention on tensor cores, after FlashAttention-2. A block processes 128
+ * queries of one head at a time, a warp 16 of them with their sums in registers. Tiles of 64 keys
+ * and values are copied to shared memory while the previous tile is processed. The order of all
+ * sums depends on the document alone. */
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -56,7 +56,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips these keys if none of the warp's rows sees them. */
+        /* Skips keys that come after the warp's rows or that the gap hides from them. */
         if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};
@@ -79,8 +79,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     __syncthreads();
 }
 
-/* Blocks in x: the heads of a slot, slot after slot. The last tiles see the most keys and go
- * first. */
+/* Blocks in x: the heads of a slot, slot after slot; in y: rows. The last tiles see the most keys
+ * and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     attend(struct kern_attention_arguments a, struct kern_tiles tiles)

@@ -27,13 +27,13 @@ template <typename T> __device__ void store(void *base, int64_t index, float val
     static_cast<typename T::store *>(base)[index] = T::narrow(value);
 }
 
-/* The token and head of this warp, with `heads` heads per token. The last tokens see the most keys
- * and go first. */
+/* The token and the head that this warp computes; `lives` is false if there are none. */
 struct place {
     bool lives;
     int64_t row, position, token, head;
 };
 
+/* Each token has `heads` heads. The last tokens see the most keys and go first. */
 __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
 {
     const int64_t tokens = a.rows * a.length;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
                                        dot<T>(q, a.k, (row + first + lane) * a.k_stride + kv, d)
                                  : none;
         const float new_top = fmaxf(top, kern_warp_max(score));
-        if (new_top == none) { /* all of these keys are hidden by the gap */
+        if (new_top == none) { /* the query sees none of the keys so far */
             continue;
         }
         const float shrink = expf(top - new_top);

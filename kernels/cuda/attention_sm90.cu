@@ -13,7 +13,8 @@ namespace
 
 constexpr int KEYS = 128;
 
-/* For each head size: consumers, stages of keys and of values, registers per thread. */
+/* For each head size: `groups` consumers in a block, stages of keys and as many of values,
+ * registers per thread. */
 template <int D> struct shape {
     static constexpr int groups = D == 64 ? 3 : 2;
     static constexpr int queries = groups * KERN_WG_ROWS;

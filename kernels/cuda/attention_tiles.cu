@@ -14,8 +14,7 @@ constexpr int THREADS = 256;
 constexpr int LISTERS = 1024;
 constexpr int WARP = 32;
 
-/* Returns the first position after `from` that belongs to a later document than the one from
- * `start` on. */
+/* Returns the end of the document that begins at `start`; `from` is a position in it. */
 __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, int32_t start)
 {
     int32_t low = from + 1;
@@ -31,7 +30,7 @@ __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, 
     return low;
 }
 
-/* Each block lists one row: it numbers, in order, the positions at which a tile begins. */
+/* Each block lists the tiles of one row, by position. */
 __global__ void __launch_bounds__(LISTERS)
     list_tiles(const int32_t *all_starts, int32_t length, int32_t step, struct kern_tile *list,
                int32_t *counts)
@@ -140,7 +139,7 @@ int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
     const kern_grid grid = kern_grid_of(a->rows, LISTERS);
     out->list = list;
     out->counts = counts;
-    out->slots *= 2; /* a document that ends within a tile adds one */
+    out->slots *= 2; /* documents add partial tiles */
     return kern_cuda_launch(where, op, grid, list_tiles, a->starts, out->length, step, list,
                             counts);
 }

@@ -1,5 +1,5 @@
 /* embed.cu: rows of a table by id, and their gradient. For the gradient, tokens are sorted by id,
- * stably, so that one block writes each row of the table once and adds its tokens in order. */
+ * stably, so that each element of the table is written once, with its tokens added in order. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"

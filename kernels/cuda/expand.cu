@@ -1,5 +1,5 @@
-/* expand.cu: makes weights of stored tensors; each thread has a group of elements. Each operation
- * is rounded separately, as on the CPU. */
+/* expand.cu: expands stored tensors of frozen weights; each thread has a group of elements. Each
+ * operation is rounded separately, as on the CPU. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wide.cuh"
@@ -21,7 +21,8 @@ __device__ int64_t first_element()
     return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
 }
 
-/* Returns the scale of a block of NF4 or NF4_F32, counted from the first block of the part. */
+/* Returns the scale of block `block` of the part, for NF4 and NF4_F32. a.nested[offset_at] is the
+ * offset of the scales of NF4. */
 __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_at, int64_t block)
 {
     const uint8_t *codes = static_cast<const uint8_t *>(a.scales);

@@ -10,8 +10,8 @@ namespace
 
 constexpr int THREADS = 256;
 constexpr int RUNS = 128;   /* runs of rows, each summed alone */
-constexpr int COLUMNS = 32; /* columns of a block that adds up the parts of all runs */
-constexpr int SLICES = 32;  /* slices into which that block divides the parts */
+constexpr int COLUMNS = 32; /* columns of a block that adds up parts */
+constexpr int SLICES = 32;  /* slices into which that block divides the rows of parts */
 
 /* Sets parts[run][i] to the sum of column i over the run's rows. */
 template <typename T>

@@ -1,7 +1,7 @@
-/* loss.c: linear + cross-entropy, in one of two ways; sizes and limits alone decide which.
- * Whole, if its scratch is within the limit: runs of tokens with all of the vocabulary. The logits
- * of a run are computed once, in fp32; their gradients, in the type, are kept for all tokens, and
- * two products follow.
+/* loss.c: linear + cross-entropy, in one of two ways; the arguments alone decide which.
+ * Whole, if its scratch is within the limit and the arguments have neither pairs nor a tile: runs
+ * of tokens with all of the vocabulary. The logits of a run are computed once, in fp32; their
+ * gradients, in the type, are kept for all tokens, and two products follow.
  * By tile: first the statistics of all tiles of the vocabulary, then the gradients, for which a
  * tile's logits are computed a second time. Only one tile of logits exists at a time; the gradients
  * of the logits replace them. The gradients of pairs need the statistics of whole answers, so pairs
@@ -12,7 +12,7 @@
 #include "kernels/cuda/product.h"
 
 /* A tile has at least TILE_GOOD words of the vocabulary if `logits_bytes` are enough for their
- * logits: products with fewer words are slower. */
+ * logits, because products with fewer words are slower. */
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512, TILE_GOOD = 4096 };
 /* The logits of a run take at most RUN_BYTES, unless those of RUN_GRAIN tokens take more. */
 enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };
@@ -29,10 +29,10 @@ static void *take(char **scratch, size_t bytes)
     return taken;
 }
 
-/* Arrays over all tiles, and the scratch left for one tile. */
+/* Arrays that all tiles share, the logits of one tile, and the scratch that is left. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
-    float *scales;                 /* [tokens / 2], of pairs; NULL: not pairs */
+    float *scales;                 /* [tokens / 2]; NULL without pairs */
     float *dx_sum;                 /* [tokens][width] */
     float *logits;
     char *rest;
@@ -139,7 +139,8 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }
 
-/* Returns the product that rows->n words add to dx; the caller sets its destination. */
+/* Returns the product that gives the part of rows->n words in dx; the caller sets its
+ * destination. */
 static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
                                                const struct kern_loss_rows *rows)
 {
@@ -237,7 +238,7 @@ static int64_t run_tokens(const struct kern_loss_arguments *a)
     return smaller(held > RUN_GRAIN ? held : RUN_GRAIN, a->tokens);
 }
 
-/* Rows of gradients begin at multiples of 16 bytes. */
+/* Returns the stride, in elements: rows of gradients begin at multiples of 16 bytes. */
 static int64_t grads_stride(const struct kern_loss_arguments *a)
 {
     return (a->vocab + 7) / 8 * 8;
@@ -262,7 +263,8 @@ static bool is_whole(const struct kern_loss_arguments *a)
     return a->tile == 0 && a->pairs == 0 && whole_bytes(a) <= limit;
 }
 
-/* Computes the statistics of tokens begin .. begin + rows->tokens - 1, and gradients if wanted. */
+/* Computes the statistics of tokens begin .. begin + rows->tokens - 1 and, if a->dx is set, the
+ * gradients of their logits. */
 static int whole_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
                      const struct kern_loss_rows *rows, int64_t begin)
 {

@@ -81,14 +81,14 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Sums of -log p of the labels of some tokens, and their count. */
+/* The sum of -log p(label) over some tokens, and the number of those with a label. */
 struct label_sums {
     double sum;
     int64_t count;
 };
 
-/* Returns the sums of tokens [first, first + count) in thread 0 of the block. The threads' sums are
- * added by halves, in a fixed order. */
+/* Returns the sums of tokens [first, first + count) in thread 0 of the block, zeros in the others.
+ * The threads' sums are added by halves, in a fixed order. */
 __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
                                  double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
 {

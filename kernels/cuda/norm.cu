@@ -13,8 +13,9 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int KEPT_MAX = 4; /* most groups that a thread keeps; a bf16 row with fewer per thread is
-                             * kept whole */
+/* Most groups that a thread keeps. bf16 kernels that keep fewer get only rows that they keep
+ * whole. */
+constexpr int KEPT_MAX = 4;
 
 /* Returns the index of element 0 of a row (token, head) in an array of this stride. */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
@@ -44,7 +45,8 @@ template <typename T, int TEAM, int KEPT> struct row {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
 
-    /* Returns whether the row continues at group g; the same for all threads of the team. */
+    /* Returns whether the row has a group g that is not kept (g >= KEPT); the same for all threads
+     * of the team. */
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
@@ -56,7 +58,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_load<T>(to, base, at + place(g), width - place(g), wide);
     }
 
-    /* Computes s = x + add, rounds it and stores it. */
+    /* Replaces x by x + more, rounded, and stores it in a.sum. */
     __device__ void add(kern_words<T> &x, const kern_words<T> &more, int g)
     {
         float sum[KERN_GROUP];
@@ -96,7 +98,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* Reads a group that is not kept. */
+    /* Reads a group that is not kept; `first`: adds a.add, if any, and stores the sum. */
     __device__ void read(kern_words<T> &to, int g, bool first)
     {
         load(to, a.add != nullptr && !first ? a.sum : a.x, g);
@@ -207,8 +209,8 @@ int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, 
     return kern_cuda_launch(where, "norm", grid, norm_rows<T, TEAM, KEPT>, *a, wide);
 }
 
-/* Launches the kernels for short rows. In bf16 a lane takes two groups, because its fixed work for
- * a row costs more than a second group. */
+/* Launches the kernel for short rows. In bf16 a lane takes two groups, because its fixed work for a
+ * row costs more than a second group. */
 template <typename T>
 int launch_short(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {

@@ -1,10 +1,10 @@
 /* norm_grad.cu: the gradient of the norms. A team (lanes of a warp for short rows, else a block)
  * processes every n-th row, where n is the number of teams, and adds up in registers what the rows
- * add to the weight's gradient. A block adds up its teams, and columns.cuh the blocks. Which rows a
- * team gets depends on the shape alone. bf16 has kernels for several widths, and RMSNorm in bf16
- * has its own for aligned rows of whole groups; the kernels for all other cases are marked ANY.
- * Rows too wide for registers, in fp16 and fp32 all rows wider than a warp's groups, go through
- * memory; a block then has consecutive rows (norm_grad_wide_rows). */
+ * add to the gradients of weight and bias. A block adds up its teams, and columns.cuh the blocks.
+ * Which rows a team gets depends on the shape alone. bf16 has kernels for several widths, and
+ * RMSNorm in bf16 has its own for aligned rows of whole groups; the kernels for all other cases are
+ * marked ANY. Rows too wide for registers, in fp16 and fp32 all rows wider than a warp's groups, go
+ * through memory; a block then has consecutive rows (norm_grad_wide_rows). */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -41,7 +41,7 @@ template <int TEAM> __device__ int64_t place_of(int k)
     return (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
 }
 
-/* A thread's part of a row, as in memory; it is loaded while another row is computed. */
+/* A thread's part of a row, as in memory. */
 template <typename T, int TEAM, int KEPT, bool WHOLE> struct inputs {
     kern_words<T> s[KEPT];
     kern_words<T> dy[KEPT];
@@ -159,7 +159,7 @@ __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out
     }
 }
 
-/* Whether the next row is loaded while a row is computed; depends on free registers. */
+/* Whether the next row is loaded while a row is computed: where registers are free for it. */
 template <bool ANY, int KEPT> constexpr bool is_ahead = !ANY && KEPT <= 2;
 
 template <typename T, bool ANY, int TEAM, int KEPT>
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
-    /* the number of turns is the same in all threads */
+    /* the same in all threads, because a turn has barriers */
     const int64_t turns = (a.tokens * a.heads + teams - 1) / teams;
     int64_t row = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
     gathered<KEPT> sums = {};
@@ -202,7 +202,8 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     }
 }
 
-/* Rows too wide for registers: two passes over memory, with the running sums in `out`. */
+/* For rows that are not kept in registers: two passes over memory, with the running sums in
+ * `out`. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     norm_grad_wide_rows(struct kern_norm_grad_arguments a, struct runs out)

@@ -1,6 +1,7 @@
 /* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout. They are
  * bound by memory, so a thread has a group of eight elements. It reads this group of every array
- * before it writes, so a result may replace its input. */
+ * before it writes, so a result may replace its input. In RoPE a thread has the two groups that it
+ * rotates. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -13,7 +14,7 @@ namespace
 
 constexpr int THREADS = KERN_ROWS_THREADS;
 
-/* ---- Activations: bf16 has its own kernels; those of fp16 and fp32 test the type. ---- */
+/* ---- Activations: bf16 has its own kernels; fp16 and fp32 share kernels. ---- */
 
 template <typename T> struct shared_by {
     using type = kern_f32; /* fp16 too */
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- Addition ---- */
 
-/* Adds a group of `base` to `to`; NULL: nothing. */
+/* Adds a group of `base` to `to`; if `base` is NULL, adds nothing. */
 __device__ void add_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                         int64_t index, int64_t left, bool wide)
 {
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments 
 
 /* ---- Dropout ---- */
 
-/* Computes core_rng_philox. */
+/* Computes the words of core_rng_philox(). */
 __device__ void philox(uint64_t seed, uint64_t stream, uint64_t position, uint32_t (&c)[4])
 {
     uint32_t k0 = static_cast<uint32_t>(seed);

@@ -44,8 +44,8 @@ struct key {
     int64_t m, n, k;
     int64_t a_stride, b_stride, out_stride;
     uint8_t type, out_type, a_turned, b_turned;
-    uint8_t bias;                        /* alignment of its address; 0: none */
-    uint8_t a_align, b_align, out_align; /* alignments of the addresses: 16, 8, 4 or 2 */
+    uint8_t bias;                        /* alignment of the bias in bytes; 0: no bias */
+    uint8_t a_align, b_align, out_align; /* alignments in bytes: 16, 8, 4 or 2 */
 };
 
 struct algorithm {
@@ -57,9 +57,9 @@ struct algorithm {
 struct kern_lt {
     void (*symbols[KERN_LT_SYMBOLS])(void);
     cublasLtHandle_t handle;
-    struct algorithm *algorithms; /* owned, [ALGORITHMS_MAX]; the oldest is replaced */
+    struct algorithm *algorithms; /* owned, a ring of ALGORITHMS_MAX */
     size_t count, next;
-    bool warned; /* about a shape without an algorithm */
+    bool warned; /* whether warn_none() has logged its warning */
     char description[64];
 };
 
@@ -178,14 +178,15 @@ static struct key key_of(const struct kern_cuda_product *p)
     };
 }
 
-/* Returns the number of proposed algorithms; the library puts its best estimate first. */
+/* Returns the number of proposed algorithms, 0 on failure; the library puts its best estimate
+ * first. */
 static int proposals_of(const struct kern_lt *lt, const struct key *key, struct shape *shape,
                         cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX])
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
     /* If k is split, its parts are added in fp32; the library's default also allows the result's
-     * type. With a bias k is not split: where it was, cuBLASLt 13.1 on an H100 added the bias after
+     * type. With a bias k is not split: when it was, cuBLASLt 13.1 on an H100 added the bias after
      * it had rounded the sum to bf16. */
     const uint32_t schemes = key->bias != 0 ? CUBLASLT_REDUCTION_SCHEME_NONE
                                             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;

@@ -29,7 +29,8 @@ struct operand {
     int64_t first, outer, inner;
 };
 
-/* Loads STEP x TILE elements of an operand into shared memory. */
+/* Loads STEP x TILE elements of an operand into shared memory; elements beyond k_left or i_left are
+ * 0. */
 __device__ void tile_load(float (&to)[STEP][TILE + 1], const operand &o, int64_t k_left,
                           int64_t i_left)
 {

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ int32_t next[WARPS][DIGITS];
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp = threadIdx.x / WARP;
-    int32_t base = places[threadIdx.x * runs + blockIdx.x]; /* first place of this thread's digit */
+    int32_t base = places[threadIdx.x * runs + blockIdx.x]; /* first place of the thread's digit */
     for (int slice = 0; slice < RUN / THREADS; slice++) {
         const int64_t i = static_cast<int64_t>(blockIdx.x) * RUN + slice * THREADS + threadIdx.x;
         const bool lives = i < t.in.tokens;

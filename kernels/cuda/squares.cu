@@ -5,7 +5,7 @@
 namespace
 {
 
-constexpr int THREADS = 64; /* few: a step has about as many tiles as a card holds warps */
+constexpr int THREADS = 64; /* small blocks, to spread the tiles over more multiprocessors */
 constexpr int WARP = 32;
 constexpr int64_t TILE = CORE_UPDATE_TILE;
 constexpr int AHEAD = 32; /* loads of a thread in flight while as many values are added up */

@@ -1,8 +1,8 @@
 /* update.cu: the fused update. A warp updates one group of 256 parameters (by global index) at a
- * time; the parameters of a group share random numbers and, in 8 bits, a scale. Each lane has four
- * of the first half and four of the second, so that a warp's accesses are dense. Groups that are
- * only partly in the arrays, and arrays that are not aligned, are processed element by element.
- * Each rule and format of moments has its own kernel. */
+ * time; the parameters of a group share 16 Philox counters and, with moments in 8 bits, a scale.
+ * Each lane has four parameters of the group's first half and four of its second, so that a warp's
+ * accesses are dense. Groups that are only partly in the arrays, and arrays that are not aligned,
+ * are processed element by element. Each rule and format of moments has its own kernel. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -22,7 +22,7 @@ constexpr int WORDS = 64; /* random words of a group, each used for one pair of 
                            * half */
 
 /* Four consecutive elements. A group is DENSE if all of it is in the arrays and they are aligned:
- * then nothing below branches, and all loads of a warp are in flight at once. */
+ * then quads are loaded and stored whole, and all loads of a warp are in flight at once. */
 struct quad {
     int64_t i;     /* index of the first one in the arrays; negative if the arrays begin later */
     uint32_t live; /* bit j: element i + j is in the arrays */
@@ -156,7 +156,7 @@ __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
     return most;
 }
 
-/* Replaces each NaN by the quiet one of its sign; `most` is the largest size. */
+/* Replaces each NaN by the quiet one of its sign; `most` is sizes_max(x). */
 __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
 {
     if (most <= INFINITE) {
@@ -187,7 +187,7 @@ __device__ void master_load(master &to, const core_update_args &u, const quad (&
     }
 }
 
-/* Joins the halves of a split master as bits; a NaN keeps its payload. */
+/* Joins the halves of a split master by integer arithmetic, so a NaN keeps its payload. */
 __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
 {
 #pragma unroll
@@ -237,7 +237,7 @@ __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, 
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
-/* Returns the flags for the largest sizes of gradients and of weights. */
+/* Returns the core_nonfinite_flags for the largest sizes of gradients and of weights. */
 __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
@@ -250,7 +250,7 @@ __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_
 
 /* ---- Moments ---- */
 
-/* Returns the 16 random bits of element j of this lane's quad. */
+/* Returns the 16 random bits of element j of this lane's quad in `half`. */
 __device__ uint32_t chance_of(const uint32_t (&words)[2], int half, int j)
 {
     const uint32_t word = half == 0 ? words[j / 2] : words[j / 2] << 8 | words[j / 2] >> 24;
@@ -287,8 +287,8 @@ __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
     }
 }
 
-/* Returns the scale of a block: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most` is the
- * largest of this lane; a NaN counts above infinity. */
+/* Returns the scale of a block: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most` has the
+ * bits of the largest magnitude of this lane; a NaN counts above infinity. */
 __device__ float block_scale(uint32_t most)
 {
     const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));
@@ -378,7 +378,8 @@ __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALV
     }
 }
 
-/* Loads everything before it computes anything, so a warp waits once. */
+/* Updates group `index`, counted from the first one that the arrays touch, and returns its
+ * core_nonfinite_flags. Loads everything before it computes anything, so a warp waits once. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
                                  const uint32_t (&room)[WORDS])
@@ -489,7 +490,7 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
 }
 
 /* Returns whether the array is aligned for whole quads: the first group's first quad is, or would
- * be, at a multiple of its bytes. */
+ * be, at a multiple of a quad's bytes. True for NULL. */
 bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;
@@ -506,8 +507,8 @@ int launch_groups(const struct dev_launch *where, const struct kern_update_argum
                             a->met, begin, end);
 }
 
-/* Launches the whole groups, then the partial one before and the one after them. If the arrays are
- * not aligned, the second launch has all groups. */
+/* Launches the whole groups, then the partial groups before and after them. If the arrays are not
+ * aligned, the second launch has all groups. */
 template <core_update_type MOMENTS, core_update_rule RULE>
 int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
                 uint64_t groups, bool wide)
