@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(LISTERS)
     }
 }
 
-/* LANES lanes of a warp sum one head of one token. All lanes of the warp take part in the
- * shuffles. */
+/* LANES lanes of a warp compute the delta of one head of one token. All lanes of the warp take part
+ * in the shuffles. */
 template <typename T, int LANES>
 __global__ void __launch_bounds__(THREADS)
     head_deltas(struct kern_attention_grad_arguments g, float *delta, int64_t tokens, bool wide)

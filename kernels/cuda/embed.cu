@@ -1,5 +1,6 @@
 /* embed.cu: rows of a table by id, and their gradient. For the gradient, tokens are sorted by id,
- * stably, so that each element of the table is written once, with its tokens added in order. */
+ * stably, so that one thread adds what the tokens of a row give to an element, in order, and writes
+ * it once. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"

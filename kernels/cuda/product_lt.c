@@ -45,7 +45,7 @@ struct key {
     int64_t a_stride, b_stride, out_stride;
     uint8_t type, out_type, a_turned, b_turned;
     uint8_t bias;                        /* alignment of the bias in bytes; 0: no bias */
-    uint8_t a_align, b_align, out_align; /* alignments in bytes: 16, 8, 4 or 2 */
+    uint8_t a_align, b_align, out_align; /* alignments of the addresses in bytes, at most 16 */
 };
 
 struct algorithm {
