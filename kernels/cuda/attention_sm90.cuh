@@ -54,7 +54,6 @@ __device__ inline int32_t kern_wg_warp()
     return static_cast<int32_t>(threadIdx.x / KERN_LANES) - KERN_WG_WARPS;
 }
 
-/* Returns a tile of ROWS rows at `address`. */
 template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(uint32_t address)
 {
     return kern_wg_tile_of(address, ROWS * KERN_WG_ROW_BYTES);

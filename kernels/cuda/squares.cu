@@ -53,7 +53,6 @@ __device__ double lane_sum(const typename T::store *x, int64_t count)
     return sum;
 }
 
-/* Each warp sums one tile. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args a, int64_t tiles)
 {

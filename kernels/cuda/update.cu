@@ -38,7 +38,6 @@ union raw {
     uint8_t bytes[QUAD];
 };
 
-/* Loads a quad of elements of BYTES bytes. */
 template <int BYTES, bool DENSE> __device__ void raw_load(raw &to, const void *base, const quad &q)
 {
     if (DENSE) {
@@ -295,7 +294,6 @@ __device__ float block_scale(uint32_t most)
     return largest < KERN_Q8_SCALE_MIN ? KERN_Q8_SCALE_MIN : largest;
 }
 
-/* One number for each of the two moments. */
 struct both {
     float m, v;
 };
