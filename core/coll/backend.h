@@ -1,5 +1,6 @@
 /* backend.h: the interface that a back end of coll implements; only files of core/coll include it.
- * The wrappers in coll.c have already checked all arguments of these functions. */
+ * coll.c has already checked commands, and that a rank is below its world; `open` checks the other
+ * options. */
 #ifndef CORE_COLL_BACKEND_H
 #define CORE_COLL_BACKEND_H
 

@@ -115,7 +115,7 @@ int coll_open(const struct coll_options *options, struct coll **out)
     return 0;
 }
 
-/* Logs the traffic of each collective, which helps to find out why a cluster is slow. */
+/* Logs the traffic of each op, which helps to find out why a cluster is slow. */
 static void log_traffic(const struct coll *coll)
 {
     core_log(CORE_LOG_DEBUG, "rank %u ran %" PRIu64 " collectives", coll->rank,

@@ -6,7 +6,7 @@
  * Every command works on one array of `count` elements, cut at `borders` into one part per rank.
  * Sums are computed in fp32 (COLL_F64: fp64) over ranks 0, 1, 2, ... and rounded once, to nearest
  * even; those of COLL_INT4 add the decoded numbers. Sums do not depend on which rank arrives first.
- * `within` of a command permits sums in another order. */
+ * A command with `within` permits sums in another order, with more roundings. */
 #ifndef CORE_COLL_COLL_H
 #define CORE_COLL_COLL_H
 
@@ -42,11 +42,11 @@ struct coll_options {
     const char *kind; /* NULL: "self" */
     unsigned rank;
     unsigned world;               /* 0 means 1 */
-    struct coll_meeting *meeting; /* local: borrowed */
-    struct coll_peers *peers;     /* processes: borrowed (peers.h) */
-    /* borrowed: the device whose memory has the arrays; NULL: host memory. nccl: the rank's card;
-     * the arrays of a command are on the cards of all ranks, or in the host memory of all ranks and
-     * then moved over `meeting` or `peers` */
+    struct coll_meeting *meeting; /* borrowed; for "local" */
+    struct coll_peers *peers;     /* borrowed; for "processes" */
+    /* Borrowed. The device whose memory has the arrays; NULL: host memory. For "nccl" the rank's
+     * card: the arrays of a command are either on the cards of all ranks, or in host memory on all
+     * ranks; "nccl" moves the latter over `peers`, or over `meeting` if `peers` is NULL */
     struct dev_device *device;
     unsigned sum_op; /* nccl: the device's op that takes core_sum_args (base/update_args.h) */
     /* nccl: device memory that receives the pieces of other ranks to be summed */
@@ -55,16 +55,16 @@ struct coll_options {
     uint32_t depth;   /* commands in flight; 0: 64 */
     /* processors of the back end's thread; NULL: those of the caller */
     const struct core_cpus *cpus;
-    struct core_bell *bell; /* borrowed: the line rings it; NULL: the coll creates one */
+    struct core_bell *bell; /* borrowed: rung when a command ends; NULL: the coll creates one */
 };
 
 /* Returns 0 if NCCL can be used, or -errno with a message that gives the reason. */
 int coll_nccl_find(void);
 
 int coll_open(const struct coll_options *options, struct coll **out);
-/* Waits until the submitted commands have ended, and logs their number and bytes. If they can no
- * longer end, call coll_abort first. Commands of other ranks that still need this rank fail with an
- * error that names it. Accepts NULL. */
+/* Waits until the submitted commands have ended. If they can no longer end, call coll_abort first.
+ * Commands of other ranks that still need this rank fail with an error that names it. Accepts
+ * NULL. */
 void coll_close(struct coll *coll);
 
 unsigned coll_world(const struct coll *coll);
@@ -133,16 +133,16 @@ struct coll_command {
 uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
 
 /* Submits a command and never blocks. Returns 0 and a fence; -EAGAIN (without a message) if `depth`
- * commands are in flight; -EINVAL for a command that is invalid on every rank; or the error that
- * has ended this coll. A collective that fails does so on every rank that has not finished it, with
- * the same message everywhere. The message names a rank and the collective: -ETIMEDOUT if the rank
- * did not arrive within the limit, -EPIPE if it closed, -EPROTO if it submitted a different
- * command, or the code with which it aborted. All later commands fail, too. After a rank's fence
- * has failed, no other rank uses its arrays. */
+ * commands are in flight; -EINVAL for an invalid command; -ENOTSUP if the back end cannot reach the
+ * device's memory; or the error that has ended this coll. A collective that fails does so on every
+ * rank that has not finished it, with the same message everywhere: -ETIMEDOUT if a rank did not
+ * arrive within the limit, -EPIPE if one closed, -EPROTO if one submitted a different command, or
+ * the code with which one aborted; the message names that rank. All later commands fail, too. After
+ * a rank's fence has failed, no other rank uses its arrays. */
 int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out);
 
-/* Ends the run for all ranks with `code` and this thread's message, because this rank cannot
- * continue. Waiting ranks return at once. */
+/* Ends the run for all ranks with `code` (a negative errno) and this thread's message, because this
+ * rank cannot continue. Commands that wait for other ranks fail at once, on all ranks. */
 void coll_abort(struct coll *coll, int code);
 
 #endif

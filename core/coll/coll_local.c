@@ -1,8 +1,9 @@
-/* coll_local.c: ranks are threads of one process that read each other's arrays. A collective has
- * two steps, an all-reduce three: each rank arrives and publishes its command; each rank works on
- * its part; each leaves when all are done. Between steps every rank waits for all others. When a
- * rank's fence is reached, no other rank uses its arrays, and no sum depends on the order of
- * arrival. Called by the thread of each rank's queue, and to abort by any thread. */
+/* coll_local.c: ranks are threads of one process that read each other's arrays. In a collective
+ * every rank waits for all others two times, in an all-reduce three times: after it has published
+ * its command; after it has worked on its part; and, in an all-reduce, after it has copied the sums
+ * of the others. Each wait is a step. When a rank's fence is reached, no other rank uses its
+ * arrays. No sum depends on the order of arrival. The thread of each rank's queue runs collectives;
+ * any thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ struct seat {
 
 struct coll_meeting {
     unsigned world;
-    struct core_bell bell; /* rung on each step, on leaving and on failure */
+    struct core_bell bell; /* rung on each step, after work, on leaving and on failure */
     pthread_mutex_t lock;  /* protects the message while it is written */
     _Atomic int error;     /* 0 or the -errno that ends all ranks; released after the message */
     char message[CORE_LINE_MESSAGE_BYTES];

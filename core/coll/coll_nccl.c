@@ -133,7 +133,8 @@ static int fail_call(const struct nccl *nccl, const char *call, ncclResult_t res
                         last != NULL ? last : "");
 }
 
-/* Returns 0 to continue waiting, the error that ended the ranks, or -ETIMEDOUT at the limit. */
+/* Returns 0 to continue waiting, the error that ended the ranks, or -ETIMEDOUT after base.limit_ns
+ * since `start_ns`. */
 static int look_around(const struct nccl *nccl, const char *what, int64_t start_ns)
 {
     const int rc = nccl->host->backend->end(nccl->host, 0);
@@ -328,7 +329,7 @@ static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *
     return elements - elements % PIECE_ALIGN_ELEMENTS;
 }
 
-/* Like part_bytes(), for piece `index` of rank r's part. */
+/* Like coll_part_bytes(), for piece `index` of rank r's part. */
 static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                             uint64_t index, uint64_t *at)
 {

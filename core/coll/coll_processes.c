@@ -1,10 +1,11 @@
 /* coll_processes.c: ranks are processes that exchange transfers (peers.h), over MPI or TCP. A
  * collective begins with a head from each rank to each other rank: the command, and its data if
  * they are short. After a rank has sent its head, it takes part in the collective to the end,
- * unless the head of another rank reports that this other rank has left or aborted. So data are
- * sent only to ranks that will receive them, and all ranks fail at the same collective. Longer data
- * follow (exchange.h). If another back end moves the data (coll_work.meets), ranks only exchange
- * heads. Called by the thread of the coll's queue, and to abort by any thread. */
+ * unless the world ends, or the heads show that a rank has left, has aborted or runs another
+ * command. So data are sent only to ranks that will receive them, and all ranks fail at the same
+ * collective. Longer data follow (exchange.h). If another back end moves the data
+ * (coll_work.meets), ranks only exchange heads. The thread of the coll's queue runs collectives;
+ * any thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ struct head {
     int32_t code; /* ABORTED */
     uint32_t op, type, root, within;
     uint64_t count;
-    uint64_t borders;  /* a hash of the borders */
+    uint64_t borders;  /* a hash of the borders; 0: the default borders */
     uint64_t sum_type; /* of INT4; else 0 */
 };
 

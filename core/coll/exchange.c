@@ -8,10 +8,10 @@
 
 #include "core/coll/sum.h"
 
-/* Sums are computed piece by piece, with two pieces in flight. The pieces of all ranks take at most
- * PIECES_BYTES, unless PIECE_MIN requires more. */
+/* Sums are computed piece by piece, with two pieces in flight. The buffers for the pieces of all
+ * ranks take at most PIECES_BYTES, unless PIECE_MIN requires more. */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
-/* Longer transfers are cut into transfers of this size. */
+/* Longer parts of gathers and longer broadcasts are cut into transfers of this size, in bytes. */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
 
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
@@ -122,8 +122,9 @@ static uint64_t sum_piece_bytes(const struct coll_exchange *exchange, const stru
     return exchange->piece_bytes - exchange->piece_bytes % coll_type_bytes(work->type);
 }
 
-/* Returns the buffer of rank r for a received piece. With groups, member i of this group sends a
- * piece of a twin's part, too; it goes to the buffer of member i of the twin's group. */
+/* Returns the buffer of rank r for a received piece. For sums by groups (below), member i of this
+ * group also sends pieces of the parts of this rank's twins; the piece of the part of the twin in
+ * group g goes to the buffer of member i of group g. */
 static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
                                  unsigned r)
 {

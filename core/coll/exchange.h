@@ -1,8 +1,8 @@
 /* exchange.h: how ranks that are processes move the data of a collective that are too long for its
- * heads (coll_processes.c). Each rank sends every part to the rank that owns it, which adds the
- * parts in the order of ranks with the code that coll_local.c uses, too; with coll_command.within,
- * groups of ranks add first. Only the thread of the coll's queue calls these functions, except
- * coll_exchange_post: any thread. */
+ * heads (coll_processes.c). For a sum, each rank sends every part to the rank that owns it, which
+ * adds the parts in the order of ranks with the code that coll_local.c uses, too; with
+ * coll_command.within, groups of ranks add first. The thread that opens or closes the coll calls
+ * init and fini, any thread coll_exchange_post, and the thread of the coll's queue the others. */
 #ifndef CORE_COLL_EXCHANGE_H
 #define CORE_COLL_EXCHANGE_H
 
@@ -11,10 +11,12 @@
 
 enum { COLL_EXCHANGE_TURNS = 2 };
 
-/* The transfers of one turn: one in each direction with every other rank. */
+/* The transfers and buffers of one piece of a sum; other collectives use the transfers of the first
+ * turn. */
 struct coll_turn {
     struct coll_transfer *out, *in; /* [world], borrowed from coll_exchange */
-    unsigned char *pieces;          /* owned, [world][piece_bytes]: pieces that were received */
+    unsigned char *pieces;          /* owned, [world][piece_bytes]: received pieces and sums of
+                                     * groups */
 };
 
 struct coll_exchange {
@@ -24,14 +26,14 @@ struct coll_exchange {
     size_t piece_bytes;
     struct coll_transfer *transfers; /* owned */
     struct coll_turn turns[COLL_EXCHANGE_TURNS];
-    const void **arrays; /* owned, [world]: for sums */
+    const void **arrays; /* owned, [world]: the arrays that a sum adds */
 };
 
-/* Allocates the memory. `tag` is that of the data. Returns 0, or -ENOMEM without a message; even
- * after an error, fini releases what was allocated. */
+/* Returns 0, or -ENOMEM without a message. Even after an error, fini releases what was
+ * allocated. */
 int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct coll_peers *peers,
                        int tag);
-/* Frees the memory. Accepts an exchange of zeros. */
+/* Accepts an exchange of zeros. */
 void coll_exchange_fini(struct coll_exchange *exchange);
 
 /* Moves and adds the data of a collective whose heads have been exchanged. Returns 0, or the error

@@ -16,7 +16,7 @@ struct coll_launch {
     enum coll_flavour flavour;
     /* whether torchrun alone started the processes; it does not connect them over MPI */
     bool torchrun;
-    unsigned rank, world;
+    unsigned rank, world; /* world 0: only the MPI library knows it */
     /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT;
      * torchrun's agent uses MASTER_PORT itself. "": these variables do not name an address */
     char rendezvous[COLL_RENDEZVOUS_BYTES];
@@ -27,7 +27,8 @@ struct coll_launch {
 
 /* Finds the launcher by the variables that `get` returns (getenv, or a test's function). Returns 0,
  * or -EINVAL with a message if two variables contradict each other, if a variable is not a number,
- * or if torchrun's LOCAL_RANK alone is missing. */
+ * or if RANK and a WORLD_SIZE of 2 or more are set without LOCAL_RANK and without the variables of
+ * another launcher. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
 /* Returns only the rank, even if coll_launch_find() fails, so that only the first process reports

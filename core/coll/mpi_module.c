@@ -1,6 +1,6 @@
 /* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a
  * launcher started. Built as a separate module for each MPI library; it uses no other code of tide.
- * Only the thread of peers.c calls this module, and only this module calls MPI. */
+ * One thread at a time calls this module (peers.c), and no other code of tide calls MPI. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -29,8 +29,9 @@ static int check(int code, const char *call, char *why)
     return -EIO;
 }
 
-/* If this thread initialises MPI, no other thread of this process calls it, so FUNNELED suffices.
- * If the application has initialised MPI, it did so on another thread, so MULTIPLE is needed. */
+/* If this thread initialises MPI, no other thread of this process calls it, except MPI_Abort at the
+ * end, so FUNNELED suffices. If the application has initialised MPI, it did so on another thread,
+ * so MULTIPLE is needed. */
 static int initialise(char *why)
 {
     int there = 0;

@@ -64,8 +64,8 @@ struct coll_peers {
     unsigned *free_slots;          /* owned, [slots] */
     unsigned slots, active_count, free_count;
     struct coll_transfer *waiting, **waiting_tail; /* transfers that wait for a slot */
-    int failed;                                    /* the code that ended the world, before `error`;
-                                                    * 0: none */
+    int failed;                                    /* the code that ended the world, set before
+                                                    * `error` is; 0: none */
     struct service heard;
     struct coll_transfer listen;
     /* owned, [world]: the service message to each process */
@@ -74,8 +74,8 @@ struct coll_peers {
     int64_t *heard_ns;           /* owned, [world]: when each process was last heard */
     int64_t beat_ns;             /* time at which the last sign of life was sent */
     bool stop_sent;
-    /* whether the first process reported that the world ended; the first process will end this
-     * one */
+    /* whether the first process has told this one that the world ended; read by other threads after
+     * `error` */
     bool leader_ended;
 };
 
@@ -384,9 +384,10 @@ static int open_transport(struct coll_peers *peers)
     return 0;
 }
 
-/* Sleeps, because MPI has no wait that leaves the processor to others. While transfers are in
- * flight, sleeps for an eighth of the time since the last progress, at most 0.5 ms. A posted
- * transfer wakes the thread. */
+/* Spins or yields for a short time, then sleeps, because MPI has no wait that leaves the processor
+ * to others: for an eighth of the time since the last progress, but 20 us to 0.5 ms, while
+ * transfers besides `listen` are in flight, else for at most 20 ms. A posted transfer wakes the
+ * thread. */
 static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
 {
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };
@@ -706,7 +707,7 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
         rc = core_err_set(-rc, "cannot start the thread that connects processes: %s", strerror(rc));
         goto fail;
     }
-    for (int opened = 0; opened == 0;) { /* no limit: a launcher ends processes that wait in vain */
+    for (int opened = 0; opened == 0;) { /* the transport or the launcher limits this wait */
         const uint32_t seen = core_bell_look(&peers->done);
         opened = atomic_load_explicit(&peers->opened, memory_order_acquire);
         if (opened < 0) {
@@ -734,8 +735,8 @@ fail:
     return rc;
 }
 
-/* Ends all processes. If the first process will end this one, waits so that the first process can
- * print the reason. */
+/* Ends this process and, over MPI, all others. If the first process told this one that the world
+ * ended, first waits for its end, so that it can print the reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
     if (peers->leader_ended) {

@@ -1,7 +1,7 @@
 /* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of
- * this process calls the transport (transport.h: MPI, or TCP under torchrun) and never blocks in
- * it; other threads post transfers to it and wait for them. The first process checks that each
- * other process is alive, and each other process checks the first one.
+ * this process calls the transport (transport.h: MPI, or TCP under torchrun); other threads post
+ * transfers to it and wait for them. The first process checks that each other process is alive, and
+ * each other process checks the first one.
  *
  * A process that does not respond within the limit, for example because it was killed or its
  * network is gone, ends the world: every wait then fails with a message that names it, and
@@ -38,7 +38,8 @@ struct coll_peers_options {
  * silence_ns. */
 int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
 /* All processes must call it. Accepts NULL. If the world ended with an error, it does not return:
- * it ends all processes, with `code`, or with 1 if `code` is not positive. */
+ * it ends this process (over MPI all processes) with `code`, or with 1 if `code` is not
+ * positive. */
 void coll_peers_close(struct coll_peers *peers, int code);
 
 unsigned coll_peers_rank(const struct coll_peers *peers);
@@ -68,7 +69,7 @@ bool coll_peers_stopping(const struct coll_peers *peers);
  * data any more. */
 int coll_peers_error(struct coll_peers *peers);
 /* Returns whether the first process has told this one that the world ended. The first process then
- * reports the error and ends this process. */
+ * reports the error, so this one need not. */
 bool coll_peers_told(const struct coll_peers *peers);
 /* Ends the world with `code` and this thread's message, unless it has ended; returns the error. */
 int coll_peers_fail(struct coll_peers *peers, int code);
@@ -85,14 +86,14 @@ struct coll_transfer {
     int tag; /* a tag of coll_peers_tags() */
     void *at;
     size_t bytes;      /* size of the data; of a receive, size of the buffer */
-    size_t received;   /* valid when done */
+    size_t received;   /* of a receive: bytes received, valid when done */
     _Atomic int state; /* enum coll_transfer_state; DONE is released after the transfer's bytes */
     unsigned slot;
     struct coll_transfer *next;
 };
 
 /* Reserves `count` tags and returns the first. All processes must reserve theirs in the same order.
- * After about 32,000 tags, which MPI guarantees, the first ones are returned again. */
+ * Tags go up to 32,000, because MPI guarantees few more; then the first ones are returned again. */
 int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */
@@ -103,16 +104,17 @@ bool coll_transfer_done(const struct coll_transfer *transfer);
 void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
 /* Returns the bell that rings when transfers are done and when the world ends. */
 struct core_bell *coll_peers_bell(struct coll_peers *peers);
-/* Waits until no transfer is in flight, without a limit: a process that is gone ends the world.
- * Returns 0, or the error that ended the world. */
+/* Waits until none of `transfers` is in flight, without a limit: a process that is gone ends the
+ * world. Returns 0, or the error that ended the world. */
 int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transfers, size_t count);
 
-/* Writes a NUL after the text that ends a received message of at most `room` bytes, because the
- * sender may not have sent one. */
+/* Writes a NUL at the end of a received message in a buffer of `room` bytes, because the text at
+ * the end of the message may lack one. */
 void coll_peers_end_text(void *message, size_t room, size_t received);
 
-/* Send and receive between the first process and another one, in order; one thread in each process.
- * A message longer than `room` ends the world with an error. */
+/* Send or receive one message between the first process and another one, and wait until that is
+ * done. Messages arrive in order; one thread in each process calls these. A message longer than
+ * `room` ends the world with an error. */
 int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes);
 int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t room,
                        size_t *bytes);

@@ -15,8 +15,8 @@ void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint
 void coll_sum_groups(enum coll_type type, const void *const *from, unsigned ranks, unsigned within,
                      uint64_t first, uint64_t count, void *to);
 
-/* Sums COLL_INT4 codes from group `first` on: adds the decoded numbers of `count` codes, and writes
- * numbers of `type`. `to` does not overlap `from`. */
+/* Sums `count` numbers of COLL_INT4 arrays, from group `first` on: adds the decoded numbers in fp32
+ * in the order of `from`, and writes them in `type`. `to` does not overlap `from`. */
 void coll_sum_codes(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
                     uint64_t count, void *to);
 

@@ -3,7 +3,7 @@
  * it arrives before its receive. A longer message is announced, and sent after its receive has
  * begun, directly into the receive's buffer. A process that fails sends the reason and ends;
  * everything that arrived from a process is therefore delivered before its closed connection is
- * reported. Only the thread of peers.c calls this file. */
+ * reported. One thread at a time calls this file (peers.c). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
 /* the most memory for messages and announcements of one process that wait for their receives */
 enum { EARLY_BYTES_MAX = 64 << 20 };
-enum { TURN_BYTES_MAX = 4 << 20 }; /* the most bytes that are read from one process in a turn */
+enum { TURN_BYTES_MAX = 4 << 20 }; /* a turn ends reading from one process after so many bytes */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
 static const int64_t cancel_ns = INT64_C(1) * 1000000000;
 
@@ -68,10 +68,11 @@ struct early {
 };
 
 struct peer {
-    int fd; /* owned; -1: closed, or this process itself */
-    bool closes;
+    int fd;          /* owned; -1: closed, or this process itself */
+    bool closes;     /* whether its FRAME_BYE has arrived */
     bool failed;     /* whether its connection was closed by a failure */
-    int write_error; /* an errno: nothing more can be written, but bytes may still be read */
+    int write_error; /* an errno: nothing more can be written, but bytes may still be read; 0:
+                      * none */
     char host[64];
     struct out *first, **last; /* frames to write */
     struct out bye;
@@ -308,7 +309,8 @@ static bool has_room(struct peer *peer, const struct slot *slot, uint64_t bytes)
     return false;
 }
 
-/* Gives a whole message that arrived before its receive, or its announcement, to the receive. */
+/* Gives an early message to its receive or, if it is an announcement, asks for the message. Frees
+ * `early`. */
 static void give_early(struct peer *peer, struct slot *slot, struct early *early)
 {
     slot->peer = (int)rank_of(peer);
@@ -612,7 +614,7 @@ static int tcp_cancel(unsigned index, char *why)
             return 1;
         }
     }
-    /* The message of the receive is being read, unless the connection fails. */
+    /* The receive has been matched: its message arrives, unless the connection fails. */
     while (slot->state != SLOT_DONE && tcp.peers[slot->peer].fd >= 0) {
         exchange_frames();
         if (core_clock_now_ns() > until_ns) {

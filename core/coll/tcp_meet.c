@@ -1,10 +1,10 @@
 /* tcp_meet.c: rank 0 listens at the rendezvous, and only there. Each other process connects to it
  * and sends its rank and the port at which it listens; its address is that of the connection. When
  * all have connected, rank 0 sends them the addresses and a random key. Then each process connects
- * to those with lower ranks and shows them the key. A connection that does not name the run, or
- * shows another key, is refused; so is a connection that sends nothing for some seconds. The run's
- * name (launch.h) separates runs. The name is not a secret, so only users of the run may reach the
- * network, which torchrun's store requires, too. */
+ * to the others with lower ranks and shows them the key. A connection that does not name the run,
+ * or shows another key, is refused; so is one that has not sent its whole hello after some seconds.
+ * The run's name (coll_launch.run) separates runs. The name is not a secret, so only users of the
+ * run may reach the network, which torchrun's store requires, too. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>
@@ -98,7 +98,7 @@ static const char *place_of(const struct meeting *meeting)
 
 /* ---- waiting ---- */
 
-/* Returns -ETIMEDOUT at the limit, -ECANCELED if this process is to stop; sets no text. */
+/* Returns -ETIMEDOUT at the limit, -ECANCELED if this process is to stop, else 0; sets no text. */
 static int look_around(const struct meeting *meeting)
 {
     const struct coll_transport_options *options = meeting->options;
@@ -278,7 +278,8 @@ static struct hello make_hello(const struct meeting *meeting, uint32_t port)
     return hello;
 }
 
-/* Returns whether a connection is refused, and writes the reason to `text`. */
+/* Returns whether a connection is refused, and writes the reason to `text`. Ranks below `first` are
+ * not expected to connect. */
 static bool refuses(const struct meeting *meeting, const struct hello *hello, unsigned first,
                     char text[TEXT_BYTES])
 {

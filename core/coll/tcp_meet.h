@@ -12,9 +12,10 @@ struct coll_tcp_member {
     char host[64];
 };
 
-/* Waits until all processes are connected over launch->rendezvous. Writes [world] members. On
- * failure writes the reason to `why` and leaves no connection open. Returns -EPROTO if a process of
- * this run is refused, for example because it was started with another world. */
+/* Waits until all processes are connected over launch->rendezvous, at most for options->limit_ns.
+ * Writes [world] members. On failure writes the reason to `why` and leaves no connection open.
+ * Returns -EPROTO if another process refuses this one, for example because this one was started
+ * with another world, or if another program answers. */
 int coll_tcp_meet(const struct coll_transport_options *options, struct coll_tcp_member *members,
                   char *why);
 

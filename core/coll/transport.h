@@ -3,8 +3,8 @@
  * MPI and MPICH are not compatible), because a program that is linked with one library does not
  * start on a machine without it. tcp.c implements the interface over TCP for torchrun, which does
  * not connect the processes that it starts. transport.c chooses one. A process has one transport at
- * a time, and only the thread of peers.c calls it. Functions that fail return -errno and write the
- * reason to `why`. */
+ * a time, and one thread at a time calls it (peers.c). Functions that fail return -errno and write
+ * the reason to `why`, of COLL_TRANSPORT_WHY_BYTES. */
 #ifndef CORE_COLL_TRANSPORT_H
 #define CORE_COLL_TRANSPORT_H
 
@@ -53,11 +53,11 @@ struct coll_transport {
      * with that process has been tested, so that the reason that a process sends before it ends is
      * received. The first failure is reported. */
     int (*progress)(char *why);
-    /* Returns 1 if the slot's transfer is done: the slot is free again, and *bytes were received.
-     * Returns 0 if it is not done. */
+    /* Returns 1 if the slot's transfer is done: the slot is free again, and a receive has set
+     * *bytes to the size of its message. Returns 0 if it is not done. */
     int (*test)(unsigned slot, size_t *bytes, char *why);
-    /* Cancels a receive and frees its slot. Returns 1 if it was cancelled, 0 if it was done
-     * already. */
+    /* Ends a receive and frees its slot. Returns 1 if it was cancelled, 0 if it has received its
+     * message. */
     int (*cancel)(unsigned slot, char *why);
 };
 

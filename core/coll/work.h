@@ -25,7 +25,8 @@ struct coll {
     _Atomic uint64_t far_bytes[COLL_OPS];
 };
 
-/* A checked command as the queue copies it; members that its op does not use are 0 or NULL. */
+/* A checked command as the queue copies it. root, borders and prepare are 0 or NULL for ops that do
+ * not use them. */
 struct coll_work {
     enum coll_op op;
     enum coll_type type;
@@ -53,8 +54,8 @@ struct coll_missing {
 };
 void coll_missing_add(struct coll_missing *missing, unsigned rank);
 
-/* Set the message of a failed collective, which is the same in all back ends, and return its
- * code. */
+/* Set the message of a failed collective, which is the same in all back ends, and return the
+ * error. */
 int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned rank,
                       const struct coll_work *other);
 int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank);
@@ -73,7 +74,6 @@ struct coll_terms {
  * With work->within, sums over all ranks by groups. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
-/* Returns the size in bytes of `count` elements. */
 uint64_t coll_work_bytes(const struct coll_work *work, uint64_t count);
 /* Copies bytes unless they are at `to` already. */
 void coll_copy(void *to, const void *from, uint64_t bytes);
@@ -84,7 +84,8 @@ unsigned coll_other(const struct coll *coll, unsigned i);
 bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r);
 /* Returns the number of ranks that share an array. */
 unsigned coll_sharers(const struct coll *coll, const struct coll_work *work);
-/* Returns the bytes of an array that rank r owns, and sets *at to where they begin. */
+/* Returns the size of the part of an array that rank r owns, and sets *at to its offset; both in
+ * bytes. */
 uint64_t coll_part_bytes(const struct coll *coll, const struct coll_work *work, unsigned r,
                          uint64_t *at);
 /* Sets [*begin, *end) to the elements of an array that rank r owns. */
