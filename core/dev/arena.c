@@ -117,7 +117,8 @@ static int grow(struct dev_arena *arena)
     return 0;
 }
 
-/* Finds the first gap of at least `bytes`; returns the index for the new part, or `count + 1`. */
+/* Finds the first gap that holds `bytes` and a red zone, and sets *offset to its start. Returns the
+ * index for the new part, or `count + 1` if there is no such gap. */
 static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offset)
 {
     for (size_t i = 0; i <= arena->count; i++) {
@@ -131,7 +132,8 @@ static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offs
     return arena->count + 1;
 }
 
-/* Returns the last part that begins at or before `memory`; `count` if there is none. */
+/* Returns the index of the last part that begins at or before `memory`; `count` if there is
+ * none. */
 static size_t find_part(const struct dev_arena *arena, const void *memory)
 {
     uintptr_t address = (uintptr_t)memory;
@@ -149,8 +151,8 @@ static size_t find_part(const struct dev_arena *arena, const void *memory)
     return low > 0 ? low - 1 : arena->count;
 }
 
-/* Does what find_gap does, for a new allocation from the source, and sets *rc to the result of the
- * source. */
+/* Takes an allocation from the source, and sets *offset to its address and *rc to the result of the
+ * source. Returns the index for the new part, or `count + 1` after an error. */
 static size_t take_part(const struct dev_arena *arena, size_t bytes, size_t *offset, int *rc)
 {
     void *memory = NULL;

@@ -15,7 +15,7 @@
 
 struct dev_arena_part {
     size_t offset; /* offset in the range; for a part of a source, its address */
-    size_t bytes;  /* size, rounded up */
+    size_t bytes;  /* size, rounded up to DEV_ALIGN_BYTES */
 };
 
 /* A source, which allocates each part separately. */
@@ -52,8 +52,8 @@ void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_sourc
 /* Frees parts of the source that are still allocated. */
 void dev_arena_fini(struct dev_arena *arena);
 
-/* Returns 0, -EINVAL for 0 bytes, or -ENOMEM, each error with a message to which the caller
- * prefixes the device's name. */
+/* Returns 0, -EINVAL for 0 bytes, -ENOMEM, or an error of the source, each error with a message to
+ * which the caller prefixes the device's name. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);

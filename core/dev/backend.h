@@ -1,6 +1,6 @@
 /* backend.h: the interface that a kind of device implements; only dev.c, registry.c and dev_*.c
- * include it. A new kind is one more file and one more entry in registry.c. The wrappers in dev.c
- * have already checked all arguments of these functions. */
+ * include it. A new kind is one more file and one more entry in registry.c. dev.c and registry.c
+ * check arguments before they call these functions. */
 #ifndef CORE_DEV_BACKEND_H
 #define CORE_DEV_BACKEND_H
 
@@ -22,8 +22,8 @@ struct dev_backend {
     int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
     void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
 
-    /* Makes a queue with a copy of `base`, whose `where` the caller has set, and sets `line` of the
-     * copy. */
+    /* Makes a queue with a copy of `base`, in which the caller has set all but `line`, where.team
+     * and where.stream; sets these in the copy. */
     int (*queue_create)(struct dev_device *device, const struct dev_queue_options *options,
                         struct dev_queue *base, struct dev_queue **out);
     void (*queue_destroy)(struct dev_queue *queue);

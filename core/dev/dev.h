@@ -1,6 +1,5 @@
 /* dev.h: a device provides memory under a budget, queues, copies and a table of ops.
  * The CPU and CUDA are back ends behind this interface; callers do not know which one they use.
- * Every function here checks its arguments before it calls a back end.
  * A device and its memory: any thread. A queue: one thread at a time submits to it.
  * There is no global state. */
 #ifndef CORE_DEV_DEV_H
@@ -35,7 +34,8 @@ int dev_kind_count(unsigned index);
 struct dev_options {
     size_t memory_bytes;          /* hard budget of the DEVICE tier. 0 means, on the CPU, a quarter
                                    * of the machine's memory or, if that is less, of the cgroup's
-                                   * limit; on a GPU, the free memory less 1 GiB */
+                                   * limit; on a GPU, the free memory less 1 GiB, or half of it if
+                                   * no more than 1 GiB is free */
     const struct core_cpus *cpus; /* CPU: default processors of its queues, read at open; NULL:
                                    * those of the caller */
 };
@@ -51,7 +51,8 @@ int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[
 
 /* `name` is "cpu", "cuda", "cuda:N" or a list for several ranks, of which the first device is
  * opened. With `options` NULL the defaults apply. Returns -EINVAL for an unknown name, with a
- * message that lists the kinds; if there is no such device, the errors of dev_kind_count. */
+ * message that lists the expected ones; if there is no such device, -ENODEV or another error of
+ * dev_kind_count. */
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
 /* Destroy the device's queues first. Logs a warning if memory is still allocated, and frees it.
  * Accepts NULL. */
@@ -60,8 +61,10 @@ void dev_close(struct dev_device *device);
 struct dev_properties {
     char name[DEV_NAME_BYTES];               /* "cpu", "cuda:0" */
     char kind[DEV_NAME_BYTES];               /* "cpu", "cuda" */
-    char description[DEV_DESCRIPTION_BYTES]; /* the product; GPU: also its SMs and its address */
-    uint64_t memory_total_bytes;             /* memory of the hardware */
+    char description[DEV_DESCRIPTION_BYTES]; /* the product; GPU: also the number of its SMs and
+                                              * its PCI address */
+    uint64_t memory_total_bytes;             /* all memory of the GPU or, for the CPU, of the
+                                              * machine */
     unsigned units;    /* CPU: processors that it may use; GPU: multiprocessors */
     unsigned arch;     /* 10 * major + minor of the compute capability; 0 on the CPU */
     int numa_node;     /* the nearest node of host memory; -1: unknown */
@@ -122,7 +125,6 @@ enum dev_queue_kind {
     DEV_QUEUE_KINDS
 };
 
-/* Returns "compute", "up", "down" or "update". */
 const char *dev_queue_kind_name(enum dev_queue_kind kind);
 
 enum { DEV_QUEUE_MAX = 16, DEV_QUEUE_DEPTH_MAX = 1 << 16 };
@@ -138,7 +140,7 @@ struct dev_queue_options {
     struct core_bell *bell;
 };
 
-/* A queue runs its commands in order; its line counts them. At most DEV_QUEUE_MAX per device. */
+/* A queue runs its commands in order. A device has at most DEV_QUEUE_MAX queues. */
 int dev_queue_create(struct dev_device *device, const struct dev_queue_options *options,
                      struct dev_queue **out);
 /* Waits for all submitted commands; if they can no longer end, abandon the queue first. Accepts
@@ -170,7 +172,8 @@ struct dev_copy {
     const void *from;
     size_t bytes; /* 0 bytes are allowed: the command is then only a fence */
     bool more;    /* as in dev_command */
-    bool foreign; /* UP, DOWN: the application allocated the memory on the device, not the arena */
+    bool foreign; /* UP, DOWN: the device's side of the copy is memory of the application, outside
+                   * the arena */
     /* Points to a stream of the application (CUDA: a cudaStream_t); the copy runs after the work
      * that is already on the stream. NULL: the queue's own stream. The CPU device has no streams:
      * if `stream` is set, it makes the copy during the call, because the application's work runs in
@@ -196,12 +199,12 @@ struct dev_timing {
     void (*timed)(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
     void *user;
 };
-/* Calls timing->timed, on a thread of the device, for each launch that is submitted from now on: in
- * order, and before the fence of the launch is reached. `timing` is borrowed until the queue is
- * destroyed; NULL stops the reports. On a GPU each report takes two events per launch, which slows
- * the queue down, and launches that are submitted while 511 others are in flight are not reported.
- * Returns -EBUSY if a queue of a GPU was given another `timing` before. Called by the thread that
- * submits. */
+/* Calls timing->timed, on a thread of the device, for each launch that starts (on a GPU: that is
+ * submitted) from now on and succeeds: in order, and before the fence of the launch is reached.
+ * `timing` is borrowed until the queue is destroyed; NULL stops the reports. On a GPU a report
+ * takes two events per launch, which slows the queue down, and a launch that is submitted while 511
+ * reports are due is not reported. Returns -EBUSY if a queue of a GPU was given another `timing`
+ * before. Called by the thread that submits. */
 int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called
@@ -212,8 +215,8 @@ int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
 /* Returns a fence that is reached when all submitted commands are done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
-/* Ends the queue with `code` and this thread's message; commands that have not started are
- * dropped. */
+/* Ends the queue with `code` and this thread's message; its fences that are not reached fail. The
+ * CPU drops commands that have not started; a GPU still runs those on its stream. */
 void dev_queue_abandon(struct dev_queue *queue, int code);
 
 /* ---- Rates ---- */

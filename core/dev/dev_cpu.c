@@ -1,6 +1,7 @@
 /* dev_cpu.c: the CPU as a device.
  * Its DEVICE tier is a mapping with a budget. Each queue is a thread (core_queue) with a team for
- * ops and large copies. An op or a copy runs to its end on its queue's thread. */
+ * ops and large copies. An op or a copy runs to its end on its queue's thread and team; a copy with
+ * a stream is made by the thread that submits it. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct cpu_device {
 
 struct cpu_queue;
 
-/* The context of an op's job: its queue, and the op's number. */
+/* The context of the job that runs an op. */
 struct cpu_op {
     struct cpu_queue *queue;
     unsigned op;

@@ -29,7 +29,8 @@ struct cuda_times {
 
 struct cuda_queue {
     struct dev_queue base;
-    struct core_line line;      /* issued: written by the owner; reached: by the watch */
+    struct core_line line;      /* issued: written by the submitting thread; reached: by the
+                                 * watch */
     struct CUstream_st *stream; /* owned */
     struct CUevent_st **events; /* owned, [depth]; unit of work v records events[(v - 1) % depth] */
     uint32_t event_count;       /* number of events created */

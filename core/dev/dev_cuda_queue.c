@@ -298,7 +298,7 @@ int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_option
     return 0;
 }
 
-/* ---- Submission: runs on the owner's thread. ---- */
+/* ---- Submission: runs on the submitting thread. ---- */
 
 /* Fails the queue with this thread's message. */
 static int fail_queue(struct cuda_queue *queue, int code)
@@ -309,8 +309,8 @@ static int fail_queue(struct cuda_queue *queue, int code)
 
 /* Returns whether too many launches are in flight; one launch can be some dozens of kernels. The
  * runtime's own queue has about 1,024 kernels. If it is full, the runtime waits inside the launch
- * and holds its lock, and the watch sees nothing until it returns. A longer unit continues if
- * nothing before it is in flight, because waiting would free nothing. */
+ * and holds its lock, and the watch sees nothing until it returns. A unit of more launches
+ * continues if nothing before it is in flight, because waiting would free nothing. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {
     const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;

@@ -85,7 +85,8 @@ static int bench_init(struct bench *bench)
 }
 
 /* Sets *out to the shortest time, in seconds, of ROUNDS rounds, after one round that is not
- * counted. A round makes both copies from a common start (`down` NULL: only `up`). */
+ * counted. A round makes `up`, which may have any direction, on the up queue and, unless it is
+ * NULL, `down` on the down queue at the same time. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

@@ -10,7 +10,7 @@
 struct kind {
     const char *name;
     const struct dev_backend *backend; /* NULL: not built in */
-    const char *absent;                /* the cause, and the remedy */
+    const char *absent;                /* why it is not built in, and the remedy */
 };
 
 static const struct kind kinds[] = {
@@ -52,8 +52,8 @@ int dev_kind_count(unsigned index)
     return kind->backend->count();
 }
 
-/* Reads a number of a list and sets *end to the character after it. Returns false if there is
- * none. */
+/* Reads a number of a list and sets *end to the character after it. Returns false if there is no
+ * number up to NUMBER_MAX before the next comma or the end. */
 static bool parse_number(const char *text, const char **end, unsigned *out)
 {
     char *after = NULL;
