@@ -21,9 +21,10 @@ struct adam;
  * the rule does not use it. */
 struct adam_group {
     double lr;            /* 0 or more */
-    double beta1;         /* in [0, 1); SGD: the momentum */
+    double beta1;         /* in [0, 1); SGD: the momentum; not used by Adagrad */
     double beta2;         /* in [0, 1); not used by Adagrad and SGD */
-    double eps;           /* 0 or more; with 0, a quotient with denominator 0 is 0 */
+    double eps;           /* 0 or more; a quotient whose denominator is 0 counts as 0; not used by
+                           * Lion and SGD */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */
     bool bias_correction; /* only for Adam and AdamW */
@@ -56,7 +57,7 @@ struct adam_options {
 };
 
 /* The window [first, first + count) of every array. Each array is aligned to its elements, and none
- * overlaps another. Arrays that the formats do not use are ignored. */
+ * overlaps another. Arrays that the rule and the formats do not use are ignored. */
 struct adam_arrays {
     uint64_t first; /* 8-bit moments: a multiple of CORE_UPDATE_Q8_BLOCK */
     uint64_t count;
@@ -73,7 +74,7 @@ struct adam_arrays {
 /* Returns -EINVAL if the options contradict each other or are out of range, and -ENOMEM if memory
  * is short. */
 int adam_create(const struct adam_options *options, struct adam **out);
-void adam_destroy(struct adam *adam); /* Accepts NULL */
+void adam_destroy(struct adam *adam); /* accepts NULL */
 
 /* Replaces a group's hyperparameters for the next steps. On failure the old ones stay. */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
@@ -86,7 +87,7 @@ int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begi
 
 /* Updates the whole window, whose first element is a multiple of CORE_UPDATE_TILE, and also sums
  * the squares of the unscaled gradients, tile by tile. `sums` gets the same bits as from
- * adam_norm_sums(), and gradients are read once for both. */
+ * adam_norm_sums(), but gradients are read from memory only once. */
 int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
                    double *sums);
 
@@ -128,18 +129,20 @@ enum adam_stream {
 uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
                            uint64_t count);
 
-/* Returns the master of the window's element i as fp32, whether it is split or not. */
+/* Returns the master of the window's element i as fp32. The masters are split unless lo16 is
+ * NULL. */
 float adam_master_value(const struct adam_arrays *arrays, uint64_t i);
 /* Returns the low half of a split master whose high half is x rounded to the nearest bf16, ties to
- * even. If a tie was rounded down, the master becomes the fp32 number next to x with a smaller
- * magnitude. */
+ * even. If a tie was rounded towards zero, the master is not x but the fp32 number next to it with
+ * a smaller magnitude. */
 uint16_t adam_master_low(float x);
 
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 
 /* Sets the values of begin .. end - 1, rounded to nearest where the format is narrower than fp32;
- * the working weight follows the master. 8-bit moments: `end`, too, is a multiple of
- * CORE_UPDATE_Q8_BLOCK or the end of the array. Returns -ENOTSUP if the rule has no such moment. */
+ * the working weight follows the master. With 8-bit moments `begin` is a multiple of
+ * CORE_UPDATE_Q8_BLOCK, and `end` is one or the end of the array. Returns -ENOTSUP if the rule has
+ * no such moment. */
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 

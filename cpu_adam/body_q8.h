@@ -1,9 +1,9 @@
 /* body_q8.h: 8-bit moments, block by block. A magnitude y from 0 to 1.875 - c becomes the upper
  * bits of the float y + c: values are evenly spaced below c and have three bits of mantissa above,
  * so that encoding and decoding need one addition each. The block's largest magnitude has the
- * largest code; values between two codes are rounded stochastically, so that small changes are not
- * lost. A v of zero together with an m that is not zero would make the weight jump: v never gets
- * code 0. */
+ * largest code. A step rounds values between two codes stochastically, so that small changes are
+ * not lost. A v of zero together with an m that is not zero would make the weight jump: v never
+ * gets code 0. */
 #ifndef CPU_ADAM_BODY_Q8_H
 #define CPU_ADAM_BODY_Q8_H
 
@@ -151,8 +151,8 @@ struct q8_out {
     float *v_scale;
 };
 
-/* Encodes the new moments of the block that begins at element `at`. A moment that the rule does not
- * have is NULL. */
+/* Encodes the new moments of the block that begins at element `at`; a moment that is NULL is not
+ * encoded. */
 V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
                               const vu *chance, const struct q8_out *out, uint64_t at)
 {

@@ -25,7 +25,7 @@ struct factors {
     vf decay;
     vf rate;
     bool decays;
-    bool divides; /* Adam's divisor is never 0 */
+    bool divides; /* whether Adam's divisor is surely not 0 */
 };
 
 struct element {
@@ -307,8 +307,8 @@ V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rul
 }
 
 /* Updates with moments in fp32, the default. No random numbers are needed, so elements stay in
- * order, which saves instructions. `usual`: weights decay and the divisor is never 0. Squares are
- * summed from the same registers. */
+ * order, which saves instructions. `usual`: the caller knows that weights decay and that the
+ * divisor is never 0. Squares are summed from the same registers. */
 V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
                               const struct core_update_args *in, double *lanes)
 {
@@ -429,9 +429,9 @@ V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
     }
 }
 
-/* For the default formats there are copies of the pass in which these formats, and the settings of
- * most parameters, are constants. These copies have no branches, and their values fit into
- * registers. */
+/* For the default formats of weights and gradients there are copies of the pass in which these
+ * formats are constants and, in two copies, also that weights decay and that eps is not denormal.
+ * With fewer branches the values of the loop fit into registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)
 {

@@ -142,8 +142,8 @@ int adam_step_scalars(struct adam *adam, double gradient_scale)
     return 0;
 }
 
-/* Returns the Philox stream of a step: the latest step of any group, so that it is new in every
- * step. */
+/* Returns the Philox stream of a step: the largest step of all groups and the number of the array,
+ * so that no other step or array has the same. */
 static uint64_t stream_of(const struct adam *adam)
 {
     uint64_t step = 0;

@@ -17,13 +17,13 @@ struct adam {
 /* Computes the scalars of every group for one step into adam->scalars. */
 int adam_step_scalars(struct adam *adam, double gradient_scale);
 
-/* Returns the arguments of an update of the whole window, without scalars. Arrays that the formats
- * do not use are NULL. */
+/* Returns the arguments of an update of the whole window, without scalars. Arrays that the rule or
+ * the format of the master does not use are NULL. */
 struct core_update_args adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
 
 /* Returns -EINVAL unless begin .. end - 1 is in the window, begins and ends where the moments can
- * be cut, and every used array is aligned and overlaps no other. The arrays of an empty range are
- * not checked, and gradients only if `gradients` is set. */
+ * be cut, and every array that is used is aligned and overlaps no other. If the range is empty,
+ * arrays are not checked; gradients are checked only if `gradients` is set. */
 int adam_check_arrays(const struct adam *adam, const struct adam_arrays *arrays, uint64_t begin,
                       uint64_t end, bool gradients);
 

@@ -1,4 +1,4 @@
-/* format.c: names of rules and formats, and the bytes of each array. */
+/* format.c: names and moments of rules, names of formats, and the bytes of each array. */
 #include "cpu_adam/format.h"
 
 #include "cpu_adam/adam.h"

@@ -1,5 +1,6 @@
 /* fp_mode.h: IEEE arithmetic, whatever modes the application has set: round to nearest, denormals
- * kept, no traps. The mode belongs to a thread; call begin and end on the same thread. */
+ * kept, no traps. Other processors than x86-64 and AArch64 keep their modes. The mode belongs to a
+ * thread; call begin and end on the same thread. */
 #ifndef CPU_ADAM_FP_MODE_H
 #define CPU_ADAM_FP_MODE_H
 

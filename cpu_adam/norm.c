@@ -94,7 +94,8 @@ static void add_squares(const struct adam_ops *ops, enum core_update_type type,
     }
 }
 
-/* Returns the first piece that ends after element `at`. */
+/* Returns the index of the first piece that ends after element `at`; list_count if there is
+ * none. */
 static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
 {
     size_t low = 0;

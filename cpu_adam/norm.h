@@ -48,10 +48,10 @@ struct adam_norm_pieces {
 int adam_norm_sums_apart(const struct adam_norm *norm, const struct adam_norm_pieces *of);
 
 /* Returns the sum of squares of one or more arrays from the sums of their tiles, added in order. It
- * is not finite exactly if an element is not finite. */
+ * is finite if and only if all elements are. */
 double adam_norm_total(const double *sums, uint64_t count);
 
-/* Returns the last tile whose sum is not finite, or `count`. */
+/* Returns the index of the last tile whose sum is not finite, or `count`. */
 uint64_t adam_norm_bad_tile(const double *sums, uint64_t count);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
 
-/* Returns the sum of a tile. Changes `lanes`. */
+/* Returns the sum of the lanes of a tile. Changes `lanes`. */
 static inline double adam_lanes_total(double lanes[ADAM_NORM_LANES])
 {
     for (int half = ADAM_NORM_LANES / 2; half > 0; half /= 2) {

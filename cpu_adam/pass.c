@@ -116,7 +116,7 @@ static unsigned update_run(const struct adam_pass *pass, const struct core_updat
     return met;
 }
 
-/* Returns the run that holds `index`. */
+/* Returns the index of the run that contains element `index`. */
 static size_t run_of(const struct adam_pass *pass, uint64_t index)
 {
     size_t low = 0;

@@ -21,8 +21,8 @@ struct adam_pass {
 };
 
 /* Updates the elements of global index begin .. end - 1, which are in the arrays. With 8-bit
- * moments `begin` must be the first element of a block, and the block that contains `end` is
- * rewritten only up to `end`. Returns enum core_nonfinite_flags. */
+ * moments `begin` must be the first element of a block, and `end` the end of a block or of the
+ * whole array. Returns enum core_nonfinite_flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
 /* Returns the arrays with element 0 at global index `from`. */

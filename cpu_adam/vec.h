@@ -1,5 +1,5 @@
-/* vec.h: includes the vector functions of one variant, which its .c file names before it includes
- * the body; plain C if none is named. Private to the bodies. */
+/* vec.h: includes the vector functions of the variant whose macro is defined before body.h is
+ * included; plain C if none is. Private to the bodies. */
 #ifndef CPU_ADAM_VEC_H
 #define CPU_ADAM_VEC_H
 

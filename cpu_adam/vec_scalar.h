@@ -1,6 +1,6 @@
 /* vec_scalar.h: the vector functions of body_*.h with one lane, in plain C, for any machine. It is
- * the reference for the other three headers. Names that start with u_ work on 32-bit integers, d_
- * on doubles. */
+ * the reference for the other three headers. Functions v_ work on floats, u_ on 32-bit integers, d_
+ * on doubles, w_ on Philox words. */
 #ifndef CPU_ADAM_VEC_SCALAR_H
 #define CPU_ADAM_VEC_SCALAR_H
 
