@@ -152,7 +152,7 @@ int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum a
 int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                     uint64_t begin, uint64_t end, float *out);
 
-/* Returns "adamw", "split", ..., for messages and tables. */
+/* Return names for messages and tables, for example "adamw", "split" and "fp32". */
 const char *adam_rule_name(enum core_update_rule rule);
 const char *adam_master_name(enum core_update_master master);
 const char *adam_type_name(enum core_update_type type);

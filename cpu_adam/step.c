@@ -10,7 +10,7 @@
 #include "cpu_adam/pass.h"
 
 enum {
-    STEP_GRAIN = 4096, /* elements; shares start at multiples of this number */
+    STEP_GRAIN = 4096, /* elements; without sums, all shares but the first start at multiples */
     STEP_TURNS = 8     /* shares that a member takes if all are equally fast */
 };
 

@@ -1,5 +1,5 @@
 /* coll.h: collectives between ranks: gather, reduce-scatter, all-reduce, broadcast, barrier, abort.
- * Each rank opens one coll; all ranks submit the same commands in the same order. Commands are
+ * Each rank opens a coll; all ranks submit the same commands in the same order. Commands are
  * asynchronous and run in order. When a command's fence is reached, this rank's part is done and
  * its buffers may be used again. One thread per rank submits; any thread may call abort.
  *
@@ -52,7 +52,7 @@ struct coll_options {
     /* nccl: device memory that receives the pieces of other ranks to be summed */
     size_t scratch_bytes;
     int64_t limit_ns; /* how long a rank waits for others before the run ends; 0: 10 min */
-    uint32_t depth;   /* commands in flight; 0: 64 */
+    uint32_t depth;   /* the most commands in flight; 0: 64 */
     /* processors of the back end's thread; NULL: those of the caller */
     const struct core_cpus *cpus;
     struct core_bell *bell; /* borrowed: rung when a command ends; NULL: the coll creates one */
@@ -76,7 +76,7 @@ enum coll_op {
     COLL_REDUCE_SCATTER, /* from: a whole array; to: this rank's part of the sum over ranks */
     COLL_ALL_REDUCE,     /* from: a whole array; to: the whole sum */
     COLL_BROADCAST,      /* copies the root's `from` to every rank's `to` */
-    COLL_BARRIER,        /* count 0 */
+    COLL_BARRIER,        /* waits for all ranks; moves no data, so `count` is ignored */
     COLL_OPS
 };
 
@@ -85,9 +85,9 @@ enum coll_type {
     COLL_BF16,
     COLL_FP16,
     COLL_F64,
-    COLL_BYTE, /* gather and broadcast */
-    COLL_INT4, /* reduce-scatter; an element is 256 numbers as codes of 4 bits with their scale
-                * (codes.h) */
+    COLL_BYTE, /* only for gather and broadcast */
+    COLL_INT4, /* only for reduce-scatter; an element is 256 numbers as codes of 4 bits with their
+                * scale (codes.h) */
     COLL_TYPES
 };
 
@@ -98,7 +98,7 @@ size_t coll_type_bytes(enum coll_type type);
 struct coll_command {
     enum coll_op op;
     enum coll_type type;
-    unsigned root;    /* BROADCAST */
+    unsigned root;    /* BROADCAST: the rank whose `from` is copied; other ops: 0 */
     const void *from; /* borrowed until the fence is reached; BROADCAST: only the root's */
     void *to;         /* may be `from` in ALL_REDUCE and BROADCAST; in the other operations the part
                        * may be at its place inside the whole array. Otherwise `from` and `to` do

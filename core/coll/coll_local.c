@@ -305,7 +305,8 @@ static void do_work(struct local *local, const struct coll_work *work)
     }
 }
 
-/* Runs the steps of one collective: arrive, work, copy the sums (all-reduce only), leave. */
+/* Runs a collective whose command has been published: a step; work and a step; in an all-reduce
+ * also a copy of the others' sums and a step. */
 static int run_steps(struct local *local, const struct coll_work *work)
 {
     int rc = next_step(local, work);

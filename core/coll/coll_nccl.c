@@ -1,12 +1,12 @@
-/* coll_nccl.c: ranks with a card each. NCCL moves arrays in a card's memory. The host's back end,
- * "local" or "processes", moves arrays in host memory; this back end runs on top of it. The host's
- * back end also synchronises the ranks: before each collective all ranks arrive there and compare
- * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
- * another command. A rank that fails ends the other ranks through it. An op of the card computes
- * sums in the order of ranks, because the order of NCCL's sums depends on its rings. NCCL computes
- * the sums of commands that permit another order (coll_command.within). The library is opened when
- * the first rank needs it. The communicator is used by the thread of the rank's queue, and by
- * coll_close after that thread has ended. Calls of NCCL never block (ncclConfig_t.blocking). */
+/* coll_nccl.c: connects ranks with a card each. NCCL moves arrays in cards' memory. The host's back
+ * end, "local" or "processes", moves arrays in host memory; this back end runs on top of it. The
+ * host's back end also synchronises the ranks: before each collective all ranks arrive there and
+ * compare their commands, so that NCCL's kernels never wait for a rank that is late, has left or
+ * runs another command. A rank that fails ends the other ranks through it. An op of the card
+ * computes sums in the order of ranks, because the order of NCCL's sums depends on its rings. NCCL
+ * computes the sums of commands that permit another order (coll_command.within). The library is
+ * opened at run time. The communicator is used by the thread of the rank's queue, and by coll_close
+ * after that thread has ended. Calls of NCCL never block (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +34,7 @@ _Static_assert((int)COLL_F32 == (int)CORE_UPDATE_F32 && (int)COLL_BF16 == (int)C
                "the types of sums are those of the update");
 
 enum { PIECE_ALIGN_ELEMENTS = 128, QUEUE_DEPTH = 64, SPINS = 1000, SLEEP_NS = 20000 };
-/* the time between two checks of other ranks while NCCL works */
+/* the time between two checks of the other ranks in finish() */
 static const int64_t look_ns = CORE_CLOCK_BEAT_NS;
 
 /* ---- the library ---- */

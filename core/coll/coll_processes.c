@@ -25,11 +25,11 @@ enum head_kind { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED };
 /* Short data, or the message of an abort, follow the head. */
 struct head {
     uint32_t kind;
-    int32_t code; /* ABORTED */
+    int32_t code; /* HEAD_ABORTED: the error; else 0 */
     uint32_t op, type, root, within;
     uint64_t count;
     uint64_t borders;  /* a hash of the borders; 0: the default borders */
-    uint64_t sum_type; /* of INT4; else 0 */
+    uint64_t sum_type; /* COLL_INT4: that of the command; else 0 */
 };
 
 /* A transfer of HEAD_BYTES is below the size up to which MPI libraries send without waiting for the

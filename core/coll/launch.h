@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An MPI library that the launcher belongs to, or that it can start. */
+/* The MPI library that the launcher belongs to. ANY: the launcher can start processes of both, or
+ * none. */
 enum coll_flavour { COLL_FLAVOUR_ANY, COLL_FLAVOUR_OPENMPI, COLL_FLAVOUR_MPICH };
 
 enum { COLL_RENDEZVOUS_BYTES = 288 };

@@ -5,7 +5,7 @@
  *
  * A process that does not respond within the limit, for example because it was killed or its
  * network is gone, ends the world: every wait then fails with a message that names it, and
- * coll_peers_close ends all processes. If a rank fails and its process lives, the rank tells the
+ * coll_peers_close ends the process. If a rank fails and its process lives, the rank tells the
  * others in a transfer; that does not end the world. */
 #ifndef CORE_COLL_PEERS_H
 #define CORE_COLL_PEERS_H

@@ -82,7 +82,7 @@ struct peer {
     uint64_t left;
     struct slot *slot;                 /* the slot that gets that message; NULL: `fresh` gets it */
     struct early *fresh;               /* owned: the message if its receive has not begun */
-    struct early *early, **early_last; /* owned */
+    struct early *early, **early_last; /* owned: a list in the order of arrival */
     uint64_t early_bytes;
 };
 
@@ -93,7 +93,7 @@ static struct {
     struct pollfd *polled; /* owned, [world] */
     struct slot *slots;    /* owned, [slot_count] */
     struct slot *wanted, **wanted_last;
-    int failed; /* the first failure; 0: none */
+    int failed; /* the code of the first failure; 0: none */
     char why[COLL_TRANSPORT_WHY_BYTES];
 } tcp;
 

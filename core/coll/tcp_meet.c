@@ -140,7 +140,8 @@ static int wait_ready(struct meeting *meeting, int fd, short events)
     return wait_ready_until(meeting, fd, events, INT64_MAX);
 }
 
-/* Sends or receives all bytes. Returns -EPIPE if the other side closed the connection. */
+/* Sends or receives all bytes. Returns 0, -EPIPE if the other side closed the connection, the code
+ * of look_around(), or another -errno. */
 static int move_all(struct meeting *meeting, int fd, bool sends, void *at, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {

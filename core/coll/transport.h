@@ -28,7 +28,7 @@ struct coll_transport_options {
 
 struct coll_place {
     unsigned rank, world;
-    char library[128]; /* the name of the library or protocol, and its version */
+    char library[128]; /* the name and version of the MPI library, or "TCP" */
 };
 
 struct coll_transport {
@@ -67,7 +67,8 @@ struct coll_transport {
 extern const struct coll_transport coll_transport_tcp;
 
 /* Chooses the transport between the processes of a launcher. Returns -ENOTSUP with a message if its
- * module is missing or cannot be loaded. The module of an MPI library stays loaded. */
+ * module is missing, cannot be loaded or is of another version. The module of an MPI library stays
+ * loaded. */
 int coll_transport_load(const struct coll_launch *launch, const struct coll_transport **out);
 
 #endif

@@ -18,8 +18,10 @@ struct coll {
     unsigned world;
     bool reachable; /* whether this back end may read and write the arrays */
     int64_t limit_ns;
-    struct core_queue *jobs;   /* owned */
-    _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
+    struct core_queue *jobs; /* owned */
+    /* commands that have succeeded; this and the next two are relaxed counters, written by the
+     * queue's thread */
+    _Atomic uint64_t commands;
     _Atomic uint64_t received_bytes[COLL_OPS]; /* from other ranks */
     /* the part of received_bytes from ranks on other hosts */
     _Atomic uint64_t far_bytes[COLL_OPS];

@@ -101,8 +101,8 @@ bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
  * range. The range must start at a page boundary, not be registered yet, and stay mapped until
- * dev_host_unregister(). Failure is not fatal: copies from unregistered memory are correct, but
- * slow and synchronous. */
+ * dev_host_unregister(). Failure is not fatal: a GPU's copies from unregistered memory are correct,
+ * but slow and synchronous. */
 int dev_host_register(struct dev_device *device, void *memory, size_t bytes);
 /* `memory` is the address that was registered. Accepts NULL. */
 void dev_host_unregister(struct dev_device *device, void *memory);
@@ -131,7 +131,8 @@ enum { DEV_QUEUE_MAX = 16, DEV_QUEUE_DEPTH_MAX = 1 << 16 };
 
 struct dev_queue_options {
     enum dev_queue_kind kind;
-    uint32_t depth;               /* commands in flight, rounded up to a power of two; 0: 64 */
+    uint32_t depth;               /* the most commands in flight, rounded up to a power of two;
+                                   * 0: 64 */
     unsigned threads;             /* CPU: members of the queue's team; 0: one per processor of
                                    * `cpus` for compute and update, 1 for the copy queues */
     const struct core_cpus *cpus; /* CPU: the processors of its threads; NULL: the device's */

@@ -1,7 +1,7 @@
 /* dev_cuda.c: a CUDA GPU as a device: its properties, its memory, pinned host memory. This file and
- * dev_cuda_queue.c are the wrapper of the CUDA runtime. The DEVICE tier is one cudaMalloc of the
- * whole budget or, for compute-sanitizer, one cudaMalloc for each allocation. Any thread may
- * call. */
+ * dev_cuda_queue.c wrap the CUDA runtime; only kernels/cuda calls it, too. The DEVICE tier is one
+ * cudaMalloc of the whole budget or, for compute-sanitizer, one cudaMalloc for each allocation. Any
+ * thread may call. */
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
