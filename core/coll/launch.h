@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The MPI library that the launcher belongs to. ANY: the launcher can start processes of both, or
- * none. */
+/* The MPI library that the launcher belongs to. ANY: the launcher starts processes of either
+ * library, or needs none. */
 enum coll_flavour { COLL_FLAVOUR_ANY, COLL_FLAVOUR_OPENMPI, COLL_FLAVOUR_MPICH };
 
 enum { COLL_RENDEZVOUS_BYTES = 288 };

@@ -27,8 +27,10 @@ struct coll_peers_options {
     struct coll_launch launch;
     const char *identity; /* identity of the program's build: all processes must have the same */
     int64_t silence_ns;   /* how long a process may not respond before the world ends; 0: 60 s */
-    /* Called at least ten times a second on the thread that calls the transport; true requests a
-     * stop, which coll_peers_stopping then reports in the first process. NULL: never. */
+    /* Called on the thread that calls the transport, about ten times a second or more often, while
+     * the world is open, and over TCP also while processes arrive. true requests a stop, which
+     * coll_peers_stopping then reports in the first process, or ends the arrival with -ECANCELED.
+     * NULL: never. */
     bool (*stop)(void *user);
     void *user;
 };
