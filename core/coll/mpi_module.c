@@ -29,9 +29,9 @@ static int check(int code, const char *call, char *why)
     return -EIO;
 }
 
-/* If this thread initialises MPI, no other thread of this process calls it, except MPI_Abort at the
- * end, so FUNNELED suffices. If the application has initialised MPI, it did so on another thread,
- * so MULTIPLE is needed. */
+/* If this thread initialises MPI, no other thread of this process calls it, except MPI_Abort after
+ * this thread has ended, so SERIALIZED suffices. If the application has initialised MPI, it did so
+ * on another thread, so MULTIPLE is needed. */
 static int initialise(char *why)
 {
     int there = 0;
@@ -47,8 +47,8 @@ static int initialise(char *why)
         return -EIO;
     }
     if (!there) {
-        int rc = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread",
-                       why);
+        int rc = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level),
+                       "MPI_Init_thread", why);
         initialised = rc == 0;
         return rc;
     }
