@@ -39,13 +39,13 @@ struct model_lora_options {
     bool dora;      /* with magnitudes */
     double dropout; /* rate for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
     /* Modules that get adapters: names of the linear layers, or the ends of their paths, each
-     * beginning after a dot. NULL: all linear layers of all layers. */
+     * beginning after a dot. NULL: every linear layer except the head. */
     const char *const *targets;
     size_t target_count;
     /* Modules that are trained whole; named as in `targets`. */
     const char *const *saved;
     size_t saved_count;
-    uint64_t seed; /* seed of the initial values */
+    uint64_t seed; /* seed of the initial values and of dropout */
 };
 
 /* The options that a model keeps; rank 0: there are no adapters. */
@@ -70,7 +70,8 @@ uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 /* Returns the length of the module's path in a tensor's name: that of "a.q_proj" in
  * "a.q_proj.weight". */
 size_t model_module_length(const char *tensor);
-/* Returns whether `name` is the module of the tensor or the end of its path. */
+/* Returns whether `name` is the path of the tensor's module or the end of that path, from a dot
+ * on. */
 bool model_module_matches(const char *tensor, const char *name);
 /* Writes the name that PEFT gives to an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);

@@ -18,8 +18,9 @@ struct model_batch {
     const int32_t *starts;
 };
 
-/* Checks that ids and labels are tokens of the vocabulary, that positions are below length_max, and
- * that documents are in order. Returns -EINVAL with a message that names row and position. */
+/* Checks that ids, and labels other than -100, are in the vocabulary, that positions are below
+ * config->length_max, and that documents are in order. Returns -EINVAL with a message that names
+ * row and position. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] the token that each token predicts: the label of the next token in
@@ -35,8 +36,8 @@ struct model_pair {
     int64_t ends[2]; /* tokens of the chosen and the rejected row before their last target */
 };
 
-/* Returns how rows 2 * pair and 2 * pair + 1 are combined. The batch has neither positions nor
- * documents. */
+/* Returns how rows 2 * pair and 2 * pair + 1 are combined. The batch must have neither positions
+ * nor documents. */
 struct model_pair model_batch_pair(const struct model_batch *batch, int64_t pair);
 
 /* Returns the number of tokens of the combined row. */
@@ -51,9 +52,9 @@ struct model_pair_rows {
     int32_t *gaps;
 };
 
-/* Combines the rows of each pair of a batch, and fills `out` with padding if the batch has fewer
- * pairs. Returns how many pairs have targets in both rows, because the loss counts only these;
- * -EINVAL with a message if a pair does not fit into the length. */
+/* Combines the rows of each pair of a batch, which must have at most out->pairs pairs, and fills
+ * the rest of `out` with padding. Returns how many pairs have targets in both rows, because the
+ * loss counts only these; -EINVAL with a message if a pair does not fit into the length. */
 int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);
 
 #endif

@@ -106,8 +106,8 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Tries once to make and lock the folder. Returns 1 if the folder was meanwhile moved or removed,
- * so that another try is needed. */
+/* Tries once to make and lock the folder. Returns 1 if another try is needed, because another
+ * process or publish_left() has moved or removed the folder. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {

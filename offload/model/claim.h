@@ -20,7 +20,8 @@ struct model_claim {
 
 /* Takes the claim on `folder`. If the files in FOLDER.partial are complete (publish.h), they are
  * moved to FOLDER first; incomplete files of an earlier run are removed. Returns -EBUSY if another
- * process has the claim; -EEXIST if FOLDER.partial has files of another program. */
+ * claim on `folder` exists; -EEXIST if FOLDER.partial has files of another program; or an error of
+ * model_publish_resume(). */
 int model_claim_take(const char *folder, struct model_claim *claim);
 /* Writes a text into the mark: the files that this run has elsewhere and that must be removed. If
  * this run is killed, the next run that takes the claim reads the text. */

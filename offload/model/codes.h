@@ -13,7 +13,8 @@
 /* Finds which linear layers of a folder have codes and how their scales are stored, which
  * config.json does not fully describe; updates config->whole and config->quant. If the nf4 scales
  * of a layer do not have the form of KERN_QUANT_NF4, config->quant becomes KERN_QUANT_NF4_F32 and a
- * log line says so. Changes nothing if the weights cannot be opened. */
+ * log line says so. Changes nothing if config->quant is KERN_QUANT_NONE or the weights cannot be
+ * opened. */
 void model_codes_find(const char *folder, struct model_config *config);
 
 /* A linear layer's weights. */

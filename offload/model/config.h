@@ -34,7 +34,7 @@ struct model_config {
     bool mlp_bias;
     bool scale_scores;   /* scores are multiplied by 1 / sqrt(head_dim) */
     bool scale_by_layer; /* scores are also multiplied by 1 / (layer + 1) */
-    int64_t window;      /* window of the layers that `sliding` marks; 0: none */
+    int64_t window;      /* in tokens; of the layers in `sliding`; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
     struct kern_rope_config rope; /* only for families with rotary embeddings */
     enum model_dtype dtype;       /* type named by config.json; MODEL_OTHER: not given */
@@ -50,8 +50,8 @@ struct model_config {
 int64_t model_config_window(const struct model_config *config, int64_t layer);
 /* Returns the factor by which a layer's attention scores are multiplied. */
 double model_config_scale(const struct model_config *config, int64_t layer);
-/* Hashes the settings, apart from shapes, that change results: windows, rotation, scales,
- * activation, epsilon, padding id. Never returns 0. */
+/* Hashes windows, rotary embedding, scales of attention scores, activation, epsilon and padding id,
+ * which change results but no shape. Never returns 0. */
 uint64_t model_config_hash(const struct model_config *config);
 
 #endif

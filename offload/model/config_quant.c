@@ -90,8 +90,8 @@ static int read_8bit(const struct core_json *doc, const struct core_json_value *
 }
 
 /* Returns whether transformers leaves a tensor's module unchanged because of an entry of
- * llm_int8_skip_modules: the name begins or ends with the entry. An entry may also be a regular
- * expression; then only the files show which modules it matches. */
+ * llm_int8_skip_modules: the module's path ends with the entry, or begins with the entry and a dot.
+ * An entry may also be a regular expression; then only the files show which modules it matches. */
 static bool skips(const char *tensor, const char *entry)
 {
     const size_t module = model_module_length(tensor);

@@ -6,8 +6,8 @@ struct core_json;
 struct model_config;
 
 /* Reads `quantization_config` into config->quant and config->whole. Returns -EINVAL with a message
- * that names a method, or a key of bitsandbytes, that is not supported. Family and sizes of
- * `config` are already resolved. */
+ * that names a method, or a key of bitsandbytes, that is not supported. Family and sizes must be
+ * set in `config`. */
 int model_config_read_quant(const struct core_json *doc, struct model_config *config);
 
 #endif

@@ -1,5 +1,5 @@
-/* config_read.c: reads the keys of config.json that families have in common into struct
- * model_config. */
+/* config_read.c: reads config.json into struct model_config; config_quant.c, config_rope.c and
+ * families read some of the keys. */
 #include "offload/model/config_read.h"
 
 #include <errno.h>
@@ -185,8 +185,8 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
     return 0;
 }
 
-/* transformers creates the token table with padding_idx = pad_token_id: ids equal to it add nothing
- * to its gradient. A negative index counts from the end of the table. */
+/* transformers creates the token table with padding_idx = pad_token_id: that row of the table gets
+ * no gradient from inputs. A negative index counts from the end of the table. */
 static int read_padding(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -227,7 +227,7 @@ static int read_dropouts(const struct core_json *doc, struct model_config *confi
     return 0;
 }
 
-/* Refuses keys that would change results and are not supported. */
+/* Refuses some keys that would change results and are not supported. */
 static int refuse_unknown(const struct core_json *doc)
 {
     static const char other[] = "per_layer_config";

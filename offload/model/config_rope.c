@@ -251,8 +251,8 @@ static bool is_same(const struct kern_rope_config *a, const struct kern_rope_con
            a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
 }
 
-/* Returns the number of positions after scaling: the original length times the factor, and at least
- * max_positions. */
+/* Returns the number of positions after scaling: the length before scaling times the factor, and at
+ * least max_positions. */
 static int64_t scaled_positions(const struct kern_rope_config *rope)
 {
     const bool has_original = rope->kind == KERN_ROPE_YARN || rope->kind == KERN_ROPE_LLAMA3;

@@ -26,7 +26,7 @@ enum model_dtype model_dtype_from_name(const char *name);
 enum model_dtype model_dtype_from_config(const char *name);
 
 /* Converts `count` elements; widening is exact, narrowing rounds to nearest even. `to` and `from`
- * do not overlap. `from` needs no alignment. */
+ * must not overlap. `from` needs no alignment. */
 void model_convert(void *to, enum model_dtype to_type, const void *from, enum model_dtype from_type,
                    size_t count);
 

@@ -51,8 +51,8 @@ int64_t model_dim(const struct model_config *config, enum model_dim dim);
 
 /* ---- parameters ---- */
 
-/* Roles of parameters. A block has at most one parameter with a given role; ops refer to parameters
- * by role. */
+/* Roles of parameters. Apart from adapters, a block has at most one parameter with a given role;
+ * ops refer to parameters by role. */
 enum model_role {
     MODEL_NO_ROLE,
     MODEL_TOKEN_TABLE,
@@ -105,7 +105,7 @@ struct model_param_row {
 
 enum model_row {
     MODEL_ROW_EMBED,     /* out = table[ids] (+ positions) */
-    MODEL_ROW_NORM,      /* sum = x + add; out = norm(sum) */
+    MODEL_ROW_NORM,      /* out = norm(sum) with sum = x + add, or norm(x) */
     MODEL_ROW_HEAD_NORM, /* out = norm(x) for each head; x and out are slices */
     MODEL_ROW_LINEAR,    /* out = x w^T + bias */
     MODEL_ROW_ROPE,      /* rotary embedding of x, in place */

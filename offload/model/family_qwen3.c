@@ -1,5 +1,5 @@
-/* family_qwen3.c: Qwen3: q and k are normalised per head before the rotary embedding; the head size
- * is a key of its own. */
+/* family_qwen3.c: Qwen3: Llama with q and k normalised per head before the rotary embedding, and
+ * windows by layer. */
 #include <errno.h>
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* files.h: the tensors of a model folder: one model.safetensors, or shards named by
- * model.safetensors.index.json, matched by name with a model's parameters.
- * Reads go straight to the destination where types agree and through a small buffer otherwise.
- * Immutable once open; reading is thread-safe. */
+ * model.safetensors.index.json, matched by name with a model's parameters. Reads go straight to the
+ * destination if type and order of the elements agree, and through a small buffer otherwise.
+ * Reading is thread-safe, but not during the calls that add or set something. */
 #ifndef OFFLOAD_MODEL_FILES_H
 #define OFFLOAD_MODEL_FILES_H
 
@@ -39,7 +39,7 @@ const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_safetensors **shard);
 
 /* Adds the tensors of a PEFT folder, which then come before those of the model's folder. `peft` is
- * borrowed; it was checked against the model (model_peft_check). */
+ * borrowed; model_peft_check must have accepted it. */
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
 
 /* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`. The
@@ -65,8 +65,9 @@ struct model_kept *model_files_kept(const struct model_files *files);
  * values. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
-/* Hashes the types and sizes of a few hundred tensors of the folder, and some bytes in the middle
- * of each. Processes compare the hash to notice if they have different weights at the same path. */
+/* Hashes the names, types and sizes of a few hundred tensors of the folder, and some bytes in the
+ * middle of each. Processes compare the hash to notice if they have different weights at the same
+ * path. */
 int model_files_sample(const struct model_files *files, uint64_t *out);
 
 /* Returns whether the files of a tied model contain a head that differs from its token table in any
@@ -100,10 +101,11 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
 enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 
 /* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`;
- * padding is zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call
- * model_files_check first. If `sums` is not NULL and the block is frozen, the elements are added to
- * the checksums. Both ends of the range are then multiples of BLOCKS_ALIGN_ELEMENTS or boundaries
- * of parts, so that the sums do not depend on where reads begin. */
+ * padding is zero. Allocates MODEL_FILES_BUFFER_BYTES, and more only for initial magnitudes of
+ * adapters. Call model_files_check first. If `sums` is not NULL and the block is frozen, the
+ * elements are added to the checksums. Both ends of the range must then be multiples of
+ * BLOCKS_ALIGN_ELEMENTS, boundaries of parts, or the end of the block, so that the sums do not
+ * depend on where reads begin. */
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,
                      struct model_sums *sums);

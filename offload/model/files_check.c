@@ -13,7 +13,7 @@
 enum { NAMED_MAX = 8 };
 
 /* Sets the error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place;
- * older ones name the method in a file of its own, so reading config.json does not refuse them. */
+ * config.json of older folders does not name the method, so reading it does not refuse them. */
 static int refuse_missing(const struct model_files *files, const struct model_part *part)
 {
     static const char weight[] = ".weight";

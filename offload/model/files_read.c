@@ -25,8 +25,9 @@ struct part_sum {
 struct model_sums {
     const struct model *model; /* borrowed */
     size_t count;
-    size_t *first;         /* owned, [blocks]: index of a block's first sum */
-    struct part_sum *list; /* owned: one for each part */
+    size_t *first; /* owned, [blocks]: index of a block's first sum */
+    /* owned, [count]: MODEL_PARTS_MAX for each parameter of each frozen block */
+    struct part_sum *list;
 };
 
 int model_sums_create(const struct model *model, struct model_sums **out)
@@ -199,8 +200,8 @@ static void fill_adapter(const struct tensor_read *piece, const struct model_par
     }
 }
 
-/* Reads a tensor whose elements have the same order in the file: straight to the destination, or
- * converted one buffer at a time. */
+/* Reads a tensor whose elements have the same order in the file and in memory: straight to the
+ * destination, or converted one buffer at a time. */
 static int read_straight(struct tensor_read *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -511,7 +512,7 @@ static bool is_finite(enum model_dtype type, const char *at)
     return (narrow & exponent) != exponent;
 }
 
-/* Refuses values of an adapter's file that no training can use. */
+/* Refuses values that are not finite. */
 static int check_adapter(const struct tensor_read *piece)
 {
     const size_t bytes = model_dtype_bytes(piece->type);
@@ -649,8 +650,8 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
     expect_range(&range);
 }
 
-/* Returns whether a read that adds to checksums may begin or end here, which must not divide
- * elements that are hashed together. */
+/* Returns whether a read that adds to checksums may begin or end at this element: a boundary must
+ * not divide elements that are hashed together. */
 static bool may_cut(const struct model_block *block, uint64_t at)
 {
     bool may = at % BLOCKS_ALIGN_ELEMENTS == 0 || at == block->elements;

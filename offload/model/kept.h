@@ -31,8 +31,9 @@ struct model_kept_options {
     uint64_t room_bytes; /* limit of the size of a new file */
 };
 
-/* Opens the file of a base, or begins to write one. If neither is possible, *out is NULL, the call
- * returns 0, and a log line says why. The only error is -ENOMEM. */
+/* Opens the file of a base, or begins to write one. If neither is possible, *out is NULL and the
+ * call returns 0; a log line says why, unless there is no file and options->writes is false. The
+ * only error is -ENOMEM. */
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
 /* Computes the size of the file that model_kept_open would write. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
@@ -49,8 +50,9 @@ bool model_kept_has(const struct model_kept *kept, unsigned block);
 /* Returns the identity of the base (model_sums_identity) whose file is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
 /* Reads and verifies bytes [begin, begin + bytes) of a block's weights in the form in which a run
- * keeps them. `team` may be NULL. After an error other than -ENOMEM the file is removed, so that a
- * later run makes the base again; a log line says so, and no block can be read any more. */
+ * keeps them; bytes after the block's end are zero. `team` may be NULL. After an error other than
+ * -ENOMEM the file is removed, so that a later run makes the base again; a log line says so, and no
+ * block can be read any more. */
 int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uint64_t bytes,
                     void *to, struct core_team *team);
 /* Like model_kept_read(), for the stored form of a tensor. Returns -ENOENT without a message if the
@@ -71,7 +73,7 @@ struct model_kept_place {
 struct model_kept_place model_kept_place(const struct model_kept *kept, unsigned block);
 const char *model_kept_path(const struct model_kept *kept);
 uint64_t model_kept_bytes(const struct model_kept *kept);
-/* Returns the open file, if it is opened for direct I/O; else -1. */
+/* Returns the descriptor of the file if it is open for direct I/O; else -1. */
 int model_kept_direct_file(const struct model_kept *kept);
 
 /* ---- writing ---- */
@@ -99,9 +101,9 @@ struct model_kept_look {
 bool model_kept_is(const char *path);
 /* Returns the number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);
-/* Reads and verifies a whole file. Returns -errno with a message: -EINVAL for a file of another
- * version or user, -EBADMSG for a damaged one, and errors of opening and reading. *out has what was
- * read before the error. */
+/* Reads and verifies a whole file. Returns -errno with a message: -EINVAL for a file that another
+ * version wrote, that belongs to another user, or that others can write to, -EBADMSG for a damaged
+ * one, and errors of opening and reading. *out has what was read before the error. */
 int model_kept_inspect(const char *path, struct model_kept_look *out);
 
 #endif

@@ -53,18 +53,18 @@ bool model_kept_is_begun(int fd);
  * another user or others can write to it, -EPROTO if another version wrote it, -EBADMSG if it is
  * damaged or is not a kept base, or an error of reading. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
-/* `blocks` and `sums` have room for the tables. */
+/* `blocks` and `sums` must have room for header->blocks and header->units entries. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,
                            struct model_kept_block *blocks, uint64_t *sums);
-/* Reads up to KEPT_PIECE_BYTES of a block and verifies their checksums. `at` is a multiple of
- * KEPT_PIECE_BYTES. */
+/* Reads up to KEPT_PIECE_BYTES of a block and verifies their checksums. `at`, a byte of the block,
+ * must be a multiple of KEPT_PIECE_BYTES. */
 int model_kept_read_piece(int fd, const struct model_kept_block *block, const uint64_t *sums,
                           uint64_t at, uint8_t *to);
 
 uint64_t model_kept_hash_unit(const struct model_kept_block *block, const void *from,
                               uint64_t bytes, uint64_t unit);
 /* Completes the header and writes the tables. Once they and the blocks are durable, writes the
- * header and makes it durable, too. `page` is memory for a page. */
+ * header and makes it durable, too. `page` is memory of KEPT_PAGE_BYTES, aligned to that size. */
 int model_kept_write_tables(int fd, struct model_kept_header *header,
                             const struct model_kept_block *blocks, const uint64_t *sums,
                             uint8_t *page);

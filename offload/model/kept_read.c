@@ -20,8 +20,8 @@ struct team_read {
     uint64_t begin, end;
     uint8_t *to;
     _Atomic uint64_t next;      /* relaxed, like the others: the team's return orders them */
-    _Atomic uint64_t failed_at; /* byte of the file */
-    _Atomic int rc;             /* the first error */
+    _Atomic uint64_t failed_at; /* byte of the file at which a read failed */
+    _Atomic int rc;             /* an error of a member; 0: none */
 };
 
 static int read_part(const struct team_read *range, uint64_t at, uint8_t *buffer)

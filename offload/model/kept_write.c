@@ -36,8 +36,9 @@ static bool is_stale(const struct model_kept *kept, int fd)
            found.shards != kept->header.shards && strcmp(found.folder, kept->header.folder) == 0;
 }
 
-/* Removes a file that a killed run left half-written, or a base of this folder's earlier files.
- * Another run may give the name to another file in the meantime; that file stays. */
+/* Removes a file that a killed run left half-written, or a base that was made from earlier files of
+ * the model's folder. Another run may give the name to another file in the meantime; that file
+ * stays. */
 static void clear_one(const struct model_kept *kept, const char *name)
 {
     struct core_lock *lock = NULL;

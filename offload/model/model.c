@@ -254,7 +254,7 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* Returns whether this is the module of a tensor of the model, or with `lora` of a targeted
+/* Returns whether `module` names the module of a tensor of the model, or with `lora` of a targeted
  * tensor. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)

@@ -70,7 +70,7 @@ struct model_block {
     unsigned like; /* index of the first block with the same programs, which may be this one */
 };
 
-/* The most blocks that one block borrows: its data block and the embedding. */
+/* The most blocks that one block borrows: its data block and the owner of a tied token table. */
 enum { MODEL_BORROWS_MAX = 2 };
 
 struct model {
@@ -93,8 +93,10 @@ struct model_options {
     /* Tensors that are in untrained blocks of this list are frozen, too. Borrowed during create;
      * NULL: none. */
     const struct blocks *frozen_as;
-    bool base_apart;                       /* checkpoints have no frozen blocks (blocks.h) */
-    const struct model_lora_options *lora; /* borrowed during create; NULL: no adapters */
+    bool base_apart; /* checkpoints have no frozen blocks (blocks.h) */
+    /* Borrowed during create; NULL: no adapters. With adapters, all other parameters except those
+     * of lora->saved are frozen; `frozen`, `frozen_as` and `base_apart` have no effect. */
+    const struct model_lora_options *lora;
 };
 
 /* `options` may be NULL. */

@@ -2,7 +2,7 @@
  * and upwards for the backward pass, with every size, stride and offset resolved for one shape of
  * micro-batch. Activations that backward reads are "kept"; temporaries share memory by lifetime. So
  * the bytes and operations of a block are known exactly before anything runs. A program depends
- * only on shape, type and tile size, never on placement. Immutable once created. */
+ * only on its block and its struct model_shape, never on placement. Immutable once created. */
 #ifndef OFFLOAD_MODEL_PROGRAM_H
 #define OFFLOAD_MODEL_PROGRAM_H
 

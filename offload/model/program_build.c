@@ -81,8 +81,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
-/* Returns where the arguments of an op have the number of tokens; 0: recomputation does not halve
- * this op. */
+/* Returns where the arguments of an op have the number of tokens, or of elements (KERN_ADD); 0:
+ * recomputation does not halve this op. */
 static size_t count_field(enum kern_op op)
 {
     static const size_t fields[KERN_OP_COUNT] = {

@@ -10,7 +10,8 @@
 enum { MODEL_BUFFERS_MAX = 128, MODEL_BUFFER_ALIGN_BYTES = 256 };
 enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT };
 
-/* An array between steps. `fixed`: a boundary activation, whose address the binding has. */
+/* An array between steps. `fixed`: a boundary activation or its gradient, whose address the binding
+ * has. */
 struct model_buffer {
     uint64_t bytes;
     bool fixed;
@@ -47,7 +48,7 @@ struct model_build {
     int factors[MODEL_VALUE_COUNT];
     /* a linear layer whose weight gradient waits until its input is computed again */
     const struct model_op_row *waiting;
-    int waiting_grad;        /* buffer of the gradient of that layer's output */
+    int waiting_grad;        /* buffer of the gradient that is multiplied by that input */
     bool failed;             /* out of memory; later calls do nothing */
     struct model_step spare; /* returned instead of a new step after a failure */
 };
@@ -65,12 +66,13 @@ int64_t model_build_width(const struct model_build *build, enum model_value valu
 
 /* Adds a buffer and returns its index. */
 int model_build_buffer(struct model_build *build, uint64_t bytes);
-/* Returns the buffer of a value, or of its gradient, which is made at the first use. */
+/* Return the buffer of a value, and that of the value's gradient; the first call makes the
+ * buffer. */
 int model_build_value(struct model_build *build, enum model_value value);
 int model_build_grad(struct model_build *build, enum model_value value);
 
-/* Returns the buffer of the product of x and A beside an adapted linear layer, or of its gradient:
- * [tokens][rows of A]. */
+/* Return the buffer of the product of x and A beside an adapted linear layer, and the buffer of the
+ * product's gradient: [tokens][rows of A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
 /* Makes the buffers of a row for DoRA; returns false if the row has no magnitudes. With dropout,
@@ -145,7 +147,8 @@ struct kern_attention_arguments model_build_attention(const struct model_build *
 /* Returns the multiplications and additions of q k^T and p v over the pairs of tokens that the
  * causal mask and the window allow. */
 double model_build_attention_flops(const struct model_build *build);
-/* Sets the struct kern_grad at `field`. Does nothing for a parameter that is absent or frozen. */
+/* Adds a model_grad: each launch gets the gradient of the parameter, from row `row` on, at `field`.
+ * Does nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
                              int param, int64_t row);
 

@@ -220,7 +220,7 @@ static void apply_factors(struct model_build *build, const struct model_op_row *
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* A product of tokens with a weight. */
+/* A product of linear(): of the rows in `half`, from buffer x to buffer y, with or without bias. */
 struct product {
     enum model_half half;
     int x, y;

@@ -26,7 +26,8 @@ enum { KEYS = sizeof keys / sizeof keys[0] };
 
 /* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each
  * file of the result `new INODE SIZE TIME NAME` (time of change of its bytes), and for each file of
- * FOLDER that it replaces `old INODE SIZE TIME NAME` (time of the last change of any kind). */
+ * FOLDER that is replaced or removed `old INODE SIZE TIME NAME` (time of the last change of any
+ * kind). */
 struct list {
     char *text; /* owned */
     size_t bytes;
@@ -123,8 +124,8 @@ int model_folder_length(const char *folder)
     return (int)length;
 }
 
-/* unlinkat refuses ".", ".." and folders. The mark, which says that the files belong to a run, is
- * removed last. */
+/* unlinkat refuses ".", ".." and folders. With `mark`, the mark, which says that the files belong
+ * to a run, is removed last; otherwise it stays. */
 static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
@@ -191,8 +192,8 @@ static bool is_same(int folder, const struct entry *entry)
 }
 
 /* Lists the files of a folder: all files if `result` is NULL, otherwise those that the result
- * replaces or removes. If `result` is NULL, also sets *weights to whether the files include weights
- * or adapters. */
+ * replaces or removes. *weights says whether the result has weights or adapters; it is set to true
+ * here if `result` is NULL and the files include them. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -264,8 +265,8 @@ static int list_old(const char *folder, bool weights, struct list *list)
     return rc;
 }
 
-/* Lists all files of `path` except its marks, and those that they replace in `folder`, if that is a
- * folder. */
+/* Lists all files of `path` except its marks, and the files that will be replaced or removed in
+ * `folder`, if that is a folder. */
 static int make_list(const char *path, const char *folder, struct list *list)
 {
     struct stat info = {.st_ino = 0};
@@ -278,7 +279,7 @@ static int make_list(const char *path, const char *folder, struct list *list)
     return rc != 0 || !there ? rc : list_old(folder, weights, list);
 }
 
-/* The list is durable on return. A truncated list lacks its last NUL and is ignored. */
+/* The list is durable after success. A truncated list lacks its last NUL and is ignored. */
 static int write_list(const char *path, int fd, const struct list *list)
 {
     int rc;
@@ -607,7 +608,8 @@ static int sync_parent(const char *folder)
     return rc;
 }
 
-/* The name was free when it was checked; if another process took it since, this fails. */
+/* The name was free when it was checked; this fails if another process has since made a file, or a
+ * folder that is not empty. */
 static int rename_whole(const char *path, int fd, const char *folder)
 {
     if (rename(path, folder) != 0) {

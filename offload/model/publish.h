@@ -8,12 +8,13 @@
 
 #include <stdbool.h>
 
-/* The file that makes a folder a checkpoint; it is moved last and removed first. */
+/* The file that makes a folder a checkpoint; it is moved last, and removed first when a folder is
+ * emptied. */
 #define MODEL_MANIFEST_NAME "manifest.json"
 
 /* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end.
- * It names the files of the result and the files of FOLDER that they replace, each with inode, size
- * and time. */
+ * It names the files of the result and the files of FOLDER that will be replaced or removed, each
+ * with inode, size and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
 /* The mark: says that the files in FOLDER.partial belong to a run. It is removed last when a folder
@@ -28,7 +29,7 @@ int model_folder_is_empty(const char *path);
 int model_folder_length(const char *folder);
 
 /* Empty a folder that was not published: clear removes all files but its mark; remove removes all
- * files and the folder. */
+ * files and then the folder, which stays if it has a folder in it. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
@@ -39,8 +40,8 @@ int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists
  * and is not empty, this needs `replace` (-EEXIST without it): files of the same names are
- * replaced. If `path` has a model or adapters, files that have the names of either ("config.json",
- * "model.safetensors", "adapter_config.json", ...) are removed if `path` has no file of that name.
+ * replaced. If `path` has a model or adapters, FOLDER loses its files with names of either
+ * ("config.json", "model.safetensors", "adapter_config.json", ...) for which `path` has no file.
  * FOLDER has no config.json (adapters: no adapter_config.json; a checkpoint: no manifest.json)
  * until all other files are there, so FOLDER is the old one, none, or the new one, and never a
  * mixture. */
@@ -54,7 +55,8 @@ bool model_publish_is_kept(int fd);
 
 /* Finishes what a killed process began. Returns 0 if there is nothing to do, or 1 if the result was
  * published and `path` removed. Returns -EEXIST if files that were put into `folder` since then
- * would be replaced; -ENOENT if files that were moved there are missing. Errors change nothing. */
+ * would be replaced; -ENOENT if a file of the result is missing or changed. These two errors change
+ * nothing. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

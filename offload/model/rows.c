@@ -53,7 +53,7 @@ struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, 
     const uint64_t row_bytes = (uint64_t)rows.row * type_bytes;
     const uint64_t stride_bytes = (uint64_t)rows.stride * type_bytes;
     const uint64_t used = (uint64_t)(tokens < rows.vocab ? tokens : rows.vocab);
-    /* A row begins at most one stride before the end of a page. */
+    /* A row begins at least one stride before the end of its first page. */
     uint64_t pages = used * pages_of(MODEL_PAGE_BYTES - stride_bytes + row_bytes);
     if (positions >= 0) {
         rows.positions_at = embedding->params[positions].offset * type_bytes;

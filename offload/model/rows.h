@@ -33,7 +33,7 @@ struct model_rows {
 struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, int64_t tokens,
                                 int64_t length);
 
-/* The rows of one micro-batch. */
+/* The pages that one micro-batch uses. */
 struct model_rows_used {
     struct model_pages *ranges; /* [ranges_max], the caller's; ascending, with gaps between them */
     uint32_t count;
@@ -41,7 +41,8 @@ struct model_rows_used {
     uint64_t positions_at; /* byte of the slot */
 };
 
-/* Finds the pages of `ids`, which are in the vocabulary. `sorted` has room for as many ids. */
+/* Finds the pages of rows->tokens `ids`, which must be in the vocabulary. `sorted` must have room
+ * for as many. */
 void model_rows_use(const struct model_rows *rows, const int32_t *ids, int32_t *sorted,
                     struct model_rows_used *used);
 

@@ -1,5 +1,6 @@
-/* run.h: submits a block's steps to a device queue, with pointers from a binding. No allocation;
- * only model_run_all waits. Called by the thread that submits to the queue. */
+/* run.h: submits a block's steps to a device queue, with pointers from a binding. Only
+ * model_binding_init allocates, and only model_run_all waits. Called by the thread that submits to
+ * the queue. */
 #ifndef OFFLOAD_MODEL_RUN_H
 #define OFFLOAD_MODEL_RUN_H
 

@@ -56,8 +56,7 @@ struct model_safetensors_table {
 };
 
 /* Checks a header, without the eight bytes in front of it, against the number of bytes that follow
- * it, and fills `out`. Declared here for tests and fuzzing. Offsets count from the first byte of
- * the data. */
+ * it, and fills `out`. Offsets count from the first byte of the data. */
 int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
                             struct model_safetensors_table *out);
 void model_safetensors_table_fini(struct model_safetensors_table *table);

@@ -586,8 +586,9 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* A complete model that could not be moved stays in FOLDER.partial. The next run moves it, unless
- * FOLDER may not be replaced or the list of the files cannot be written; the message says which. */
+/* A complete model that could not be moved stays in FOLDER.partial. The next run moves it, or
+ * removes it if FOLDER may not be replaced or the list of the files cannot be written; the message
+ * says what the next run will do. */
 static int keep(struct model_save *save, int rc)
 {
     const struct core_err kept = core_err_keep(rc);

@@ -1,10 +1,10 @@
 /* save.h: writes a model folder for transformers and safetensors: shards of weights with their
- * index, config.json with the type of the weights, and every other file of the folder that the
- * model came from (tokenizer, generation settings). For a model with adapters it writes a PEFT
- * folder: one file with the trained tensors, in fp32, and adapter_config.json instead of
- * config.json. Files are created in FOLDER.partial at full size, so that a full disk is detected at
- * the beginning; finish makes them durable and moves them to FOLDER. Threads may write ranges that
- * do not overlap. */
+ * index, config.json with the type of the weights, and the other files of the folder that the model
+ * came from (tokenizer, generation settings). For a model with adapters it writes a PEFT folder:
+ * one file with the trained tensors, in fp32, and adapter_config.json instead of config.json. Files
+ * are created in FOLDER.partial at full size, so that a full disk is detected at the beginning;
+ * finish makes them durable and moves them to FOLDER. Threads may write ranges that do not
+ * overlap. */
 #ifndef OFFLOAD_MODEL_SAVE_H
 #define OFFLOAD_MODEL_SAVE_H
 

@@ -21,7 +21,7 @@
 #include "offload/model/family.h"
 #include "offload/model/publish.h"
 
-/* The rename at the end would replace a link itself, not the folder that it leads to. */
+/* Refuses names at which publishing would fail in the end. */
 static int check_name(const char *folder, bool replace)
 {
     const char *slash = strrchr(folder, '/');
@@ -282,8 +282,8 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Returns whether a file is not copied: weights in any form, hidden files, and files that are
- * written instead. */
+/* Returns whether a file is not copied: weights in any form, hidden files, config.json, and the
+ * manifest. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",

@@ -15,8 +15,8 @@ struct model_config;
 /* Makes FOLDER.partial, with nothing in it except its mark, locked and open. Uses `claim`, which
  * may be NULL, if it is a valid claim on FOLDER; *own then has no lock. Returns -EEXIST if FOLDER
  * is not empty and may not be replaced, or if FOLDER.partial has files of another program; -ENOTDIR
- * if FOLDER is a file; -EINVAL if it is a link or ends in a dot; -EBUSY if another process writes
- * it. */
+ * if FOLDER is a file; -EINVAL if it is a link or its last name is "." or ".."; -EBUSY if another
+ * process writes it. */
 int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own);
 
@@ -53,7 +53,7 @@ struct model_note {
 };
 
 /* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` with the run (in hex)
- * and its steps, then a line for each file of the folder: size, time of change
+ * and its steps, then a line for each file of the folder that is not hidden: size, time of change
  * (`seconds.nanoseconds`), sum (in hex), name. A file that has neither this time nor this sum was
  * changed or replaced since. Version 1 had no sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);

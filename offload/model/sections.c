@@ -98,8 +98,8 @@ static uint64_t pages_bytes(const struct pages *pages)
 
 /* ---- stored weights ---- */
 
-/* Sets *out to the part of a stored tensor that contains the weights in `use`. Returns false if it
- * contains none of them. */
+/* Sets *out to the part of a stored tensor that contains the weights in `use`. Returns false if the
+ * tensor contains none of them. */
 static bool find_part(const struct cutting *cutting, const struct model_stored_part *part,
                       const struct use *use, struct kern_expand_arguments *out)
 {

@@ -61,7 +61,7 @@ struct model_sections {
     struct model_range *ranges;         /* owned, of all sections */
     struct model_place *places;         /* owned, of all sections */
     struct model_expansion *expansions; /* owned, of all sections */
-    size_t first[MODEL_PASS_COUNT + 1]; /* index of a pass's first section; last: their number */
+    size_t first[MODEL_PASS_COUNT + 1]; /* index of a pass's first section; then their count */
     uint64_t bytes;                     /* size of a slot that has room for each section */
     /* Size of the second slot; 0: the block is kept as compute reads it. */
     uint64_t expanded_bytes;

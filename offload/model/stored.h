@@ -58,12 +58,12 @@ int model_stored_create(const struct model *model, const struct model_block *blo
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
 void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
 
-/* Makes the stored form of a block. Used by one thread at a time; conversions run on the team of
- * model_stored_source. */
+/* Makes the stored form of a block. Used by one thread at a time; reads and conversions run on the
+ * team of model_stored_source. */
 struct model_stored_reader;
 
 struct model_stored_source {
-    /* Borrowed, like every pointer here. model_files_check was called before. */
+    /* Borrowed, like every pointer here. model_files_check must have accepted `files`. */
     const struct model_files *files;
     const struct model_block *block;
     const struct model_stored *stored;
