@@ -21,7 +21,7 @@ enum model_adapter {
 
 #define MODEL_ADAPTER_CONFIG "adapter_config.json"
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
-/* The beginning of the module names in PEFT's files. */
+/* The beginning of the tensors' names in PEFT's files. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
 /* The base's identity in adapter_config.json. It is tide's own key in an object that PEFT provides
  * for other libraries and ignores if there is a task_type. PEFT would warn about an unknown key at

@@ -14,7 +14,8 @@ struct model_batch {
     const int32_t *ids;
     const int32_t *labels;    /* unshifted: labels[t] is the token at t, or -100; NULL: the ids */
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    /* in each row, where the document of token t begins; NULL: a row is one document */
+    /* index, in the row of token t, of the first token of its document; NULL: a row is one
+     * document */
     const int32_t *starts;
 };
 
@@ -29,8 +30,8 @@ int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
 /* How two rows of a batch are combined into one row: first the `shared` tokens with which both
  * begin and of which none predicts a target; then the rest of the chosen row before its last
- * target; then the rest of the rejected row before its last target. Later tokens change nothing and
- * are left out. */
+ * target; then the rest of the rejected row before its last target. The tokens of a row from its
+ * last target on change nothing and are left out. */
 struct model_pair {
     int64_t shared;
     int64_t ends[2]; /* tokens of the chosen and the rejected row before their last target */

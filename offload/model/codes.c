@@ -77,8 +77,8 @@ static int read_whole(const struct found *found, void *to)
 struct nf4 {
     struct found codes, absmax;
     struct found nested, map; /* scales of absmax, and the map of its codes; none: absmax is fp32 */
-    int64_t block;            /* weights that share a scale */
-    int64_t nested_block;     /* scales that share a scale */
+    int64_t block;            /* number of weights that share a scale */
+    int64_t nested_block;     /* number of scales that share a scale */
     float offset;
 };
 

@@ -42,7 +42,8 @@ struct model_config {
     /* [layer]: bits (model_linear.bit) of the linears whose weights have 16 or 32 bits although
      * `quant` is set */
     uint64_t whole[MODEL_LAYERS_MAX];
-    /* "attention_dropout 0.1": rates in config.json, which are never applied */
+    /* "attention_dropout 0.1": the dropout rates above 0 of config.json, or of transformers by
+     * default; they are never applied */
     char dropouts[MODEL_DROPOUTS_BYTES];
 };
 

@@ -88,7 +88,8 @@ static int read_real(const struct core_json *doc, const struct core_json_value *
     return 0;
 }
 
-/* transformers fails on a null, which for it is not the same as an absent key. */
+/* Reads the original length; an absent key leaves *to unchanged. Refuses a null, on which
+ * transformers fails. */
 static int read_length(const struct core_json *doc, const struct core_json_value *from, int64_t *to)
 {
     static const char key[] = "original_max_position_embeddings";

@@ -208,7 +208,7 @@ struct model_linear {
     int64_t layer;
     int64_t rows, cols; /* in memory */
     uint64_t bit;
-    size_t next; /* row and part at which the search continues */
+    size_t next; /* index of the next part, over all parameters of all layers */
 };
 bool model_linear_next(const struct model_config *config, struct model_linear *linear);
 /* Reads `layer_types` into config->sliding; config->window must be set before. Returns -ENOENT if

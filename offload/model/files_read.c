@@ -137,7 +137,7 @@ struct tensor_read {
     char *to;
     char *buffer;   /* MODEL_FILES_BUFFER_BYTES */
     uint64_t first; /* element of the parameter at which the part begins */
-    uint64_t sum;   /* sum of the bytes that were read */
+    uint64_t sum;   /* sum of the hashes of what was read */
     bool sums;      /* whether to compute `sum` */
 };
 

@@ -58,7 +58,8 @@ int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uin
 /* Like model_kept_read(), for the stored form of a tensor. Returns -ENOENT without a message if the
  * file does not have it. */
 int model_kept_read_tensor(struct model_kept *kept, const char *name, void *to);
-/* Removes the file, because data that was read from it elsewhere did not match its checksums. */
+/* Removes the file. For a caller that has read the file itself (model_kept_place) and found data
+ * that does not match its checksum. */
 void model_kept_drop(struct model_kept *kept);
 
 /* The place of a block in the file, for a store that reads the file itself. The checksum sums[i] of

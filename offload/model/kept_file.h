@@ -57,7 +57,7 @@ int model_kept_read_header(int fd, struct model_kept_header *out);
 int model_kept_read_tables(int fd, const struct model_kept_header *header,
                            struct model_kept_block *blocks, uint64_t *sums);
 /* Reads up to KEPT_PIECE_BYTES of a block and verifies their checksums. `at`, a byte of the block,
- * must be a multiple of KEPT_PIECE_BYTES. */
+ * must be a multiple of KEPT_PIECE_BYTES, and `to` aligned to KEPT_PAGE_BYTES. */
 int model_kept_read_piece(int fd, const struct model_kept_block *block, const uint64_t *sums,
                           uint64_t at, uint8_t *to);
 

@@ -86,8 +86,8 @@ struct model {
 };
 
 struct model_options {
-    /* Parameters whose names in files match one of these shell patterns are frozen. A parameter
-     * made of several tensors is frozen whole or not at all. */
+    /* Parameters whose names in files match one of these shell patterns are frozen. -EINVAL if they
+     * match only some tensors of one parameter. */
     const char *const *frozen; /* borrowed during create; NULL: none */
     size_t frozen_count;
     /* Tensors that are in untrained blocks of this list are frozen, too. Borrowed during create;
@@ -95,7 +95,8 @@ struct model_options {
     const struct blocks *frozen_as;
     bool base_apart; /* checkpoints have no frozen blocks (blocks.h) */
     /* Borrowed during create; NULL: no adapters. With adapters, all other parameters except those
-     * of lora->saved are frozen; `frozen`, `frozen_as` and `base_apart` have no effect. */
+     * of lora->saved are frozen; `frozen` and `frozen_as` have no effect, and `base_apart` is
+     * implied. */
     const struct model_lora_options *lora;
 };
 

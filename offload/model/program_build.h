@@ -18,7 +18,7 @@ struct model_buffer {
     enum model_base base; /* base of fixed buffers; other buffers get theirs at the end */
     uint64_t offset_bytes;
     bool used[MODEL_PHASE_COUNT];
-    size_t first[MODEL_PHASE_COUNT]; /* step of the phase */
+    size_t first[MODEL_PHASE_COUNT]; /* index of a step of the phase */
     size_t last[MODEL_PHASE_COUNT];
 };
 
@@ -147,8 +147,8 @@ struct kern_attention_arguments model_build_attention(const struct model_build *
 /* Returns the multiplications and additions of q k^T and p v over the pairs of tokens that the
  * causal mask and the window allow. */
 double model_build_attention_flops(const struct model_build *build);
-/* Adds a model_grad: each launch gets the gradient of the parameter, from row `row` on, at `field`.
- * Does nothing for a parameter that is absent or frozen. */
+/* Adds a model_grad: at `field`, each launch gets the struct kern_grad of the parameter from its
+ * row `row` on. Does nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
                              int param, int64_t row);
 

@@ -60,7 +60,7 @@ static bool parse_entry(const char *text, struct entry *out)
 }
 
 /* Returns the entry after `at`, or the first one if `at` is NULL; NULL after the last. Lists in
- * memory have been checked. */
+ * memory can be parsed: check_list refuses others. */
 static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
     at = at != NULL ? at : list->text;
@@ -178,7 +178,7 @@ static bool is_listed_kind(const struct stat *info, bool old)
     return S_ISREG(info->st_mode) || (old && S_ISLNK(info->st_mode));
 }
 
-/* Returns whether a file is still the listed one. */
+/* Returns whether the file of this name in `folder` is still the listed one. */
 static bool is_same(int folder, const struct entry *entry)
 {
     struct stat info;

@@ -16,7 +16,7 @@ struct model_config;
  * may be NULL, if it is a valid claim on FOLDER; *own then has no lock. Returns -EEXIST if FOLDER
  * is not empty and may not be replaced, or if FOLDER.partial has files of another program; -ENOTDIR
  * if FOLDER is a file; -EINVAL if it is a link or its last name is "." or ".."; -EBUSY if another
- * process writes it. */
+ * run has the claim on it. */
 int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own);
 

@@ -139,7 +139,7 @@ enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16, AHEAD_ELEMENTS = 32 * PIEC
 struct model_stored_reader {
     struct model_stored_source source;
     unsigned part; /* the next bytes are made from this part */
-    int64_t done;  /* number of this part's elements that are encoded */
+    int64_t done;  /* number of this part's elements that are made */
     uint8_t *made; /* owned; bytes [at, end) are made and not read yet */
     uint64_t at, end;
     enum model_dtype type; /* type of `window`: that of the run or that of the storage */
