@@ -52,7 +52,7 @@ enum model_base {
     MODEL_BASE_SIN,
     MODEL_BASE_SCALE,
     MODEL_BASE_LOSS,
-    MODEL_BASE_STREAM, /* no address: the number of model_stream_of; NULL: nothing is dropped */
+    MODEL_BASE_STREAM, /* not an address: the number of model_stream_of */
     MODEL_BASE_COUNT,
 };
 

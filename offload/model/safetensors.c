@@ -182,8 +182,8 @@ int model_safetensors_read(const struct model_safetensors *file, const struct mo
     return rc == 0 ? 0 : core_err_prefix(rc, "%s: tensor %s", file->path, tensor->name);
 }
 
-/* Returns whether the byte at `at` is in the page cache. Readahead of cached bytes costs a tenth of
- * copying them, so the ends of a range are checked first. */
+/* Returns whether the byte at `at` is in the page cache. Readahead of cached bytes is not free, so
+ * the ends of a range are checked first. */
 static bool is_cached(int fd, uint64_t at)
 {
     char byte;
