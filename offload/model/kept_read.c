@@ -19,9 +19,9 @@ struct team_read {
     const struct model_kept_block *block;
     uint64_t begin, end;
     uint8_t *to;
-    _Atomic uint64_t next;      /* relaxed, like the others: the team's return orders them */
-    _Atomic uint64_t failed_at; /* byte of the file at which a read failed */
-    _Atomic int rc;             /* an error of a member; 0: none */
+    _Atomic uint64_t next; /* relaxed: the team's return orders all members' writes */
+    _Atomic int rc;        /* the first error of a member; 0: none */
+    uint64_t failed_at;    /* byte of the file at which that member failed */
 };
 
 static int read_part(const struct team_read *range, uint64_t at, uint8_t *buffer)
@@ -45,6 +45,7 @@ static void read_parts(void *argument, unsigned index, unsigned count)
     struct team_read *range = argument;
     uint8_t *buffer = aligned_alloc(KEPT_PAGE_BYTES, KEPT_PIECE_BYTES);
     int rc = buffer != NULL ? 0 : -ENOMEM;
+    uint64_t failed_at = 0;
     (void)index;
     (void)count;
     while (rc == 0 && atomic_load_explicit(&range->rc, memory_order_relaxed) == 0) {
@@ -54,13 +55,11 @@ static void read_parts(void *argument, unsigned index, unsigned count)
             break;
         }
         rc = read_part(range, at, buffer);
-        if (rc != 0) {
-            atomic_store_explicit(&range->failed_at, range->block->offset + at,
-                                  memory_order_relaxed);
-        }
+        failed_at = range->block->offset + at;
     }
-    if (rc != 0) {
-        atomic_store_explicit(&range->rc, rc, memory_order_relaxed);
+    int none = 0;
+    if (rc != 0 && atomic_compare_exchange_strong(&range->rc, &none, rc)) {
+        range->failed_at = failed_at;
     }
     free(buffer);
 }
@@ -80,7 +79,6 @@ void model_kept_drop(struct model_kept *kept)
 static int read_range(struct model_kept *kept, struct team_read *range, struct core_team *team)
 {
     atomic_init(&range->next, range->begin / KEPT_PIECE_BYTES * KEPT_PIECE_BYTES);
-    atomic_init(&range->failed_at, 0);
     atomic_init(&range->rc, 0);
     if (team != NULL && range->end - range->begin > KEPT_PIECE_BYTES) {
         core_team_run(team, read_parts, range);
@@ -91,8 +89,7 @@ static int read_range(struct model_kept *kept, struct team_read *range, struct c
     if (rc == 0 || rc == -ENOMEM) {
         return rc == 0 ? 0 : core_err_set(rc, "no memory to read %s", kept->path);
     }
-    core_err_set(rc, "%s: the MiB from byte %" PRIu64 " on %s%s", kept->path,
-                 atomic_load_explicit(&range->failed_at, memory_order_relaxed),
+    core_err_set(rc, "%s: the MiB from byte %" PRIu64 " on %s%s", kept->path, range->failed_at,
                  rc == -EBADMSG ? "does not match its checksum" : "cannot be read: ",
                  rc == -EBADMSG ? "" : strerror(-rc));
     core_log(CORE_LOG_WARN, "%s; this run makes the rest of the base from the model's files",

@@ -92,7 +92,7 @@ bool model_safetensors_is_possible(const char *path)
 {
     unsigned char length[LENGTH_BYTES];
     struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     uint64_t bytes = 0;
     bool possible = fd >= 0 && fstat(fd, &info) == 0 && info.st_size >= LENGTH_BYTES &&
                     core_file_read_at(fd, length, sizeof length, 0) == LENGTH_BYTES;

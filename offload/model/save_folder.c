@@ -17,6 +17,7 @@
 #include "core/base/file.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
+#include "offload/model/adapter.h"
 #include "offload/model/claim.h"
 #include "offload/model/family.h"
 #include "offload/model/publish.h"
@@ -282,8 +283,8 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Returns whether a file is not copied: weights in any form, hidden files, config.json, and the
- * manifest. */
+/* Returns whether a file is not copied: weights in any form, hidden files, the configurations of
+ * model and adapter, and the manifest. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",
@@ -299,9 +300,10 @@ static bool is_left_out(const char *name)
             return true;
         }
     }
-    /* The manifest belongs to a checkpoint, which may be the source. */
+    /* The manifest belongs to a checkpoint, which may be the source; an adapter's configuration in
+     * the source belongs to an adapter that is not part of the result. */
     return name[0] == '.' || strcmp(name, "config.json") == 0 ||
-           strcmp(name, MODEL_MANIFEST_NAME) == 0;
+           strcmp(name, MODEL_MANIFEST_NAME) == 0 || strcmp(name, MODEL_ADAPTER_CONFIG) == 0;
 }
 
 /* Writes the members of the source's config.json in their order, but with the type of the weights

@@ -340,6 +340,26 @@ static void of_another_base(void)
     rig_end();
 }
 
+/* A model folder may have the configuration of an adapter that was merged into it. It is not
+ * copied: an adapter has its own, and a trained model none, from which transformers would load an
+ * adapter. */
+static void beside_an_old_configuration(void)
+{
+    static const char old[] = "{\"peft_type\": \"LORA\", \"r\": 77}";
+    rig_train_begin();
+    mkdir(rig_path("base"), 0700);
+    copy_file(test_root(), "config.json", "base/config.json");
+    copy_file(test_root(), "model.safetensors", "base/model.safetensors");
+    test_file("base/adapter_config.json", old, strlen(old));
+    test_file("base/notes.txt", old, strlen(old));
+    expect(0, TRAIN_SMALL "--model %T/base --lora 2 --steps 1 --out %T/adapter -q");
+    check_contains(rig_read("adapter/adapter_config.json"), "\"r\": 2");
+    expect(0, TRAIN_SMALL "--model %T/base --steps 1 --out %T/whole -q");
+    check_true(rig_has("whole/notes.txt"));
+    check_true(!rig_has("whole/adapter_config.json"));
+    rig_end();
+}
+
 /* Magnitudes are written, continued and exported like A and B. */
 static void with_magnitudes(void)
 {
@@ -501,8 +521,8 @@ static void kept_base(void)
     rig_end();
 }
 
-TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes},
-          {"trained_weights_alone", trained_weights_alone}, {"ranks", ranks},
-          {"quantised", quantised}, {"of_bitsandbytes", of_bitsandbytes}, {"kept_base", kept_base},
-          {"for_vllm", for_vllm}, {"exported", exported}, {"contradicted", contradicted},
-          {"of_another_base", of_another_base})
+TEST_MAIN({"continued", continued}, {"beside_an_old_configuration", beside_an_old_configuration},
+          {"with_magnitudes", with_magnitudes}, {"trained_weights_alone", trained_weights_alone},
+          {"ranks", ranks}, {"quantised", quantised}, {"of_bitsandbytes", of_bitsandbytes},
+          {"kept_base", kept_base}, {"for_vllm", for_vllm}, {"exported", exported},
+          {"contradicted", contradicted}, {"of_another_base", of_another_base})
