@@ -21,18 +21,20 @@ int plan_fetch_section(struct plan_step *step, uint32_t block, const struct mode
 /* Returns the weight slot that already holds the block, or PLAN_NONE. */
 uint32_t plan_fetch_held(struct plan_step *step, uint32_t block);
 
-/* Gives the block a weight slot without filling it; the caller writes all of its bytes. */
+/* Gives the block a weight slot without filling it. The caller fills all of it, or calls
+ * plan_fetch_forget() once it no longer uses the slot. */
 uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 
 /* Records that no slot holds the whole block any more. */
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
-/* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
- * its offset. If they are packed, gathers them in another slot, because `whole` must still be
- * written to STORE. */
+/* Gathers all ranks' parts of the block's weights in the buffer `whole`, which already has this
+ * rank's part at its offset. If ranks gather the block packed, expands it in another slot instead,
+ * because `whole` is still being written to STORE. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
-/* Adds a READ or WRITE of a chunk of working weights at `memory`. */
+/* Adds a READ or WRITE (`op`) of chunk `index` of a block's working weights, between STORE and
+ * `memory`. */
 int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t index,
                           struct plan_piece memory);
 

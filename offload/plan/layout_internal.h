@@ -6,8 +6,7 @@
 
 #include "offload/plan/layout.h"
 
-/* ---- layout_buffers.c: 0 bytes add no buffer and leave *out unchanged. Return 0 or -ENOMEM
- * ---- */
+/* ---- layout_buffers.c ---- */
 
 struct plan_buffer_kind {
     const char *name;
@@ -16,12 +15,15 @@ struct plan_buffer_kind {
     bool twice; /* in two generations */
 };
 
+/* Adds a buffer and sets *out to its index; 0 bytes add no buffer and leave *out unchanged. Returns
+ * 0 or -ENOMEM, as the next two functions do. */
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
                     enum plan_consumer consumer, uint64_t bytes, uint32_t *out);
 /* Adds a buffer of a block, and with kind->twice its twin for the other generation. */
 int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
                              uint32_t block, const struct plan_buffer_kind *kind, uint64_t bytes,
                              uint32_t *out);
+/* Adds counts[size] buffers of bytes[size] for each size. */
 int plan_layout_add_ring(struct plan_layout *layout, const struct plan_buffer_kind *kind,
                          const uint64_t bytes[PLAN_SIZE_COUNT],
                          const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);

@@ -31,17 +31,19 @@ bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 
-/* Sufficient budgets in MiB, as flags take them; that of HOST includes `advice_spare_bytes`. */
+/* Budgets in MiB that are sufficient, as flags take them; those of HOST include
+ * `advice_spare_bytes`. */
 struct plan_advice {
-    uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: no size is sufficient */
+    uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: none is known */
     /* the combination with the least memory; HOST 0: none known */
     uint64_t together_mib[PLAN_TIER_COUNT];
-    /* the combination with the least memory with a store, if there is none now and it takes less
-     * memory; STORE 0: it does not, or none is known */
+    /* if there is no store now: the combination with the least memory after one is added; STORE 0:
+     * a store saves no memory, or no combination is known */
     uint64_t stored_mib[PLAN_TIER_COUNT];
 };
 
-/* Suggests budgets from what the candidates need. */
+/* Suggests budgets from what the candidates need. They may be slightly too small, because needs
+ * leave out what rounding loses. */
 struct plan_advice plan_needs_advise(const struct plan_input *input,
                                      const struct plan_needs *needs);
 

@@ -13,8 +13,8 @@
 
 struct plan;
 
-/* Returns -EFBIG with a message that names sufficient budgets if no plan fits, and -EINVAL or
- * -ENOTSUP with a message if the input is invalid. */
+/* Returns -EFBIG if no plan fits, with a message that names sufficient budgets if there are any;
+ * -EINVAL or -ENOTSUP with a message if the input is invalid; or -ENOMEM. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 
@@ -24,11 +24,11 @@ enum plan_timing plan_chosen_timing(const struct plan *plan);
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block);
 uint64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 uint64_t plan_chunk_elements(const struct plan *plan);
-/* Returns where a chunk's states begin in a state slot. Its working weights come first, except on
- * the CPU device, where weights do not pass through slots. */
+/* Returns the byte of a state slot at which a chunk's states begin. Its working weights come first,
+ * except on the CPU device, where weights do not pass through slots. */
 uint64_t plan_slot_states_offset(const struct plan *plan);
-/* Returns where a chunk's gradient begins in a state slot, after the states, if gradients wait in
- * STORE. */
+/* Returns the byte of a state slot at which a chunk's gradient begins, after the states, if
+ * gradients wait in STORE. */
 uint64_t plan_slot_gradient_offset(const struct plan *plan);
 /* Returns the bytes of a tier that one consumer takes; `input` is the one that the plan was created
  * from. */
@@ -36,13 +36,13 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
-/* Returns the plan's buffers (layout.h), through which states are loaded, saved and read while no
- * tape runs. */
+/* Returns the plan's layout (layout.h). It lives as long as the plan. */
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 
 /* Returns the tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran
- * yet). Returns NULL if `kind` may not follow `before`. */
+ * yet). Returns NULL if `kind` may not follow `before`. Unless plan_wishes.saves was set, the tape
+ * is empty if one of the two kinds saves a checkpoint. */
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
@@ -57,11 +57,12 @@ const struct plan_prediction *plan_predicted(const struct plan *plan);
  * speculative. */
 const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
 
-/* Describes the index-th fastest policy that was not chosen; returns false after the last. */
+/* Describes the combination of activations and timing with place `index` (from 0, the fastest
+ * first) among those that fit and were not chosen. Returns false if there is none. */
 bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out);
 
-/* Returns a hash of all tapes and buffers; with several ranks, of the work that all ranks must do
- * alike. */
+/* Returns a hash of all buffers and of all commands; with several ranks, only of the commands that
+ * all ranks must have in common. */
 uint64_t plan_hash(const struct plan *plan);
 
 #endif

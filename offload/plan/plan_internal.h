@@ -28,7 +28,8 @@ struct plan {
  * run). */
 bool plan_joins(const struct plan *plan, int before, int kind);
 
-/* Returns whether the kind's own update runs inside backward and also goes to a checkpoint. */
+/* Returns whether tapes of this kind run the step's own updates inside backward and also write
+ * their results to a checkpoint. */
 bool plan_kind_saves_own(int kind);
 
 #endif

@@ -1,5 +1,6 @@
-/* policy.h: the candidates that are tried: combinations of activations, order and timing that
- * follow the requests and differ from each other. Private to offload/plan; pure. */
+/* policy.h: the candidates that are tried: combinations of activations, order, timing and use of
+ * spare memory that follow the requests and differ from each other. Private to offload/plan;
+ * pure. */
 #ifndef OFFLOAD_PLAN_POLICY_H
 #define OFFLOAD_PLAN_POLICY_H
 
@@ -30,7 +31,8 @@ typedef int plan_policy_visit(void *user, const struct plan_choice *choice);
 int plan_policy_each(const struct plan_input *input, const struct plan_choice *choice,
                      plan_policy_visit *visit, void *user);
 
-/* Fills in the counts of slots: a comfortable number, or the fewest that a step needs. */
+/* Fills in the numbers of slots: those that were requested, else comfortable ones (`roomy`) or
+ * few. */
 void plan_policy_slots(const struct plan_input *input, bool roomy, struct plan_choice *choice);
 
 #endif

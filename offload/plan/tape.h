@@ -1,9 +1,8 @@
-/* tape.h: the fixed command array of one training step, and the buffers that it names. Pure data: a
- * tape is built once (builder.h), never changes, and has four readers: the executor, the simulator,
- * the printer and the timeline. No thread, no I/O.
- * A command belongs to one queue; a queue takes its commands in tape order. An edge says "queue Q
- * has done its N-th command", counted from the start of the tape; a zero or negative count points
- * into the previous tape. */
+/* tape.h: the fixed command array of one step of a run (or of a drain or an evaluation), and the
+ * buffers that it names. Only data: a tape is built once (builder.h) and never changes. No thread,
+ * no I/O. A command belongs to one queue; a queue takes its commands in tape order. An edge says
+ * "queue Q has done its N-th command", counted from the start of the tape; a zero or negative count
+ * points into the previous tape. */
 #ifndef OFFLOAD_PLAN_TAPE_H
 #define OFFLOAD_PLAN_TAPE_H
 
@@ -29,7 +28,7 @@ enum plan_queue {
     PLAN_Q_UPDATE,           /* the update's team: sums of squares, norm, update */
     PLAN_Q_READ_WEIGHT,      /* STORE, most urgent */
     PLAN_Q_READ_STATE,       /* STORE */
-    PLAN_Q_READ_ACT,         /* STORE */
+    PLAN_Q_READ_ACT,         /* STORE, as urgent as weights; also rows of weights */
     PLAN_Q_WRITE_STATE,      /* STORE, the least urgent of the step's own queues */
     PLAN_Q_WRITE_ACT,        /* STORE */
     PLAN_Q_WRITE_CHECKPOINT, /* files of a checkpoint, less urgent than all queues of the step */
@@ -37,12 +36,13 @@ enum plan_queue {
 };
 
 enum plan_op {
-    PLAN_READ,   /* STORE -> buffer: `streams` of a chunk, or an activation */
+    /* STORE -> buffer: `streams` of a chunk, rows or pages of weights, or an activation */
+    PLAN_READ,
     PLAN_WRITE,  /* buffer -> STORE */
     PLAN_H2D,    /* HOST -> DEVICE */
     PLAN_D2H,    /* DEVICE -> HOST */
-    PLAN_GATHER, /* all ranks' shards -> whole block */
-    PLAN_REDUCE, /* all ranks' gradients, or tile sums -> their sum: own shard or whole */
+    PLAN_GATHER, /* parts of all ranks, or of a group -> whole block, or pages of it */
+    PLAN_REDUCE, /* all ranks' gradients, or tile sums -> their sum: whole, or own shard */
     PLAN_EXPAND, /* stored weights of a block -> weights that compute reads */
     PLAN_FWD,    /* forward of a block for one micro-batch, or a group of them */
     PLAN_BWD,    /* backward of the same, recomputing if the plan says so */
@@ -61,7 +61,7 @@ enum plan_stream {
     PLAN_V = 1 << 3,
     PLAN_G = 1 << 4,
     PLAN_ACT = 1 << 5,
-    PLAN_M_SCALE = 1 << 6, /* 8-bit moments */
+    PLAN_M_SCALE = 1 << 6, /* scales of 8-bit moments; the next stream, too */
     PLAN_V_SCALE = 1 << 7,
 };
 enum { PLAN_STREAM_COUNT = 8 };
@@ -71,11 +71,12 @@ enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
 /* The role of an operand in its command. */
 enum plan_role {
     PLAN_AS_NONE,
-    PLAN_AS_WEIGHTS,  /* FWD BWD: the block's own whole array of working weights, or its rows */
-    PLAN_AS_BORROWED, /* FWD BWD: the whole array of a block that this block borrows; one operand
-                       * for each, in the order of plan_block_shape.borrows */
-    PLAN_AS_SECTION,  /* FWD BWD: the weights of `section`, instead of a whole array */
-    PLAN_AS_IN,       /* boundary activations */
+    PLAN_AS_WEIGHTS, /* FWD BWD: the block's own whole array of working weights, or its rows */
+    /* FWD BWD: the whole array of a block that this block borrows; one operand for each that does
+     * not come by sections, in the order of plan_block_shape.borrows */
+    PLAN_AS_BORROWED,
+    PLAN_AS_SECTION, /* FWD BWD: the weights of `section`, instead of a whole array */
+    PLAN_AS_IN,      /* boundary activations */
     PLAN_AS_OUT,
     PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, gradient of IN after it; in place */
     PLAN_AS_KEPT,          /* activations kept for backward; absent if they are recomputed */
@@ -93,7 +94,7 @@ enum plan_role {
     PLAN_AS_MEMORY, /* memory side of READ and WRITE that is not a state slot */
     PLAN_AS_FROM,   /* copies, GATHER, REDUCE, EXPAND */
     PLAN_AS_TO,
-    PLAN_AS_CODES, /* REDUCE */
+    PLAN_AS_CODES, /* REDUCE: room for the gradient as codes */
     PLAN_AS_TILE_SUMS,
     PLAN_AS_NORM,
     PLAN_ROLE_COUNT,
@@ -121,8 +122,8 @@ struct plan_buffer {
     char name[32];
     uint64_t offset; /* in the tier's arena; 0 in the application's memory */
     uint64_t bytes;
-    /* enum plan_tier. STORE buffers are extents, identified by block and stream; buffers of the
-     * application are identified in the same way. */
+    /* enum plan_tier. Commands find data in STORE, and in the application's memory, by block and
+     * stream and not by an address. */
     uint8_t tier;
     uint8_t consumer; /* enum plan_consumer */
     uint32_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
@@ -146,7 +147,7 @@ struct plan_edge {
 struct plan_command {
     uint8_t op;
     uint8_t queue;
-    uint8_t streams; /* enum plan_stream bits that READ, WRITE and copies move */
+    uint8_t streams; /* enum plan_stream bits that READ and WRITE move; copies may leave it 0 */
     uint8_t operand_count;
     bool ahead;  /* the command is part of an update before its step's norm is known: its results go
                   * to the other generation, if there is one */
@@ -157,24 +158,25 @@ struct plan_command {
                   * from the operand's offset on. EXPAND: reads from the pages of its section, not
                   * from the whole stored form */
     /* GATHER, EXPAND: weights are codes of 8 bits with scales, and GATHER first packs this rank's
-     * part. REDUCE: gradients are codes of 4 bits, which REDUCE first writes to PLAN_AS_CODES */
+     * part, unless `within`. REDUCE: gradients are codes of 4 bits, which REDUCE first writes to
+     * PLAN_AS_CODES */
     bool packed;
     /* GATHER: number of neighbouring ranks that gather their parts of the copy that they keep; 0:
      * all ranks gather their shards. REDUCE: number of neighbouring ranks that add their gradients
-     * first; 0: all ranks add in their order */
+     * first; 0: all ranks add, in the order of ranks */
     uint32_t within;
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
     uint32_t place;    /* number of this command on its queue, from 1 */
-    uint64_t elements; /* number of elements of the chunk or the block */
-    uint64_t bytes;    /* moved */
+    uint64_t elements; /* number of elements that the command works on */
+    uint64_t bytes;    /* bytes that the command moves */
     /* GATHER, REDUCE: the part of `bytes` that passes between this rank and ranks of other
      * nodes. */
     uint64_t between_bytes;
     uint64_t first; /* GATHER of pages: the byte of the block at which they begin */
     double work;    /* floating point operations */
-    /* measured time of the command alone; 0: not measured, so `work` gives the time */
+    /* time of the command alone; 0: unknown, so `work` gives the time */
     double seconds;
     /* FWD, BWD: the steps to compute, with only the weights that they read; EXPAND: the weights to
      * expand; NULL: all. Borrowed from the shape of the block that computes */
@@ -202,7 +204,7 @@ const char *plan_tier_name(enum plan_tier tier);
 const char *plan_consumer_name(enum plan_consumer consumer);
 /* Sets *place to the place, on `edge.queue`, of the command that an edge of a tape names, and *back
  * to whether that command is in the previous tape, `before` (NULL: none ran). Returns false if
- * there is no edge, or no previous tape. */
+ * there is no edge, or if it names a command of a previous tape and none ran. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
 /* Returns whether the command waits for its tape's gate, which is the verdict on the previous tape
