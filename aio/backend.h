@@ -1,7 +1,7 @@
 /* backend.h: the contract of a back end, and the registry of those that are built in. A back end is
- * a constant struct of functions in one file (backend_<name>.c). The drive (drive.h) is the only
- * caller and does the work that all back ends share: cutting, ordering, retries, checksums, time
- * limits. All functions run on the drive's thread, except `wake`, which any thread may call. */
+ * a constant struct of functions in one file (backend_<name>.c). The drive (drive.h) calls them on
+ * its thread and does the work that all back ends share: cutting, ordering, retries, checksums,
+ * time limits. Any thread may call `probe` and `wake`. */
 #ifndef AIO_BACKEND_H
 #define AIO_BACKEND_H
 
@@ -102,8 +102,8 @@ void aio_mem_destroy(struct aio_mem_disk *disk);
 
 enum { AIO_REASON_BYTES = 256 };
 
-/* Each returns 0 if its back end works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP if it is not
- * built in). `reason` gets the explanation in both cases. Nothing stays open. */
+/* Each returns 0 if its back end works here, else -errno (such as -ENOSYS or -EPERM; -ENOTSUP if it
+ * is not built in). `reason` gets the explanation in both cases. Nothing stays open. */
 int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);

@@ -91,7 +91,7 @@ static void serve_call(struct aio_drive *drive)
 }
 
 /* Answers each call that closes a channel once none of the channel's pieces is in flight, or with
- * -ETIMEDOUT once the call has waited for the limit. */
+ * -ETIMEDOUT once the call has waited for the limit (of a dead drive: warn_ns). */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -132,7 +132,8 @@ static void drive_fail(struct aio_drive *drive, int rc)
 }
 
 /* Handles a failed call into the back end. After a transient failure the call is repeated, up to
- * FAILING_CALLS_MAX times in a row; *call_ns is set to the earliest time of the next call. */
+ * FAILING_CALLS_MAX times in a row; *call_ns is set to the earliest time of the next call, if that
+ * is not at once. Any other failure fails the drive. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
@@ -215,7 +216,8 @@ static void drive_sleep(struct aio_drive *drive, int64_t until_ns)
     }
 }
 
-/* Collects all completions that are ready. Returns false if reap failed. */
+/* Collects the other completions that are ready, after a reap that returned `got`. Returns false if
+ * a reap failed. */
 static bool drive_drain(struct aio_drive *drive, int got)
 {
     struct aio_event events[EVENTS];

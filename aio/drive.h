@@ -1,9 +1,9 @@
 /* drive.h: a drive, served by one thread. Only that thread talks to the back end. It takes requests
  * from queues (queue.h) of different urgency, cuts them into pieces of at most `block_bytes` and
- * keeps up to `depth` of them in flight. It continues short transfers, repeats transient errors,
+ * keeps up to `depth` pieces in flight. It continues short transfers, repeats transient errors,
  * retries EIO and similar errors three times, computes and verifies checksums, and reports a drive
  * that does not respond. After create nothing is allocated and no lock is taken, except by attach,
- * detach, register and the opening and closing of queues. */
+ * detach, register, destroy, and the opening and closing of queues. */
 #ifndef AIO_DRIVE_H
 #define AIO_DRIVE_H
 
@@ -37,10 +37,11 @@ struct aio_drive_options {
                                         * AIO_BLOCK_DEFAULT_BYTES. Rounded up to whole checksum
                                         * units (sums.h) for requests with checksums */
     const struct core_cpus *cpus;      /* where the thread runs, read at create; NULL: anywhere */
-    int64_t warn_ns;                   /* a piece that is in flight this long is logged; 0: 5 s */
-    int64_t limit_ns;                  /* a piece that is in flight this long fails all queues; 0:
-                                        * 60 s. Both limits count only time in which this process
-                                        * ran (clock.h) */
+    /* a piece that is in flight this long after it was cut is logged; 0: 5 s */
+    int64_t warn_ns;
+    /* a piece that is in flight this long after it was cut fails all queues; 0: 60 s. Both limits
+     * count only time in which this process ran (clock.h) */
+    int64_t limit_ns;
     int64_t (*now_ns)(void *user); /* the clock of limits, pauses and latencies; NULL: clock.h's */
     void *now_user;
     bool sqpoll, iopoll, no_file_table; /* io_uring: see backend.h */
@@ -68,9 +69,9 @@ int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint3
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);
 
 /* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; called once
- * for each drive. If the kernel or the back end refuses, the call returns 0 and the drive works
- * without registration; if the limit on locked memory is too low, a warning names the required
- * `ulimit -l`. aio_drive_stats.registered_bytes has the result. */
+ * for each drive, before its first request. If the kernel or the back end refuses, the call returns
+ * 0 and the drive works without registration; if the limit on locked memory is too low, a warning
+ * names the required `ulimit -l`. aio_drive_stats.registered_bytes has the result. */
 int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsigned count);
 
 /* Takes a snapshot of the counts. Any thread. */

@@ -24,7 +24,7 @@ struct core_log;
 
 enum { NAME_BYTES = 256, NONE = -1, AIO_CHANNELS_MAX = 16 };
 
-/* The part of one queue's request that one drive serves: contiguous bytes of one file. */
+/* One range of a queue's request: contiguous bytes of one file of this drive. */
 struct drive_request {
     enum aio_kind kind;
     uint32_t file;
@@ -45,9 +45,8 @@ struct drive_call;
  * cuts requests into pieces, finishes them, then advances `head`. The other members belong to the
  * drive's thread. */
 struct channel {
-    /* With rc 0, this drive has finished its share of request `value`. With rc < 0, the queue fails
-     * with rc and this thread's error message; `done` with rc 0 still follows for each unfinished
-     * request. */
+    /* With rc 0, one range of request `value` is finished. With rc < 0, the queue fails with rc and
+     * this thread's error message; `done` with rc 0 still follows for each unfinished range. */
     void (*done)(void *user, uint64_t value, int rc);
     void *user;
     const _Atomic bool *failed;     /* borrowed: the queue has failed, on this drive or another */
@@ -72,7 +71,7 @@ struct channel {
  * verified. */
 enum piece_state { PIECE_FREE, PIECE_READY, PIECE_IN_FLIGHT, PIECE_DONE };
 
-/* A piece: one transfer of at most block_bytes of a request. */
+/* One transfer: at most block_bytes of a range (with checksums: rounded up to whole units). */
 struct io_piece {
     enum piece_state state;
     uint32_t generation; /* counts submissions, so that a late completion matches no piece */
@@ -185,7 +184,7 @@ void aio_channel_fail(struct channel *channel, uint64_t value, int rc);
 struct channel *aio_channel_pick(struct aio_drive *drive);
 /* Cuts the next piece of a channel, which comes from aio_channel_pick. */
 void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io_piece *piece);
-/* Counts a piece of request `index` as finished, and the request after its last piece. */
+/* Counts a piece of request `index` as finished; after its last piece, finishes the request. */
 void aio_channel_finish(struct channel *channel, uint64_t index);
 /* Drops the part of the requests that is not cut yet. The channel is closing, or its queue has
  * failed. */
@@ -206,8 +205,8 @@ void aio_pieces_verify(struct aio_drive *drive, unsigned max);
 void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel);
 /* Drops the pieces that wait to be repeated and whose queue has failed. */
 void aio_pieces_drop(struct aio_drive *drive);
-/* Warns once about each piece that is in flight for warn_ns or longer. Returns -ETIMEDOUT with a
- * message if a piece is in flight for limit_ns. */
+/* Warns once about each piece that is in flight warn_ns or more after it was cut. Returns
+ * -ETIMEDOUT with a message if one is in flight limit_ns after it was cut. */
 int aio_pieces_watch(struct aio_drive *drive);
 
 /* ---- drive.c: any thread ---- */
@@ -215,8 +214,8 @@ int aio_pieces_watch(struct aio_drive *drive);
 /* Tells the drive that a channel has new requests. */
 void aio_drive_wake(struct aio_drive *drive);
 int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel);
-/* Drops requests that are not submitted and waits for the others. Returns -ETIMEDOUT if pieces are
- * still in flight; the channel must not be freed then. */
+/* Fails the queue if requests are unfinished, drops those that are not submitted and waits for the
+ * others. Returns -ETIMEDOUT if pieces are still in flight; the channel must not be freed then. */
 int aio_drive_close_channel(struct aio_drive *drive, struct channel *channel);
 
 #endif

@@ -11,9 +11,10 @@
 
 /* ---- directories ---- */
 
-/* A directory for this process alone. Its path has no symbolic links; it belongs to our user, has
- * mode 0700 and is locked while it is open. Files are created exclusively with mode 0600. Only
- * files that were created or opened here are removed; they are identified by inode. */
+/* A directory for this process alone. Its path has no symbolic links; it belongs to our user, is
+ * closed to others (mode & 077 is 0) and is locked while it is open. Files are created exclusively
+ * with mode 0600. Only files that were created or opened here are removed; they are identified by
+ * inode. */
 
 struct aio_dir;
 
@@ -29,11 +30,13 @@ int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
 
-/* Creates a file, which must not exist. Returns the descriptor, or -errno with a message. */
+/* Creates and locks a file, which must not exist. Returns the descriptor, or -errno with a
+ * message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
-/* Opens a file, which must be regular, ours, of mode 0600 and with one link, and locks it. *locked
- * is false if another process has it locked, for example a child of a run that died. Returns the
- * descriptor, or -errno with a message; -ENOENT without a message if there is no such file. */
+/* Opens a file, which must be regular, ours, closed to others and with one link, and locks it.
+ * *locked is false if another process has it locked, for example a child of a run that died.
+ * Returns the descriptor, or -errno with a message; -ENOENT without a message if there is no such
+ * file. */
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked);
 /* Removes a file if it is still the one that `fd` refers to; else returns -ESTALE with a
  * message. */
@@ -67,9 +70,9 @@ struct aio_fs {
  * written with direct I/O could be read back. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
-/* Examines a directory: calls statfs, and writes one block to a temporary file and reads it back.
- * Returns 0 with a verdict, even for a file system that is not usable; -errno with a message if
- * nothing can be written (EACCES, ENOSPC, EROFS). */
+/* Examines a directory: calls statfs, and writes one block to a temporary file with direct I/O and
+ * reads it back. Returns 0 with a verdict, even for a file system that is not usable; -errno with a
+ * message if nothing can be written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
 /* Creates an unnamed file, which disappears with its last descriptor. `direct`: with O_DIRECT.
@@ -79,10 +82,10 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct);
 /* ---- extent files ---- */
 
 /* One path of a store: its directory, the extent file in it and the drive that serves the file. The
- * file is created at its full size and filled with zeros, so that writes of a run never change
- * metadata of the file system. It begins with a header that identifies it. It is removed when the
- * path is closed; after a crash the next run reuses it if header and lock prove that it is ours and
- * not in use. Set-up thread. */
+ * file is created at its full size and, unless `unwritten`, filled with zeros, so that writes of a
+ * run never change metadata of the file system. It begins with a header that identifies it. It is
+ * removed when the path is closed; after a crash the next run reuses or replaces it if header and
+ * lock prove that it is ours and not in use. Set-up thread. */
 
 struct aio_path;
 

@@ -146,7 +146,8 @@ static double middle(const double rates[TURNS])
     return fmax(low, fmin(high, rates[2]));
 }
 
-/* Takes the median of three measurements, so that one short stall or a cache has no effect. */
+/* Measures writes, reads and both three times and takes the medians, so that one short stall or a
+ * cache has no effect. */
 static int measure_in(struct aio_drive *drive, struct stream streams[2], double seconds,
                       struct aio_rates *out)
 {

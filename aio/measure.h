@@ -17,8 +17,9 @@ struct aio_rates {
     uint64_t hashed_bytes; /* number of transferred bytes that had checksums */
 };
 
-/* Reads and overwrites bytes [offset, offset + bytes) of an attached file. Takes `seconds` in
- * total, or longer if a few blocks take longer. Other requests to the drive distort the result. */
+/* Reads the first half of bytes [offset, offset + bytes) of an attached file and overwrites the
+ * second half. Takes `seconds` in total, or longer if a few blocks take longer. Other requests to
+ * the drive distort the result. */
 int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
                       double seconds, struct aio_rates *out);
 
@@ -28,7 +29,7 @@ struct aio_measure_options {
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
     /* size of the temporary file; 0: 512 MiB, or a quarter of the free space if that is less */
     uint64_t bytes;
-    bool sums; /* with checksums, as a store does; ignored for blocks below 1 MiB */
+    bool sums; /* with checksums, as a store does; ignored unless blocks are whole MiB */
     /* 0: 1.6. Filling the file first takes up to the same time, or longer if its first 32 MiB do */
     double seconds;
 };

@@ -130,7 +130,8 @@ static bool is_dropped(const struct io_piece *piece)
     return aio_channel_failed(piece->channel);
 }
 
-/* Takes the first ready piece whose pause is over; releases ready pieces of failed queues. */
+/* Takes the first ready piece whose pause is over; releases the pieces of failed queues that it
+ * passes. */
 static int32_t ready_take(struct aio_drive *drive)
 {
     struct piece_list kept = {NONE, NONE};
@@ -343,7 +344,7 @@ static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t move
     piece_retry(drive, index);
 }
 
-/* Ends a transfer of 0 bytes: the file is shorter than expected. */
+/* Fails a piece whose transfer moved 0 bytes: the file is shorter than expected. */
 static void piece_ended_early(struct aio_drive *drive, int32_t index)
 {
     const struct io_piece *piece = &drive->pieces[index];

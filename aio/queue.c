@@ -1,8 +1,8 @@
 /* queue.c: submits the requests of a queue, and completes them in order. A request has a
- * drive_request in the channel of each drive that it touches. `left` counts the unfinished ones.
- * The threads of several drives may finish requests at the same time. A thread that finishes a
- * request adds a notice, and the thread that adds the first notice advances the line for all. The
- * others continue at once, so no drive waits for another. */
+ * drive_request for each of its ranges, in the channel of the range's drive; `left` counts the
+ * unfinished ones. The threads of several drives may finish requests at the same time. A thread
+ * that finishes a request adds a notice, and the thread that adds the first notice advances the
+ * line for all. The others continue at once, so no drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>
@@ -38,7 +38,7 @@ static bool is_failed(const struct aio_queue *queue)
 }
 
 /* Called by the channels (drive_internal.h). `failed` is set before the failing drive counts its
- * share as finished, so that no other drive completes the request while the error message is being
+ * range as finished, so that no other drive completes the request while the error message is being
  * written. */
 static void queue_done(void *user, uint64_t value, int rc)
 {

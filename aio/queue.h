@@ -34,10 +34,11 @@ struct aio_queue_options {
 int aio_queue_open(struct aio_drive *const *drives, unsigned count,
                    const struct aio_queue_options *options, struct aio_queue **out);
 
-/* Drops requests that are not submitted yet (the line then fails with -ECANCELED), cancels those in
- * flight and waits for them. To complete all requests first, wait for aio_queue_tail. Returns 0 if
- * the caller may free all memory, or -ETIMEDOUT if a drive does not respond; memory of its requests
- * must not be freed then. In both cases queue and line must not be used any more. Accepts NULL. */
+/* If requests are incomplete, fails the line with -ECANCELED, drops those that are not submitted to
+ * a back end yet, cancels those in flight and waits for them. To complete all requests first, wait
+ * for aio_queue_tail. Returns 0 if the caller may free all memory, or -ETIMEDOUT if a drive does
+ * not respond; memory of its requests must not be freed then. In both cases queue and line must not
+ * be used any more. Accepts NULL. */
 int aio_queue_close(struct aio_queue *queue);
 
 /* Contiguous bytes of one file on one drive. */

@@ -29,7 +29,7 @@ uint64_t aio_space_free_bytes(const struct aio_space *space);
 /* Shares `units` among `count` paths in proportion to `weights`. `credit`, zeros at first and kept
  * by the caller, carries rounding errors to the next call, so that over many calls each path gets
  * its share to within one unit. No path gets more than `free_units`; others take the excess.
- * `units` must not exceed their sum. */
+ * `units` must not exceed the sum of `free_units`. */
 void aio_stripe_share(const double *weights, double *credit, const uint64_t *free_units,
                       unsigned count, uint64_t units, uint64_t *out);
 

@@ -42,7 +42,8 @@ struct aio_store {
     struct aio_space *spaces[AIO_PATHS_MAX]; /* owned */
     double weights[AIO_PATHS_MAX], credit[AIO_PATHS_MAX];
     uint64_t bytes;
-    uint64_t align_bytes, unit_bytes; /* extents are spread over paths in whole units */
+    /* extents are spread over paths in whole units, and a shorter rest */
+    uint64_t align_bytes, unit_bytes;
     uint64_t run;
     bool no_sums;
 };

@@ -1,8 +1,8 @@
-/* store.h: the extent store: data on one path or striped over several, with a checksum for each
- * MiB. Extents are allocated at set-up; after that reads and writes allocate no memory. The thread
- * that opened the store allocates and frees extents; each queue belongs to the thread that submits
- * to it. Order: before a read that must see a write, wait for the fence of the write, even on the
- * same queue. */
+/* store.h: the extent store: data on one path or striped over several, with a checksum for each MiB
+ * or page. Extents are allocated at set-up; after that reads and writes allocate no memory. The
+ * thread that opened the store allocates and frees extents; each queue belongs to the thread that
+ * submits to it. Order: before a read that must see a write, wait for the fence of the write, even
+ * on the same queue. */
 #ifndef AIO_STORE_H
 #define AIO_STORE_H
 
@@ -56,9 +56,9 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
-/* Allocates an extent of `bytes` (rounded up to 4096), spread over the paths in proportion to their
- * weights. `owner` is part of the seeds of its checksums and differs from that of all other
- * extents. Returns -ENOSPC if the store is full; the message has the numbers. */
+/* Allocates an extent of `bytes` (rounded up to a multiple of 4096), spread over the paths in
+ * proportion to their weights. `owner` is part of the seeds of its checksums and must differ from
+ * that of all other extents. Returns -ENOSPC if the store is full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
 /* Allocates an extent with a checksum for each page (16 bytes of memory for 4 KiB) instead of each
@@ -100,9 +100,9 @@ int aio_store_queue(struct aio_store *store, const struct aio_queue_options *opt
 
 /* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB if the extent has
  * a checksum for each page), and so is `bytes` unless the part reaches the end; `memory` is aligned
- * to 4 KiB. Returns what aio_queue_submit returns. A read fails with -EBADMSG (the message names
- * file, offset and both checksums) if the data is not what was written last, and with -ENODATA if
- * nothing was written. */
+ * to 4 KiB. Returns -EINVAL for another range, else what aio_queue_submit returns. With checksums,
+ * a read fails with -EBADMSG (the message names file, offset and both checksums) if the data is not
+ * what was written last, and with -ENODATA if nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,

@@ -7,9 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { AIO_SUM_BYTES = 1 << 20, AIO_SUM_PAGE_BYTES = 4096 };
+
 /* The checksum of a unit (of the last unit: of the remaining bytes), and how often the unit was
  * written. */
-enum { AIO_SUM_BYTES = 1 << 20, AIO_SUM_PAGE_BYTES = 4096 };
 struct aio_sum {
     uint64_t value;
     uint64_t generation; /* 0: never written */

@@ -17,8 +17,8 @@ static int add_tape(struct plan_builder *builder, const struct plan_input *input
     return rc == 0 ? plan_builder_end(builder, out) : rc;
 }
 
-/* Builds the tape of `kind` that follows a tape of kind `before` (PLAN_KIND_COUNT: none). The
- * latter is built first, for its accesses. */
+/* Builds the tape of `kind` that follows a tape of kind `before` (PLAN_KIND_COUNT: none). First
+ * builds the latter, too, because edges may refer to its commands. */
 static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
                       struct plan_tape *out)
 {
@@ -132,8 +132,8 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* Keeps in memory the data for which STORE has no room. *fitted is false if memory does not have
- * enough room either. */
+/* Keeps as much data in memory as the budgets of DEVICE and HOST allow. Sets *fitted to whether
+ * STORE has room for the rest; changes *residence only if so. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -152,8 +152,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Raises the least residence until it fits: first moves states to the GPU, then keeps data in
- * memory for which STORE has no room. */
+/* Tries to raise the least residence until it fits: first moves states to the GPU, then keeps data
+ * in memory for which STORE has no room. Sets *fitted to whether it fits. */
 static int raise_residence(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -177,8 +177,8 @@ static int raise_residence(const struct plan_input *input, const struct plan_cho
     return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
 }
 
-/* Finds the residence that a candidate begins with: the least memory, or more if STORE is too small
- * for the rest. On the CPU device, data that must be in memory may be in DEVICE or in HOST. */
+/* Finds the residence that a candidate begins with: the least memory, or more if HOST or STORE is
+ * too small. On the CPU device, data that must be in memory may be in DEVICE or in HOST. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

@@ -1,4 +1,4 @@
-/* check.c: checks shapes, ranks and requested placements. */
+/* check.c: checks shapes, ranks and requests. */
 #include "offload/plan/check.h"
 
 #include <errno.h>
@@ -104,8 +104,8 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* Checks placements for a GPU: states in DEVICE memory are updated by the GPU, so weights and
- * gradients must be there, too. */
+/* Checks requests for states and gradients in DEVICE on a GPU: such states are updated by the GPU,
+ * so weights and gradients must be there, too. */
 static int check_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -155,8 +155,8 @@ static int check_places(const struct plan_input *input)
     return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
-/* Checks a plan for an application whose weights and gradients are in memory that the host can
- * access, and whose activations tide does not manage. */
+/* Checks the input of a plan for an application, which computes and has weights and gradients in
+ * memory that the host can access. */
 static int check_application(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

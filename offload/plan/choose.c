@@ -3,8 +3,9 @@
  * memory as possible. If that fits, it uses spare DEVICE and HOST memory to keep weights and then
  * states resident, builds the steady tapes and simulates them. The fastest candidate of each timing
  * and chunk size is then improved by changes of slots, chunks and pending updates. If memory is to
- * be saved, the search then reduces memory as long as that costs little time, even with a drive
- * that is slower than measured. */
+ * be saved, the search then reduces memory as long as that costs little time, and the whole search
+ * is repeated for a drive that is slower than measured: that plan is taken if it is no slower on
+ * the measured drive. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -111,8 +112,8 @@ static bool tries_smaller(const struct search *search)
  * index, are visited; returns whether to visit them. */
 typedef bool visit_begin(void *user, enum plan_tier grads, unsigned size);
 
-/* Visits each policy with each tier of gradients and each size of chunks. Without `begin`, none is
- * left out. */
+/* Visits each policy with each possible tier of gradients and each size of chunks: the requested
+ * one, or all from the first one that is tried. `begin` may be NULL. */
 static int visit_all(const struct plan_input *input, visit_begin *begin, plan_policy_visit *visit,
                      void *user)
 {
@@ -187,7 +188,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
 }
 
 /* Sets *out to whether a candidate fits into these budgets in MiB (0: the input's own) after the
- * spare bytes are subtracted. */
+ * spare bytes are subtracted from HOST. If budgets of DEVICE and HOST are both given, their joint
+ * limit does not count. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;
@@ -210,9 +212,9 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; sets it to 0 if
- * none is found. The needs of candidates omit memory that is lost by rounding to a rank's share and
- * to whole chunks. */
+/* Raises one of the budgets until a candidate fits, by 1 MiB, 2 more, 4 more ...; sets it to 0 if
+ * none fits. The needs of candidates omit memory that is lost by rounding to a rank's share and to
+ * whole chunks. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -229,7 +231,7 @@ static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TI
     return rc;
 }
 
-/* Finds budgets for each of which a plan was found. */
+/* Finds budgets with each of which a candidate fits. */
 static int advise(const struct search *search, struct plan_advice *out)
 {
     struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
@@ -299,8 +301,8 @@ static struct plan *winner(const struct search *search)
     return wins;
 }
 
-/* Of the candidates that are not much slower than the fastest and write no more, takes the one that
- * needs the least memory. */
+/* Reduces the memory of each candidate that is not much slower than the fastest and writes no more.
+ * Sets *out to the one that then takes the least memory. */
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
 {
     const struct plan_input *input = search->input;
@@ -367,9 +369,9 @@ done:
     return rc;
 }
 
-/* The share of its measured rate that a drive may reach during a step. A plan that saved memory
- * down to its last slot is predicted to be as fast as others, but waits for every block that
- * arrives late. */
+/* The share of its measured rate that a drive is assumed to reach. A plan that saved memory down to
+ * its last slot is predicted to be as fast as others, but waits for every block that arrives
+ * late. */
 static const double drive_gives = 0.9;
 
 /* Chooses for slower drives, and predicts the result with the measured rates. */

@@ -51,7 +51,8 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
     return plan_move_add(step, &command);
 }
 
-/* Reads all chunks from STORE into the slot; through HOST if I/O does not reach DEVICE memory. */
+/* Reads all chunks of this rank's weights from STORE into the slot; through HOST if I/O does not
+ * reach DEVICE memory. */
 static int read_weights(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     struct plan_span span = plan_weight_span(step->input, block);
@@ -96,7 +97,8 @@ static struct plan_piece own_part(const struct plan_step *step, uint32_t block, 
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* Returns a whole block's weights in a buffer, as they are kept. */
+/* Returns the part of a buffer that has a whole block's weights, in the form in which they are
+ * kept. */
 static struct plan_piece kept_whole(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     uint64_t width = step->input->blocks[block].format.weight_bytes;
@@ -117,7 +119,8 @@ static int expand_to(struct plan_step *step, uint32_t block, struct plan_piece f
 
 /* ---- copies that a group of ranks keeps ---- */
 
-/* Returns this rank's part of a block's gathered weights; `buffer` has all of them. */
+/* Returns the part of `buffer`, which has all of a block's gathered weights, that this rank keeps
+ * for its group. */
 static struct plan_piece copy_part(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     const struct plan_span span = plan_copy_span(step->input, block);
@@ -220,7 +223,7 @@ static int gather_shards(struct plan_step *step, uint32_t block, struct plan_pie
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
 {
     struct plan_span span = plan_state_span(step->input, block);
-    if (plan_packs_weights(step->input, block)) { /* `whole` must still be written to STORE */
+    if (plan_packs_weights(step->input, block)) {
         plan_fetch_forget(step, block);
         return gather_packed(step, block, own_part(step, block, whole, span, 0),
                              plan_fetch_claim(step, block));
@@ -238,8 +241,8 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
                : read_weights(step, block, slot);
 }
 
-/* Like fill_whole(), if each rank has a shard: moves this rank's shard to its offset, then gathers
- * all shards. */
+/* Like fill_whole(), if each rank has a shard: gathers all shards. First moves this rank's shard to
+ * its offset in the slot, unless it is in DEVICE. */
 static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -344,9 +347,9 @@ static int move_rows(struct plan_step *step, struct plan_command command, enum p
     return plan_move_add(step, &command);
 }
 
-/* The queue of boundary activations brings rows from STORE: they are read when the step begins, and
- * activations later, so that neither waits for the other, and weights are still read ahead of the
- * step. */
+/* Rows are read on the queue of boundary activations. They wait for the inputs of the step; on the
+ * queue of weights they would keep other weights from being read before the step begins.
+ * Activations are read only later. */
 static int read_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
 {
     return move_rows(step, plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro),

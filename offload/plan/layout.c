@@ -12,8 +12,8 @@
 #include "offload/plan/layout_internal.h"
 
 enum { NORM_BYTES = 64 };
-/* Bytes of the checksum of each page in STORE that is read separately: in its extent, and in the
- * tables of a kept base. */
+/* Bytes of HOST for the checksum of a page in STORE that is read separately: in the table of its
+ * extent, and for a block in fewer bits also in the tables of a kept base. */
 enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 
 /* ---- weights and states ---- */
@@ -125,8 +125,8 @@ static uint64_t widest_boundary(const struct plan_input *input)
     return core_round_up(widest, PLAN_ALIGN_BYTES);
 }
 
-/* Adds one boundary of one micro-batch: permanently in DEVICE, or PLAN_ACT_TURN boundaries take
- * turns in DEVICE while the others wait in HOST or STORE. */
+/* Adds the buffers of one boundary of one micro-batch: one of its own in DEVICE; or one in HOST or
+ * STORE, while the boundaries of the micro-batch take turns in PLAN_ACT_TURN buffers in DEVICE. */
 static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
                         const struct plan_choice *choice, uint64_t widest, uint32_t i)
 {
@@ -406,7 +406,8 @@ static void count_checksums(struct plan_layout *layout, const struct plan_input 
     }
 }
 
-/* Memory is sized for the largest shard; all other figures are those of this rank. */
+/* Buffers are sized for the largest shard of any rank; the counts of chunks become those of this
+ * rank. */
 static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {

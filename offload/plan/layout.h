@@ -181,8 +181,8 @@ uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_lay
 /* Returns the number of entries in use of `slots`: state_slots or weight_stages of a layout. */
 uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 
-/* Returns the distance in bytes between the beginnings of two resident chunks of a block's
- * states. */
+/* Returns the distance in bytes between the beginnings of two successive resident chunks of a
+ * block's states. */
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block);
 

@@ -4,8 +4,8 @@
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 
-/* Sums of a micro-batch-major step, and stored gradients that are themselves sums, exist from the
- * first micro-batch to the last. */
+/* Returns whether a buffer of gradients is in use from the first micro-batch of a step to the last:
+ * the micro-batches run one at a time, and it has their sum. */
 static bool lives_all_along(const struct plan_input *input, const struct plan_choice *choice,
                             bool is_sum)
 {
@@ -26,11 +26,10 @@ enum turn {
     ALL_IN_TURN
 };
 
-/* The properties of one kind of gradient buffer. */
 struct gradient_kind {
     struct plan_buffer_kind layout;
     bool sums;      /* in fp32, not in the stored type */
-    uint32_t turns; /* slots of the ring that blocks share */
+    uint32_t turns; /* limit of slots of the ring for each size of blocks */
     enum turn turn;
     bool shard;             /* only this rank's part */
     bool waits;             /* it waits for the update; a block that the GPU updates has no such

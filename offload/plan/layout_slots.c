@@ -22,8 +22,8 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* Returns the least bytes of a slot through which weights in STORE pass when a run begins and ends,
- * if the device is the host: up to PLAN_CUT_ELEMENTS of them. */
+/* Returns the least bytes of a slot through which a block's weights in STORE pass when a run begins
+ * and ends, PLAN_CUT_ELEMENTS of them at a time; 0 unless the device is the host. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {
@@ -137,8 +137,8 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->packed);
 }
 
-/* Returns whether a block's weights are in its slot only after EXPAND. A shard in STORE is read
- * into the slot. */
+/* Returns whether a block's slot is in use only from EXPAND on. For packed weights this is not so
+ * if their shard is in STORE, because it is read into the slot. */
 static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
                         uint32_t block)
 {
@@ -146,8 +146,8 @@ static bool is_expanded(const struct plan_layout *layout, const struct plan_inpu
            (plan_packs_weights(input, block) && layout->places[block].weights != PLAN_STORE);
 }
 
-/* Blocks whose weights all come from EXPAND share one slot: EXPAND runs on the queue that computes,
- * so more slots would save no time. */
+/* If all blocks of a size get their weights from EXPAND, they share as few slots as a command needs
+ * at once: EXPAND runs on the queue that computes, so more slots would save no time. */
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -193,8 +193,8 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     return rc;
 }
 
-/* Adds staging buffers in HOST, one chunk each. On the CPU device working weights are read and
- * updated where compute uses them, so slots have no room for them. */
+/* Adds state slots and weight stages, for one chunk each. On the CPU device working weights are
+ * read and updated where compute uses them, so state slots have no room for them. */
 static int add_stages(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice)
 {

@@ -121,7 +121,7 @@ static uint64_t least_alone(const struct plan_input *input, const struct plan_ne
                : 0;
 }
 
-/* Converts the bytes of `need` to budgets. */
+/* Converts a need to budgets in MiB; adds the spare bytes to HOST. */
 static void need_to_mib(const struct plan_input *input, struct plan_need need,
                         uint64_t out[PLAN_TIER_COUNT])
 {
@@ -162,7 +162,7 @@ static const struct budget_name flags[] = {
 static const struct budget_name options[] = {{PLAN_HOST, "host_bytes "},
                                              {PLAN_STORE, "bytes of stores "}};
 
-/* Says which single budget would be sufficient. Returns whether there is one. */
+/* Names each budget that is sufficient if only it changes. Returns whether there is one. */
 static bool say_alone(struct refusal *refusal, const struct plan_advice *advice,
                       const struct budget_name *names, size_t count)
 {

@@ -222,8 +222,8 @@ static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
     return hash;
 }
 
-/* Ranks may have different shards, so they read, update and write different data. Only the work
- * that they do together must be the same. */
+/* Ranks may have different shards, so they read, update and write different data. Only what they
+ * compute and their collectives must be the same. */
 static uint64_t hash_tape(uint64_t hash, const struct plan *plan, const struct plan_tape *tape)
 {
     for (uint32_t i = 0; i < tape->count; i++) {

@@ -231,7 +231,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
     return least;
 }
 
-/* Keeps states in HOST, or on the CPU device in the tier that holds more of them. */
+/* Keeps more chunks of states in memory; on the CPU device, in DEVICE if more of them fit there. */
 static int grow_states(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_residence *residence)
 {

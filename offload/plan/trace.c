@@ -45,7 +45,8 @@ static int open_file(const char *path, struct writing *out)
     return core_file_open_output(path, false, &out->file);
 }
 
-/* Removes a file that could not be written completely, because it is not valid JSON. */
+/* Closes the file. Removes it if it could not be written completely, because it is not valid
+ * JSON. */
 static int close_file(struct writing *writing)
 {
     struct stat info;
@@ -138,7 +139,8 @@ static void write_command(const struct plan_input *input, struct writing *writin
     write_text(writing, text);
 }
 
-/* `times` has an item for each command; a command that ends before it begins is left out. */
+/* `times` has an item for each command. Leaves out JOINs, and commands that end before they begin:
+ * these did not run. */
 static void write_tape(const struct plan_input *input, struct writing *writing,
                        const struct plan_tape *tape, const struct plan_time *times)
 {
@@ -289,14 +291,15 @@ static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
     return out->end_seconds >= out->begin_seconds;
 }
 
-/* All ops with the same name. */
+/* The sum over all ops with the same name. */
 struct op_total {
     const char *name; /* borrowed */
     uint64_t count;
     double seconds;
 };
 
-/* Adds an op to the total of its name; returns how many names there are. */
+/* Adds an op to the total of its name, unless there are OP_NAMES_MAX others; returns how many names
+ * there are. */
 static uint32_t add_op(struct op_total *totals, uint32_t count, const char *name, double seconds)
 {
     uint32_t at = 0;
@@ -382,7 +385,8 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
 
 /* ---- timelines of simulated steps ---- */
 
-/* Lists the tapes of a run of `steps` steps; returns their number. */
+/* Lists the tapes of a run of `steps` steps, and of the drain if an update is then pending; returns
+ * their number. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
                              const struct plan_tape **tapes)
 {

@@ -1,8 +1,8 @@
 /* update.c: adds the commands that read a chunk's states, update them and the working weights, and
  * write both. On the CPU device the update changes working weights in place: in memory, or in the
- * weight slot of their block. On a card, weights of a block in STORE pass through the state slot
- * and are then copied to DEVICE; states that stay on the card are updated there by the compute
- * queue, and are copied to HOST only for a checkpoint. */
+ * weight slot of their block. On a card, weights of a block in STORE pass through the state slot,
+ * from which they may then be copied to DEVICE; states that stay on the card are updated there by
+ * the compute queue, and are copied to HOST only for a checkpoint. */
 #include "offload/plan/update.h"
 
 #include <stddef.h>
@@ -340,7 +340,8 @@ int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full)
     return rc;
 }
 
-/* Reads, updates and writes a chunk, and copies its weights to DEVICE. */
+/* Reads a chunk, updates it, writes it and copies its weights to DEVICE: each only where it is
+ * needed. */
 static int chunk_pass(struct plan_step *step, struct chunk *chunk,
                       const struct update_weights *weights)
 {
