@@ -24,7 +24,8 @@ enum {
                              * pauses */
     AIO_DEPTH_DEFAULT = 32,
     AIO_BLOCK_DEFAULT_BYTES = 1 << 20,
-    AIO_ALIGN_BYTES = 4096, /* alignment of memory, offset and size of direct I/O */
+    /* alignment of offset and size of direct I/O; it is also sufficient for memory */
+    AIO_ALIGN_BYTES = 4096,
 };
 
 struct aio_drive_options {
@@ -32,7 +33,7 @@ struct aio_drive_options {
     const struct aio_backend *backend; /* outlives the drive; NULL: chosen by probing and logged */
     void *context;                     /* for the back end; outlives the drive */
     uint32_t depth;                    /* pieces in flight; 0: AIO_DEPTH_DEFAULT. Limited to what
-                                          the back end can do (threads: 64) */
+                                        * the back end can do (threads: 64) */
     uint32_t block_bytes;              /* bytes of the largest piece, a multiple of 4096; 0:
                                         * AIO_BLOCK_DEFAULT_BYTES. Rounded up to whole checksum
                                         * units (sums.h) for requests with checksums */

@@ -91,7 +91,8 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
 }
 
 /* Removes an extent file that is still locked although the process that created it is gone: a child
- * of the process lives, or its I/O has not ended. Frees the space at once. */
+ * of the process lives, or its I/O has not ended. Frees the space at once. Any other locked file is
+ * an error. */
 static int replace_locked(struct aio_path *path, const struct aio_header *header, const char *name,
                           int fd)
 {
@@ -271,7 +272,7 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
     return aio_drive_attach(path->drive, &file, &path->file);
 }
 
-/* Fills the file with zeros, with a few requests in flight. */
+/* Fills the file with zeros, with a few requests in flight, and then marks it as formatted. */
 static int write_zeros(struct aio_path *path, const struct aio_path_options *options,
                        struct aio_queue *queue, const unsigned char *zeros)
 {

@@ -62,7 +62,7 @@ struct aio_fs {
     enum aio_fs_verdict verdict;
     char reason[200];      /* why the verdict is not AIO_FS_DIRECT, or a remark; else "" */
     uint64_t free_bytes;   /* free bytes for our user */
-    uint32_t memory_align; /* alignment that the kernel reports (STATX_DIOALIGN), else 4096 */
+    uint32_t memory_align; /* alignments that the kernel reports (STATX_DIOALIGN), else 4096 */
     uint32_t offset_align;
 };
 
@@ -116,7 +116,8 @@ struct aio_path_options {
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* borrowed; used in place of `backend`; NULL: none */
     struct aio_drive_options drive;   /* all but name, context and backend are used */
-    /* Reserve the space but write no zeros, because every extent is written before it is read. */
+    /* Write no zeros if the file system can reserve the space, because every extent is written
+     * before it is read. */
     bool unwritten;
     /* Called repeatedly while zeros are written; if it does not return 0, aio_path_open fails with
      * -ECANCELED. May be NULL. */
@@ -152,10 +153,11 @@ struct aio_look {
     /* true if the file is locked by a running process, or by a killed one whose I/O has not
      * ended */
     bool in_use;
-    uint64_t run;         /* run that created it; 0: no valid header */
-    uint64_t process;     /* process that created it; 0: no valid header */
-    uint64_t bytes;       /* current size of the file */
-    uint32_t path, paths; /* index of this path in its store, and their number */
+    uint64_t run;     /* run that created it; 0: no valid header */
+    uint64_t process; /* process that created it; 0: no valid header */
+    uint64_t bytes;   /* current size of the file */
+    /* index of this path in its store, and the number of the store's paths */
+    uint32_t path, paths;
 };
 
 /* Inspects the extent file of a directory. Returns -ENOENT without a message if there is none.

@@ -30,15 +30,17 @@ struct aio_store_path {
 
 struct aio_store_options {
     const struct aio_store_path *paths;
-    unsigned paths_count;           /* 1 to AIO_PATHS_MAX */
-    uint64_t run;                   /* identifies the run, for example a random number */
-    uint64_t align_bytes;           /* alignment of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple
-                                     * of 4096 that divides 1 MiB, or a multiple of 1 MiB */
-    const char *backend;            /* NULL: chosen by probing */
-    bool no_sums;                   /* checksums are neither computed nor verified */
-    bool unwritten;                 /* reserve files but write no zeros at open: every extent is
-                                       written before it is read */
+    unsigned paths_count; /* 1 to AIO_PATHS_MAX */
+    uint64_t run;         /* identifies the run, for example a random number */
+    uint64_t align_bytes; /* alignment of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple
+                           * of 4096 that divides 1 MiB, or a multiple of 1 MiB */
+    const char *backend;  /* NULL: chosen by probing */
+    bool no_sums;         /* checksums are neither computed nor verified */
+    /* write no zeros at open if the file system can reserve the space: every extent is written
+     * before it is read */
+    bool unwritten;
     struct aio_drive_options drive; /* depth, block_bytes, cpus, limits: of every path */
+    /* see struct aio_path_options (files.h) */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };

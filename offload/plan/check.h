@@ -1,4 +1,4 @@
-/* check.h: refuses input for which no plan is possible. Private to offload/plan; pure. */
+/* check.h: refuses invalid input of a plan. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_CHECK_H
 #define OFFLOAD_PLAN_CHECK_H
 

@@ -43,8 +43,8 @@ struct plan_choice {
     /* the card updates at most this many blocks, from the first one: spare DEVICE memory keeps
      * their states before the weights of other blocks. 0 on the CPU device */
     uint32_t card_blocks;
-    /* limit for each size of blocks; only as many as a command needs at once, except for layers and
-     * for data blocks that layers borrow */
+    /* most slots for the weights of layers, and for those of data blocks that layers borrow; there
+     * are never fewer than a command needs at once */
     uint32_t weight_slots;
     uint32_t state_slots;
     /* DEVICE, limit for each size of blocks: slots for fp32 sums, and for whole gradients that are
@@ -137,7 +137,7 @@ struct plan_layout {
     uint32_t *acts_store; /* owned, like acts; entries may be PLAN_NONE */
     /* owned, [block * in_flight + micro-batch % in_flight]; entries may be PLAN_NONE */
     uint32_t *kept;
-    uint32_t *out_grads; /* owned, [in_flight] */
+    uint32_t *out_grads; /* owned, [in_flight]: DEVICE; gradients of boundary activations */
     uint32_t scratch;
     uint32_t tile_sums; /* HOST: sums of squares, one per tile */
     /* DEVICE: tile sums that a GPU computes, before they are copied to HOST */

@@ -43,8 +43,9 @@ enum plan_op {
     PLAN_D2H,    /* DEVICE -> HOST */
     PLAN_GATHER, /* parts of all ranks, or of a group -> whole block, or pages of it */
     PLAN_REDUCE, /* all ranks' gradients, or tile sums -> their sum: whole, or own shard */
-    PLAN_EXPAND, /* stored weights of a block -> weights that compute reads */
-    PLAN_FWD,    /* forward of a block for one micro-batch, or a group of them */
+    PLAN_EXPAND, /* stored or packed weights of a block -> weights that compute reads */
+    /* forward of a block, or of a section, for one micro-batch or a group of them */
+    PLAN_FWD,
     PLAN_BWD,    /* backward of the same, recomputing if the plan says so */
     PLAN_ROUND,  /* both fp32 gradient sums of a shared parameter -> gradient type */
     PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
@@ -153,10 +154,10 @@ struct plan_command {
                   * to the other generation, if there is one */
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
     bool rows;  /* READ, H2D: moves only the part of the block's weights that `micro` uses. The part
-                  * is known when the step begins; `bytes` is its maximum. */
+                 * is known when the step begins; `bytes` is its maximum. */
     bool pages; /* READ, GATHER: whole pages of the block's weights; READ reads this rank's shard,
-                  * from the operand's offset on. EXPAND: reads from the pages of its section, not
-                  * from the whole stored form */
+                 * from the operand's offset on. EXPAND: reads from the pages of its section, not
+                 * from the whole stored form */
     /* GATHER, EXPAND: weights are codes of 8 bits with scales, and GATHER first packs this rank's
      * part, unless `within`. REDUCE: gradients are codes of 4 bits, which REDUCE first writes to
      * PLAN_AS_CODES */
