@@ -1,7 +1,7 @@
 /* backend_threads.c: calls pread and pwrite on worker threads, one transfer on each; works
  * everywhere. The drive's thread hands a transfer to an idle worker and collects the results of
- * workers that have finished. Each worker has its own slot, so workers share only a bit mask and a
- * bell. */
+ * workers that have finished. Each worker has its own slot, so workers contend only for a bit mask
+ * and a bell. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

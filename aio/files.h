@@ -21,7 +21,7 @@ struct aio_dir;
 /* Opens the directory, or creates it (its parent must exist). Returns -ELOOP for a symbolic link.
  * Returns -EPERM if it belongs to another user, if others can access it, or if it is new and
  * everybody can write to its parent, unless the parent is sticky (as /tmp is). Returns -EBUSY if
- * another run uses it. The message says what to do. */
+ * another run uses it. All errors have a message. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
 /* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. Returns -ESTALE

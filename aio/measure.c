@@ -241,8 +241,8 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
 }
 
 /* Fills the file with zeros, because the first writes to a file are slower than those of a run; on
- * a slow path it fills as much as `seconds` allow. Sets range->bytes to the number of bytes
- * written. */
+ * a slow path it fills as much as `seconds` allow, but at least FILL_LEAST. Sets range->bytes to
+ * the number of bytes written. */
 static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};

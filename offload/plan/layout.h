@@ -1,5 +1,5 @@
 /* layout.h: the buffers of a plan and their offsets, for one choice. Only offload/plan creates a
- * layout; other folders read it. All DEVICE and HOST memory that commands use is in these buffers;
+ * layout; other folders read it. All DEVICE and HOST memory that commands name is in these buffers;
  * plan_layout_taken() returns what a tier needs besides them. Pure; owned by its plan. */
 #ifndef OFFLOAD_PLAN_LAYOUT_H
 #define OFFLOAD_PLAN_LAYOUT_H

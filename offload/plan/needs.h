@@ -31,8 +31,7 @@ bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 
-/* Budgets in MiB that are sufficient, as flags take them; those of HOST include
- * `advice_spare_bytes`. */
+/* Sufficient budgets in MiB, the unit of the flags; those of HOST include `advice_spare_bytes`. */
 struct plan_advice {
     uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: none is known */
     /* the combination with the least memory; HOST 0: none known */

@@ -36,7 +36,7 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
 const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
-/* Returns the plan's layout (layout.h). It lives as long as the plan. */
+/* Returns the plan's layout (layout.h), which lives as long as the plan. */
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 

@@ -18,7 +18,7 @@ uint64_t plan_policy_chunk(unsigned index);
  * tapes stay short. */
 unsigned plan_policy_first_size(const struct plan_input *input);
 
-/* Returns whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */
+/* Returns whether gradients may wait for the update in `tier`, which may be PLAN_APPLICATION. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
 
 /* Returns whether the device may keep states in its memory and update them there: it is not the
