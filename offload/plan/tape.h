@@ -38,7 +38,7 @@ enum plan_queue {
 enum plan_op {
     /* STORE -> buffer: `streams` of a chunk, rows or pages of weights, or an activation */
     PLAN_READ,
-    PLAN_WRITE,  /* buffer -> STORE */
+    PLAN_WRITE,  /* buffer -> STORE, or files of a checkpoint */
     PLAN_H2D,    /* HOST -> DEVICE */
     PLAN_D2H,    /* DEVICE -> HOST */
     PLAN_GATHER, /* parts of all ranks, or of a group -> whole block, or pages of it */
@@ -79,16 +79,18 @@ enum plan_role {
     PLAN_AS_SECTION, /* FWD BWD: the weights of `section`, instead of a whole array */
     PLAN_AS_IN,      /* boundary activations */
     PLAN_AS_OUT,
-    PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, gradient of IN after it; in place */
-    PLAN_AS_KEPT,          /* activations kept for backward; absent if they are recomputed */
-    PLAN_AS_SCRATCH,       /* temporaries, followed by recomputed activations */
-    PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
-    PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */
-    PLAN_AS_SHARED_SUM,    /* fp32 sum of the head's gradients of a borrowed parameter */
-    PLAN_AS_SLOT,          /* state slot of a chunk */
-    PLAN_AS_STATES,        /* resident states of a chunk */
-    PLAN_AS_WEIGHTS_PLACE, /* UPDATE: the chunk's working weights, if they are in memory */
-    PLAN_AS_EXTENT_W16,    /* STORE side of READ and WRITE */
+    PLAN_AS_OUT_GRAD, /* gradient of OUT before BWD, gradient of IN after it; in place */
+    PLAN_AS_KEPT,     /* activations kept for backward; absent if they are recomputed */
+    PLAN_AS_SCRATCH,  /* temporaries, followed by recomputed activations */
+    /* gradient in its stored type: of the block, of a shard or of a chunk */
+    PLAN_AS_GRAD,
+    PLAN_AS_SUM,        /* fp32 sum of the block's gradients over micro-batches */
+    PLAN_AS_SHARED_SUM, /* fp32 sum of the head's gradients of a borrowed parameter */
+    PLAN_AS_SLOT,       /* state slot of a chunk */
+    PLAN_AS_STATES,     /* resident states of a chunk */
+    /* UPDATE, WRITE to a checkpoint: the chunk's working weights, unless they are in its slot */
+    PLAN_AS_WEIGHTS_PLACE,
+    PLAN_AS_EXTENT_W16, /* STORE side of READ and WRITE */
     PLAN_AS_EXTENT_STATES,
     PLAN_AS_EXTENT_GRAD,
     PLAN_AS_EXTENT_ACT,
@@ -187,10 +189,11 @@ struct plan_command {
 };
 
 struct plan_tape {
-    struct plan_command *commands; /* owned */
+    struct plan_command *commands; /* owned, unless in the memory of plan_builder_begin_in() */
     uint32_t count;
     uint32_t queue_count[PLAN_Q_COUNT]; /* commands of each queue */
-    bool guesses; /* the tape updates ahead of its norm, so later reads wait for the verdict */
+    /* the tape updates ahead of its norm, so reads of the next tape wait for the verdict */
+    bool guesses;
 };
 
 /* When a command ran, measured or simulated. */
