@@ -146,12 +146,20 @@ static int make(struct aio_dir *dir)
         return core_err_set(
             -EPERM, "everybody can write to %s: a directory created there is not safe", parent);
     }
-    if (mkdirat(dir->parent_fd, leaf, 0700) != 0 && errno != EEXIST) {
+    const bool made = mkdirat(dir->parent_fd, leaf, 0700) == 0;
+    if (!made && errno != EEXIST) {
         int cause = errno;
         return core_err_set(-cause, "cannot create directory %s: %s", dir->path, strerror(cause));
     }
     dir->fd = openat(dir->parent_fd, leaf, dir_flags | O_NOFOLLOW);
-    return dir->fd >= 0 ? 0 : explain(dir->path, errno == ENOTDIR ? ELOOP : errno);
+    if (dir->fd < 0) {
+        return explain(dir->path, errno == ENOTDIR ? ELOOP : errno);
+    }
+    if (!made) { /* another process has created it meanwhile, and removes it */
+        close(dir->parent_fd);
+        dir->parent_fd = -1;
+    }
+    return 0;
 }
 
 static int check(const struct aio_dir *dir)

@@ -200,7 +200,7 @@ static uint64_t hash_work(uint64_t hash, const struct plan_command *command)
 {
     hash = core_hash_number(
         (uint64_t)command->ahead << 16 | (uint64_t)command->op << 8 | command->queue, hash);
-    hash = core_hash_number((uint64_t)command->block << 16 | command->micro, hash);
+    hash = core_hash_number((uint64_t)command->block << 32 | command->micro, hash);
     return core_hash_number(command->elements, hash);
 }
 
