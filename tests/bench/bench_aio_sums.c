@@ -78,7 +78,10 @@ static void *hash_beside(void *argument)
         const double due_s = (double)(i + 1) * MIB / beside->bytes_per_s;
         const double ahead_s = due_s - (double)(core_clock_now_ns() - begin_ns) / 1e9;
         if (ahead_s > 0) {
-            nanosleep(&(struct timespec){.tv_nsec = (long)(ahead_s * 1e9)}, NULL);
+            const time_t whole_s = (time_t)ahead_s;
+            nanosleep(&(struct timespec){.tv_sec = whole_s,
+                                         .tv_nsec = (long)((ahead_s - (double)whole_s) * 1e9)},
+                      NULL);
         }
     }
     return NULL;

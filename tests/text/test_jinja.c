@@ -435,6 +435,8 @@ static void searches(void)
          "0 2 0 -1"},
         {"{{ 'abc'[1::9223372036854775807] }}{{ [1, 2, 3][1::9223372036854775807] }}", "b[2]"},
         {"{{ 'abc'[1::-9223372036854775807] }}{{ 'abc'[::-1] }}", "bcba"},
+        {"{{ (1e999).is_integer() }} {{ (2.0).is_integer() }} {{ 'ab'.endswith(('b', 1)) }}",
+         "False True True"},
         {"{{ '%.1f' % -0.0 }} {{ '%.1f' % -0.04 }} {{ '%d' % -0.0 }}", "-0.0 -0.0 0"},
     };
     char out[300];
@@ -444,6 +446,9 @@ static void searches(void)
     }
     check_int(render("{{ '%d' % 1e300 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
     check_contains(out, "the result does not fit into 64 bits");
+    check_int(render("{{ 'ab'.startswith((1, 'a')) }}", NULL, NULL, 0, out, sizeof out), ==,
+              -EINVAL);
+    check_contains(out, "expected a str or a tuple of str, not int");
     check_int(render("{{ '%#x' % 255 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
     check_contains(out, "the format '%#' is not supported");
 }

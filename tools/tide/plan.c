@@ -163,19 +163,13 @@ static void set_machine(const struct wish *wish, const struct cli_machine *machi
 /* A model may be named by its config.json, which has everything that a plan needs. */
 static void take_model_file(struct wish *wish)
 {
-    static const char name[] = "config.json";
+    char name[PATH_MAX];
     struct stat info;
-    char *slash = strrchr(wish->model, '/');
-    const char *file = slash != NULL ? slash + 1 : wish->model;
-    if (strcmp(file, name) != 0 || stat(wish->model, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return;
+    const bool is_file = stat(wish->model, &info) == 0 && S_ISREG(info.st_mode);
+    cli_path_cut_name(wish->model, name);
+    if (is_file && strcmp(name, "config.json") == 0) {
+        wish->flags.model = wish->model;
     }
-    if (slash == NULL) {
-        snprintf(wish->model, sizeof wish->model, ".");
-    } else {
-        slash[slash == wish->model] = '\0';
-    }
-    wish->flags.model = wish->model;
 }
 
 static int make(const struct cli_command *command, struct wish *wish, struct finetune_context *talk)

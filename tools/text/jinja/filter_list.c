@@ -610,7 +610,8 @@ static struct jinja_value call_is_integer(struct jinja_run *run, struct jinja_va
 {
     (void)run;
     (void)arguments;
-    return jinja_bool(self.kind == JINJA_INTEGER || floor(self.as.real) == self.as.real);
+    return jinja_bool(self.kind == JINJA_INTEGER ||
+                      (isfinite(self.as.real) && floor(self.as.real) == self.as.real));
 }
 
 const struct jinja_function jinja_methods_number[] = {

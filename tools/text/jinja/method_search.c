@@ -92,6 +92,12 @@ static bool has_end(struct jinja_run *run, struct jinja_value text, struct jinja
            memcmp(text.as.text + (front ? 0 : text.bytes - end.bytes), end.as.text, end.bytes) == 0;
 }
 
+static struct jinja_value refuse_end(struct jinja_run *run, struct jinja_value found)
+{
+    return jinja_fail(run, -EINVAL, "expected a str or a tuple of str, not %s",
+                      jinja_type_name(found));
+}
+
 /* Returns whether the text begins or ends with a string, or with one of a tuple. */
 static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_value self,
                                          const struct jinja_arguments *arguments, bool front)
@@ -103,13 +109,15 @@ static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_val
         return jinja_bool(run->rc == 0 && has_end(run, text, what, front));
     }
     if (what.kind != JINJA_TUPLE) {
-        return jinja_fail(run, -EINVAL, "expected a str or a tuple of str, not %s",
-                          jinja_type_name(what));
+        return refuse_end(run, what);
     }
     bool any = false;
-    for (size_t i = 0; i < what.as.list->count && run->rc == 0; i++) {
-        any |= what.as.list->items[i].kind == JINJA_STRING &&
-               has_end(run, text, what.as.list->items[i], front);
+    for (size_t i = 0; i < what.as.list->count && run->rc == 0 && !any; i++) {
+        const struct jinja_value item = what.as.list->items[i];
+        if (item.kind != JINJA_STRING) {
+            return refuse_end(run, item);
+        }
+        any = has_end(run, text, item, front);
     }
     return jinja_bool(any);
 }

@@ -376,14 +376,22 @@ static void compare_frame(const struct text_tokenizer *tokenizer,
         }
         const bool bos = special->adds_bos != TEXT_SPECIAL_NO; /* defaults of these classes */
         const bool eos = special->adds_eos == TEXT_SPECIAL_YES;
-        const bool same = post_processor_agrees(tokenizer, special, true, bos);
-        if (!same || !post_processor_agrees(tokenizer, special, false, eos)) {
+        const bool same_bos = post_processor_agrees(tokenizer, special, true, bos);
+        const bool same_eos = post_processor_agrees(tokenizer, special, false, eos);
+        if (!same_bos || !same_eos) {
             core_log(CORE_LOG_WARN,
-                     "%s/tokenizer_config.json: %s is %s, but the post_processor of tokenizer.json "
+                     "%s/tokenizer_config.json: %s%s%s, but the post_processor of tokenizer.json "
                      "differs; the latter is used, as in transformers 5 (transformers 4's %sFast "
                      "follows the former)",
-                     folder, same ? "add_eos_token" : "add_bos_token",
-                     (same ? eos : bos) ? "true" : "false", classes[i]);
+                     folder,
+                     same_bos ? ""
+                     : bos    ? "add_bos_token is true"
+                              : "add_bos_token is false",
+                     same_bos || same_eos ? "" : " and ",
+                     same_eos ? ""
+                     : eos    ? "add_eos_token is true"
+                              : "add_eos_token is false",
+                     classes[i]);
         }
     }
 }
