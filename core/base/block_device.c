@@ -21,7 +21,7 @@ static int read_name(const char *root, unsigned major, unsigned minor, char *nam
     return line != NULL && sscanf(line, "DEVNAME=%63s", name) == 1 ? 0 : -ENOENT;
 }
 
-/* Calls `look` for each name in a folder until it returns true. */
+/* Calls `look` for each entry of a folder until `look` returns true. Returns whether it did. */
 static bool any_in(const char *root, const char *folder,
                    bool (*look)(const char *root, const char *entry, void *user), void *user)
 {
@@ -123,7 +123,7 @@ int core_block_device_find(const char *root, unsigned major, unsigned minor,
     block.virtual_drive = strncmp(block.name, "vd", 2) == 0 || strncmp(block.name, "xvd", 3) == 0;
     read_text(root, block.name, "device/model", block.model);
     read_text(root, block.name, "device/firmware_rev", block.firmware);
-    /* Virtual drives always claim to be spinning disks. */
+    /* Virtual drives usually claim to be spinning disks. */
     block.spins = !block.virtual_drive && read_number(root, block.name, "queue/rotational", 0) != 0;
     block.node = (int)read_number(root, block.name, "device/numa_node", -1);
     block.max_sectors_kb = read_number(root, block.name, "queue/max_sectors_kb", 0);

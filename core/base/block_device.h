@@ -16,10 +16,10 @@ struct core_block_device {
     char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the active scheduler; "" if unknown */
     int node;                              /* NUMA node; -1: unknown */
     bool spins;                            /* a spinning disk */
-    bool virtual_drive;                    /* emulated by a hypervisor, so that its properties say
-                                            * little about the hardware */
-    int64_t max_sectors_kb;                /* 0: unknown */
-    int64_t max_hw_sectors_kb;             /* 0: unknown */
+    /* a virtio or Xen drive: its properties say little about the hardware */
+    bool virtual_drive;
+    int64_t max_sectors_kb;    /* 0: unknown */
+    int64_t max_hw_sectors_kb; /* 0: unknown */
 };
 
 /* Describes the drive of a device number. Returns 0, or -ENOENT without a message if the number has

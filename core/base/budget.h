@@ -21,7 +21,7 @@ void core_budget_init(struct core_budget *budget, const char *name, uint64_t lim
 /* Charges `bytes` for `what`. If they do not fit, charges nothing and returns -ENOMEM with a
  * message that names the budget, its limit, the bytes in use and the bytes requested. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Releases charged bytes; asserts that they were charged. */
+/* Releases charged bytes; asserts that at least `bytes` are charged. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_peak(const struct core_budget *budget);

@@ -14,7 +14,7 @@ enum { MALLOC_BYTES = 16 };
 
 struct header {
     alignas(max_align_t) struct core_budget *budget; /* borrowed; NULL: none */
-    size_t bytes;                                    /* charged */
+    size_t bytes; /* charged: the block, this header and MALLOC_BYTES */
 };
 
 static _Thread_local struct core_budget *bound; /* borrowed */

@@ -1,8 +1,9 @@
 /* charge.h: heap memory that is charged to a budget (budget.h) from its allocation until it is
  * freed. A block is charged to the budget that the allocating thread has bound, so the functions
- * that allocate need no parameter for it. Meant for memory whose size follows from input, such as
- * rows of training data. A thread without a budget allocates as with malloc. Any thread; a block
- * may be freed by another thread than the one that allocated it. */
+ * that allocate need no parameter for it; a block that grows stays charged to its budget. Meant for
+ * memory whose size follows from input, such as rows of training data. A thread without a budget
+ * allocates as with malloc. Any thread; a block may be freed by another thread than the one that
+ * allocated it. */
 #ifndef CORE_BASE_CHARGE_H
 #define CORE_BASE_CHARGE_H
 

@@ -8,7 +8,7 @@ enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
 /* A thread may be preempted between reading the clock and recording the reading. A reading that
- * precedes the recorded one by less than this is late; any other difference is time that has
+ * precedes the recorded one by at most this is late; any other difference is time that has
  * passed. */
 static const uint64_t late_ticks = 8192;
 

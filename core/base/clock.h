@@ -1,5 +1,5 @@
-/* clock.h: monotonic time in nanoseconds, and the time for which this process has run, against
- * which timeouts are measured. Any thread. */
+/* clock.h: monotonic time in nanoseconds, and the time for which this process has run, in which
+ * waits for fences and for other ranks measure their timeouts. Any thread. */
 #ifndef CORE_BASE_CLOCK_H
 #define CORE_BASE_CLOCK_H
 
@@ -23,8 +23,7 @@ struct core_heartbeat {
  * heartbeat has counted, from an unspecified start. */
 int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns);
 
-/* Records a reading in the process's own heartbeat and returns the time that it has counted. All
- * timeouts are measured in this time. */
+/* Records a reading in the process's own heartbeat and returns the time that it has counted. */
 int64_t core_clock_ran_ns(void);
 
 /* Returns how long a thread with `left_ns` until its limit may sleep before its next reading. */

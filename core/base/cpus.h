@@ -42,10 +42,10 @@ enum core_cpu_flag {
 enum { CORE_CPU_ALL = 0x7fffffff };
 
 /* Returns those flags of `mask` whose instructions the processor has, the operating system allows
- * and the environment variable TIDE_ISA permits (all up to the flag that it names). For example, a
- * test passes CORE_CPU_AVX2 - 1 to run the code for older processors. CORE_CPU_AVX512 implies
- * CORE_CPU_AVX2, and the x86 flags above it imply CORE_CPU_AVX512, so a variant tests only its own
- * flag. */
+ * and the environment variable TIDE_ISA permits (all up to the flag that it names). For example,
+ * the mask CORE_CPU_AVX512 - 1 selects the code for processors without AVX-512. A processor with
+ * CORE_CPU_AVX512 has CORE_CPU_AVX2, and one with an x86 flag above it has CORE_CPU_AVX512, so a
+ * variant tests only its own flag. */
 unsigned core_cpu_flags(unsigned mask);
 /* Returns whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);

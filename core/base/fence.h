@@ -16,7 +16,7 @@
 enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_MESSAGE_BYTES = 512 };
 
 struct core_line {
-    _Atomic uint64_t issued;  /* written by the queue with release; readers acquire */
+    _Atomic uint64_t issued;  /* written by the queue with release */
     _Atomic uint64_t reached; /* written by the queue, sequentially consistent; never above
                                * issued */
     _Atomic int error;        /* 0, or the -errno of the failure; released after the message */
@@ -57,14 +57,14 @@ int core_fence_poll(struct core_fence fence);
 
 /* Waits until the fence is reached. Returns 0; -ETIMEDOUT with a message that names the line, the
  * awaited value and the current one; or the line's own error. timeout_ns < 0 waits for ever. Only
- * time in which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS before it
+ * time in which this process ran counts (clock.h). Spins for up to CORE_FENCE_SPIN_NS before it
  * sleeps. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
 /* Does what core_fence_wait() does without a limit, and sleeps at once. For waits of unknown
  * length, in which spinning would only take a processor from others. */
 int core_fence_sleep(struct core_fence fence);
-/* Does what core_fence_wait() does, for work of unknown duration: the timeout `still_ns` restarts
- * whenever the line advances. */
+/* Does what core_fence_wait() does, for work of unknown duration: waits in periods of `still_ns`,
+ * and times out only after a period in which the line did not advance. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);
 
 enum { CORE_FENCE_SPIN_NS = 20000 };

@@ -1,4 +1,4 @@
-/* file.c: reads, writes, hashes and compares files by descriptor. */
+/* file.c: see file.h. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ ssize_t core_file_read_some(int fd, void *to, size_t bytes)
 
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at)
 {
-    static const size_t most = (size_t)1 << 30; /* limit of one call */
+    static const size_t most = (size_t)1 << 30; /* bytes of one call at most */
     size_t done = 0;
     while (done < bytes) {
         const size_t left = bytes - done;

@@ -1,6 +1,5 @@
-/* file.h: reads a small file into memory, with a limit; opens an output; creates folders; writes a
- * whole array to an open file, or reads it back; tells whether two names refer to the same file. No
- * state; any thread. */
+/* file.h: reads, writes, opens, reserves, hashes and compares files, creates folders, and
+ * recognises the names of model files. No state; any thread. */
 #ifndef CORE_BASE_FILE_H
 #define CORE_BASE_FILE_H
 
@@ -13,15 +12,15 @@
 /* After this many interrupted calls in a row, -EINTR is returned. */
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
-/* Reads `path` ("-": standard input) up to `bytes_max` bytes. The caller frees the text, which ends
- * with a NUL. Returns 0, or -EISDIR, -E2BIG, -EACCES, -ENOENT ... with a message that names the
- * path. Pipes are read to their end. A FIFO with a name in a folder is refused with -EINVAL,
- * because no process might ever open it for writing. */
+/* Reads all of `path` ("-": standard input). The caller frees the text, which ends with a NUL.
+ * Returns 0, -E2BIG if there are more than `bytes_max` bytes, or another -errno (-EISDIR, -EACCES,
+ * -ENOENT ...), each with a message that names the path. Pipes are read to their end. A FIFO with a
+ * name in a folder is refused with -EINVAL, because no process might ever open it for writing. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Like core_file_read(), for a file that belongs to a folder (config.json of a model). Anything but
- * a regular file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for
- * ever. */
+/* Like core_file_read(), for a file that belongs to a folder (config.json of a model). A FIFO or a
+ * device, or a link to one, is refused with -EINVAL, because reading it might wait for ever; "-" is
+ * a name like any other. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Returns whether `path` names a FIFO in a folder. Opening such a FIFO waits until another process
@@ -59,7 +58,7 @@ int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
  * the position of the piece. */
 enum { CORE_FILE_SUM_BYTES = 1 << 16 };
 /* Returns what `count` bytes of a file from byte `at` on add to its checksum. `at` is a multiple of
- * CORE_FILE_SUM_BYTES. */
+ * CORE_FILE_SUM_BYTES, and so is `count` unless the bytes are the end of the file. */
 uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
 /* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
@@ -73,9 +72,9 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
  * "model-00001-of-00003.safetensors", "model.safetensors.index.json") or of an adapter
  * ("adapter_model.safetensors", "adapter_config.json"). */
 bool core_file_is_weights(const char *name);
-/* Returns whether core_file_is_weights() holds for `name`, or it is "config.json". In its output
- * folder, a run replaces or removes files with these names; it copies other files of the input
- * model. */
+/* Returns whether `name` is "config.json" or a name that core_file_is_weights() accepts. In its
+ * output folder, a run replaces or removes files with these names; it copies other files of the
+ * input model. */
 bool core_file_is_of_model(const char *name);
 
 /* Returns whether `name` is `prefix`, a decimal number without leading zeros and `end`. Sets

@@ -1,4 +1,5 @@
-/* half.c: conversions by integer arithmetic, which are the same on every machine. */
+/* half.c: conversions that give the same bits on every machine: by integer arithmetic, and for
+ * small fp16 numbers by one floating-point operation. */
 #include "core/base/half.h"
 
 #include <string.h>

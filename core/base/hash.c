@@ -12,8 +12,7 @@ static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 }
 
 #if HAVE_XXH_DISPATCH
-/* from here on, XXH3_64bits_withSeed is the variant that the library picks by CPU, which is three
- * times as fast as SSE2 */
+/* from here on, XXH3_64bits_withSeed is the variant that the library picks by CPU */
 #include <xxh_x86dispatch.h>
 #endif
 

@@ -1,4 +1,4 @@
-/* hash.h: XXH3-64, the checksum of everything that leaves memory. */
+/* hash.h: XXH3-64, for checksums, fingerprints and hash tables. */
 #ifndef CORE_BASE_HASH_H
 #define CORE_BASE_HASH_H
 
@@ -7,13 +7,14 @@
 
 uint64_t core_hash(const void *data, size_t bytes, uint64_t seed);
 
-/* Structs are hashed as their numbers, one after another, so that padding has no effect. */
+/* Hashes one number. A struct is hashed by calls for one member after another, each seeded with the
+ * previous hash, so that padding has no effect. */
 static inline uint64_t core_hash_number(uint64_t number, uint64_t seed)
 {
     return core_hash(&number, sizeof number, seed);
 }
 
-/* Mixes up to four numbers (run, shard, block, generation) into a seed. */
+/* Mixes four numbers into a seed. */
 uint64_t core_hash_seed(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 
 #endif

@@ -1,4 +1,5 @@
-/* lock.c: starts a thread that keeps a lock while it sleeps. */
+/* lock.c: starts a thread that holds the descriptor of the lock, and sleeps until the lock is
+ * dropped. */
 #include "core/base/lock.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ struct core_lock {
     /* during core_lock_take: the directory, borrowed; afterwards the locked descriptor, owned, if
      * the lock's thread could not leave the shared table of descriptors, else -1 */
     int fd;
-    _Atomic int answer; /* 0: locked; else -errno; release pairs with the caller's acquire */
+    _Atomic int answer; /* ASKED; then 0: locked, or -errno; release pairs with acquire */
     _Atomic bool ending;
     struct core_bell bell;
     pthread_t thread;
@@ -106,7 +107,7 @@ int core_lock_take(int directory_fd, const char *name, struct core_lock **out)
     int rc = core_thread_start(&lock->thread, keep_lock, lock);
     if (rc != 0) {
         free(lock);
-        /* EAGAIN is EWOULDBLOCK, and would mean that the directory is locked */
+        /* EAGAIN is EWOULDBLOCK, and would mean that the lock is taken */
         return rc == EAGAIN ? -ENOMEM : -rc;
     }
     for (;;) {

@@ -1,7 +1,7 @@
 /* log.h: log messages, which go to a sink that the application chose. The sink is bound to a
- * thread; threads that tide starts inherit the sink of the thread that created them (core_queue,
- * core_team), so two runs in one process can have two sinks, and there is no process-wide state. If
- * no sink is bound, nothing is written. */
+ * thread; the threads of a core_queue or core_team inherit the sink of the thread that created
+ * them, so two runs in one process can have two sinks, and there is no process-wide state. If no
+ * sink is bound, nothing is written. */
 #ifndef CORE_BASE_LOG_H
 #define CORE_BASE_LOG_H
 

@@ -37,8 +37,8 @@ struct core_region_options {
     /* borrowed during the call: the team whose members touch the pages; NULL: the caller touches
      * them */
     struct core_team *team;
-    /* In ascending order from 0 on; each part is touched by its own members. NULL: any member
-     * touches any page. */
+    /* In ascending order from 0 on; each part is touched by its own members of `team`. NULL: any
+     * member touches any page. */
     const struct core_region_part *parts;
     size_t part_count;
 };
@@ -51,7 +51,8 @@ struct core_region {
     uint64_t mapped_bytes; /* the size in whole pages */
     uint64_t huge_bytes;   /* bytes on pages of 2 MiB or more; 0 if untouched or unknown */
     enum core_pages pages; /* the kind of pages that the region has */
-    int node;              /* the preferred node if all sampled pages are on it; else -1 */
+    int node;              /* the preferred node; -1: none was requested, or not all
+                            * sampled pages are on it */
     bool touched;
 };
 
@@ -62,7 +63,7 @@ struct core_region {
  * -EINVAL for a size of zero or beyond 2^46. On failure *out is untouched. */
 int core_region_alloc(const struct core_region_options *options, struct core_region *out);
 
-/* Unmaps and zeroes *region. Accepts a zeroed region. */
+/* Unmaps the memory and zeroes *region. Accepts a zeroed *region. */
 void core_region_free(struct core_region *region);
 
 /* Returns "4 KiB", "2 MiB transparent", "2 MiB", "1 GiB", or "none" for CORE_PAGES_AUTO. */

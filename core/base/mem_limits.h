@@ -35,7 +35,7 @@ uint64_t core_mem_lockable(const struct core_mem_limits *limits);
 struct core_hugetlb {
     uint64_t page_bytes;
     uint64_t total_count;
-    uint64_t free_count; /* if `node` is < 0, without pages that others have reserved */
+    uint64_t free_count; /* if `node` is < 0, without pages that are reserved for mappings */
 };
 
 /* Reads the pool of hugetlb pages of one size, on one node or (node < 0) on all. Returns -ENOENT,

@@ -65,7 +65,7 @@ static void *map(uint64_t bytes, int more_flags)
 }
 
 /* Maps 2 MiB more than `bytes` and trims the ends, so that the region begins at a multiple of 2
- * MiB. */
+ * MiB; a region below 2 MiB may begin at any page. */
 static unsigned char *map_aligned(uint64_t bytes)
 {
     if (bytes < 2 * MIB) {
@@ -347,8 +347,8 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     return true;
 }
 
-/* Samples up to SAMPLES_MAX evenly spaced pages. Returns the preferred node, or -1 with a warning
- * if some pages are on another node. */
+/* Samples up to SAMPLES_MAX evenly spaced pages. Returns -1 with a warning if some of them are not
+ * on the preferred node; else, also if their nodes are unknown, the preferred node. */
 static int look_node(const struct core_region_options *options, const struct core_region *region)
 {
     uint64_t step = core_round_up(region->mapped_bytes / SAMPLES_MAX + 1,

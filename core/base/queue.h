@@ -1,7 +1,7 @@
 /* queue.h: a thread that runs jobs in order, with a line for fences. One thread, the queue's owner,
  * submits jobs; the queue's own thread runs them. A job starts when the previous one has ended. The
- * first job that fails ends the queue: its line carries the error, and later jobs are dropped.
- * Nothing is allocated after create. */
+ * first job that fails ends the queue: the queue's line carries the error, and later jobs are
+ * dropped. Nothing is allocated after create. */
 #ifndef CORE_BASE_QUEUE_H
 #define CORE_BASE_QUEUE_H
 
@@ -21,7 +21,7 @@ struct core_job {
     int (*run)(void *context, const void *arguments);
     /* Called on the queue's thread after `run` has failed and set its message. The line has already
      * failed then, so a thread that this function notifies finds that the queue accepts no more
-     * jobs. NULL: no thread is notified. */
+     * jobs. May be NULL. */
     void (*failed)(void *context, int rc);
     void *context;          /* borrowed; outlives the job */
     const void *arguments;  /* copied at submit */

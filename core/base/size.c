@@ -1,5 +1,5 @@
-/* size.c: parses digits, an optional fraction and a unit. Uses integers only, so every size is
- * exact. */
+/* size.c: parses digits, an optional fraction and a unit, with integers only, so that a parsed size
+ * is exact. */
 #include "core/base/size.h"
 
 #include <ctype.h>

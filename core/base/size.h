@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parses `text` to a number of bytes. A unit of one letter or with "iB" is binary, one with "B" is
- * decimal; a fraction is allowed if the result is whole bytes (1.5G). Returns -EINVAL with a
- * message for any other text. */
+/* Parses `text` to a number of bytes. Units: "B" or none (bytes); "K" or "KiB" (binary) and "KB"
+ * (decimal), and so on up to E. A fraction is allowed if the result is whole bytes (1.5G). Returns
+ * -EINVAL with a message for any other text, and for a size beyond 64 bits. */
 int core_size_parse(const char *text, uint64_t *bytes);
 
 /* Writes the size in readable form: "24.0 GiB". Returns `out`. */
@@ -19,7 +19,7 @@ static inline uint64_t core_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the least multiple of `grain` that is not below `size`, which must fit 64 bits. */
+/* Returns the least multiple of `grain` that is not below `size`. size + grain must fit 64 bits. */
 static inline uint64_t core_round_up(uint64_t size, uint64_t grain)
 {
     return (size + grain - 1) / grain * grain;

@@ -1,4 +1,5 @@
-/* suggest.c: the Damerau-Levenshtein distance, computed with three rows of its table. */
+/* suggest.c: the optimal string alignment distance (restricted Damerau-Levenshtein), computed with
+ * three rows of its table. */
 #include "core/base/suggest.h"
 
 #include <ctype.h>

@@ -15,9 +15,9 @@ void core_suggest_offer(struct core_suggest *guess, const char *name);
 /* Returns " (did you mean NAME?)" or "". Valid until the next call on this thread. */
 const char *core_suggest_text(const struct core_suggest *guess);
 
-/* Returns the least number of insertions, deletions, changes and swaps of neighbours that turn one
- * word into the other. Letter case does not count, nor does "-" against "_"; only the first 63
- * bytes are compared. */
+/* Returns the optimal string alignment distance of two words: the number of insertions, deletions,
+ * changes and swaps of neighbours between them. Letter case does not count, nor does "-" against
+ * "_"; only the first 63 bytes are compared. */
 unsigned core_suggest_distance(const char *left, const char *right);
 
 #endif

@@ -7,14 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads the file into `text`, without the newline at its end, cut at `bytes` - 1. The path is
- * `root` followed by the formatted rest. Returns the length, or -errno without a message, because a
+/* Reads the file into `text`, without newlines at its end, cut at `bytes` - 1. The path is `root`
+ * followed by the formatted rest. Returns the length, or -errno without a message, because a
  * missing file is normal here. */
 int core_sysfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Reads a file that holds one decimal number. Returns 0, -errno, or -EINVAL for any other
- * contents. */
+/* Reads a file that holds one decimal number. Returns 0, -errno, or -EINVAL for any other contents,
+ * without a message. */
 int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

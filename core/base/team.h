@@ -20,11 +20,11 @@ struct core_team_options {
     unsigned count;               /* members, 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
     const struct core_cpus *cpus; /* processors of the threads, read at create; NULL: those of the
                                    * caller. Member 0 is the caller and is not bound. */
-    const struct core_cpus
-        *sets;       /* [count]: the processors of each member, instead of `cpus`; read at create;
-                      * NULL: `cpus` applies */
-    int64_t spin_ns; /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
-                                   * negative: not at all */
+    /* [count]: the processors of each member, instead of `cpus`; read at create; NULL: `cpus`
+     * applies */
+    const struct core_cpus *sets;
+    /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS, negative: not at all */
+    int64_t spin_ns;
 };
 
 /* The function that each member runs: `index` of `count`. */
@@ -45,8 +45,8 @@ void core_team_run(struct core_team *team, core_team_part *part, void *argument)
 unsigned core_team_count(const struct core_team *team);
 
 /* Computes the part [*begin, *end) of `total` items that belongs to member `index` of `count`.
- * Parts are contiguous and in order, every border but the last is a multiple of `grain`, and sizes
- * differ by at most one grain. */
+ * Parts are contiguous and in order; every border is a multiple of `grain` or `total`. Parts differ
+ * by at most one grain, where an incomplete last grain counts as a whole one. */
 void core_team_share(uint64_t total, uint64_t grain, unsigned index, unsigned count,
                      uint64_t *begin, uint64_t *end);
 

@@ -19,7 +19,7 @@ enum {
 
 struct core_topo_node {
     int number;            /* the kernel's number of the node */
-    uint64_t bytes;        /* bytes of memory; 0: the node has only processors */
+    uint64_t bytes;        /* bytes of memory; 0: none, or unknown */
     struct core_cpus cpus; /* those that we may use; empty if the node has only memory (CXL), or
                             * only processors that we may not use */
 };
@@ -35,21 +35,22 @@ struct core_topo_device {
 
 struct core_topo {
     uint32_t node_count;
-    uint32_t device_count; /* GPUs by bus id, then drives by name */
+    uint32_t device_count;
     uint32_t core_count;
     struct core_cpus cpus;           /* all processors that we may use */
     uint16_t core_of[CORE_CPUS_MAX]; /* the core of a processor, or CORE_TOPO_NO_CORE */
     struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* sorted by number */
+    /* GPUs by bus id, then drives by name */
     struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];
-    char source[64]; /* the source of the data: "hwloc 2.9.0", "sysfs" */
+    char source[64]; /* the source of the data: "hwloc 2.9", "sysfs" */
 };
 
 /* Finds a node by its number. Returns NULL if there is none. */
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
-/* Normalises a PCI address in any notation to "0000:3b:00.0". Returns 0, or -EINVAL without a
- * message. */
+/* Normalises a PCI address ("3b:00.0", "00000000:3B:00.0") to "0000:3b:00.0". Returns 0, or -EINVAL
+ * without a message. */
 int core_topo_bus_write(const char *from, char *bus, size_t bytes);
-/* Finds a GPU or drive by its name or bus id, in any notation ("00000000:3B:00.0"). Returns NULL if
+/* Finds a GPU or drive by its name, or by its bus id in any of these notations. Returns NULL if
  * there is none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
                                                      const char *name);
@@ -73,7 +74,7 @@ struct core_topo_wish {
 
 struct core_topo_share {
     int node;
-    struct core_cpus cpus; /* this rank's processors of the node, whole cores where possible */
+    struct core_cpus cpus; /* this rank's processors of the node: whole cores */
 };
 
 struct core_topo_place {
@@ -82,10 +83,11 @@ struct core_topo_place {
 };
 
 /* Decides where the memory and the threads of one rank go. Calls that differ only in `rank` give
- * shares that do not overlap, unless a node has more ranks than processors. A rank's home is the
- * node of its GPU. Ranks without a GPU take the nodes in turn. Nodes that are not the home of a
- * rank are distributed in turn, so that all memory and all cores are used. Returns -EINVAL for an
- * invalid rank or number of ranks. */
+ * shares that do not overlap, unless a node has more ranks than cores. Only nodes with processors
+ * and memory are used; if there are none, those with processors. A rank's home is the node of its
+ * GPU; if the GPU or its node is unknown, ranks take the nodes in turn. Nodes that are not the home
+ * of a rank are distributed in turn. Returns -EINVAL for an invalid rank or number of ranks, and if
+ * no node has processors. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

@@ -25,8 +25,8 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* Returns the index in `homes` of a rank's home: the node of its GPU; ranks without a GPU take the
- * homes in turn. */
+/* Returns the index in `homes` of a rank's home: the node of its GPU; if that is unknown or no
+ * home, the ranks take the homes in turn. */
 static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
                         const struct core_topo_wish *wish, uint32_t rank)
 {
@@ -62,8 +62,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* Sets *out to part `mine` of `users` equal parts of a node's cores, with all their processors. If
- * there are more users than cores, users share cores in turn. */
+/* Sets *out to part `mine` of `users` nearly equal parts of a node's cores, with all their
+ * processors. If there are more users than cores, users share cores in turn. */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {

@@ -85,7 +85,8 @@ static void settle_cores(struct core_topo *topo)
     }
 }
 
-/* Sorts devices, and removes duplicates and unknown nodes. */
+/* Sorts devices, and removes duplicates and unknown nodes. If there is one node, every device is on
+ * it. */
 static void settle_devices(struct core_topo *topo)
 {
     uint32_t told = topo->device_count;

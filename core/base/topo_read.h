@@ -26,18 +26,19 @@ void core_topo_destroy(struct core_topo *topo);
 int core_topo_check(const struct core_topo *topo);
 
 /* ---- sources: topo_hwloc.c and topo_sysfs.c ----
- * A source fills nodes, processors, core_of and devices in any order into a zeroed struct whose
- * core_of is all CORE_TOPO_NO_CORE; topo_read.c sorts the result and applies limits. */
+ * A source fills nodes, processors, core_of and devices in any order into a struct that is zeroed,
+ * except that core_of is all CORE_TOPO_NO_CORE; topo_read.c sorts the result and applies limits. */
 
 int core_topo_read_hwloc(enum core_topo_from from, const char *text, struct core_topo *topo);
 int core_topo_read_sysfs(const char *root, struct core_topo *topo);
 
-/* Each function adds one item and returns it. Beyond the maximum it adds nothing and returns
- * NULL. */
+/* Each function adds one item and returns it. Beyond the maximum, and for a negative number, it
+ * adds nothing and returns NULL. */
 struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
 struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
                                               const char *name);
-/* Returns false for block devices that store nothing (loop, ram, zram and the like). */
+/* Returns false for names of block devices that are not drives (loop, ram, zram, sr, fd, nbd,
+ * dax). */
 bool core_topo_is_drive(const char *name);
 
 #endif

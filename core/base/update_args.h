@@ -1,7 +1,8 @@
-/* update_args.h: the arguments of the optimizer's update and of a norm's tile sums. cpu_adam/
- * computes them on the CPU, kernels/cuda/ on CUDA; both follow docs/optimizers.md to the bit, so a
- * parameter's update does not depend on where it runs. The structs are values; every pointer is
- * borrowed for the call. Compiles as C and as CUDA C++. */
+/* update_args.h: the arguments of the optimizer's update, of a norm's tile sums and of sums of
+ * arrays. cpu_adam/ computes updates and tile sums on the CPU, kernels/cuda/ all three on CUDA;
+ * both follow docs/optimizers.md to the bit, so a parameter's update does not depend on where it
+ * runs. The structs are values; every pointer is borrowed for the call. Compiles as C and as CUDA
+ * C++. */
 #ifndef CORE_BASE_UPDATE_ARGS_H
 #define CORE_BASE_UPDATE_ARGS_H
 
@@ -32,8 +33,8 @@ enum core_update_master {
     CORE_UPDATE_MASTER_F32,   /* w32 alone */
 };
 
-/* The scalars of an update that are the same for a run of parameters, already rounded to fp32.
- * adam_scalars() computes them, in double, for the CPU and the GPU. */
+/* The scalars of an update, which all its elements share, already rounded to fp32. adam_scalars()
+ * computes them, in double, for the CPU and the GPU. */
 struct core_update_scalars {
     float gradient_scale; /* 1 / loss scale x clip factor */
     float beta1;

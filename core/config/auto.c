@@ -1,5 +1,5 @@
 /* auto.c: turns legacy forms of keys into the present ones, and replaces "auto" by the caller's
- * value or, without one, by the value that the Hugging Face trainer uses. */
+ * value or, without one, by that of the Hugging Face trainer or by the default. */
 #include <math.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ static void fill_precision(struct core_cfg_detail *detail, const char *path,
     }
 }
 
-/* A batch size that follows from the other two is left to the batch rule. */
+/* Leaves a batch size that follows from the other two to the batch rule (rules.c). */
 static void fill_batch(struct core_cfg_detail *detail)
 {
     const struct core_cfg_options *options = detail->options;

@@ -1,7 +1,7 @@
 /* config.h: reads a ds_config.json. One table (table.h) has every key's name, type, default and
  * range, and says how tide treats it. Reading, defaults, checks, `tide config` and
- * docs/ds_config.md all use this table. The result is a plain struct for the engine, and one note
- * per key for people. A configuration is constant after it was read; any thread may use it. */
+ * docs/ds_config.md all use this table. The result is a plain struct for the engine, and notes
+ * about keys for people. A configuration is constant after it was read; any thread may use it. */
 #ifndef CORE_CONFIG_CONFIG_H
 #define CORE_CONFIG_CONFIG_H
 
@@ -125,14 +125,14 @@ struct core_cfg {
     struct core_cfg_detail *detail; /* owned; values and notes of all keys, and the text */
 };
 
-/* Values for "auto", and facts that are not in the file. core_cfg_options_init sets the defaults:
- * values that are not given are CORE_CFG_NONE or NaN, and "auto" then takes the default of the
- * Hugging Face trainer. */
+/* Values for "auto" (batch sizes and total_steps also for missing keys), and facts that are not in
+ * the file. core_cfg_options_init sets the defaults: values that are not given are CORE_CFG_NONE or
+ * NaN, and "auto" then takes the default of the Hugging Face trainer. */
 struct core_cfg_options {
     int64_t world_size; /* number of ranks; 1 by default */
     int64_t micro_batch_size, accumulation_steps;
     int64_t warmup_steps, total_steps;
-    int64_t hidden_size; /* hidden size of the model; three of the ZeRO keys depend on it */
+    int64_t hidden_size; /* of the model, for "auto" in three of the ZeRO keys; 0: unknown */
     double lr, betas[2], eps, weight_decay, gradient_clipping;
     int precision;  /* enum core_cfg_dtype, -1: not given, bf16 for "auto" */
     bool has_store; /* the caller has a directory for tier STORE, so nvme_path may be missing */
@@ -170,7 +170,7 @@ const char *core_cfg_note_kind_name(enum core_cfg_note_kind kind);
 
 struct core_cfg_note {
     enum core_cfg_note_kind kind;
-    size_t line, column; /* position in the file; 0 if the key is not there */
+    size_t line, column; /* position in the file; 0: none */
     const char *key;     /* "zero_optimization.stage" */
     const char *value;   /* value as JSON; NULL: none */
     const char *why;     /* "": nothing to add */
@@ -179,11 +179,12 @@ struct core_cfg_note {
 const char *core_cfg_source(const struct core_cfg *cfg);
 size_t core_cfg_notes_count(const struct core_cfg *cfg);
 size_t core_cfg_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind);
-/* Returns one note. Refusals come first, then warnings, then all keys in the order of the table. */
+/* Returns one note. Refusals come first, then warnings, then comments in the file, then keys in the
+ * order of the table. */
 struct core_cfg_note core_cfg_note(const struct core_cfg *cfg, size_t index);
 
-/* Writes the whole configuration as one JSON object that can be read again, with every default and
- * "auto" filled in. `key` is as for core_json_write_object_begin(). */
+/* Writes the configuration as one JSON object that can be read again, with defaults and "auto"
+ * filled in. `key` is as for core_json_write_object_begin(). */
 void core_cfg_write(const struct core_cfg *cfg, struct core_json_write *write, const char *key);
 
 /* Writes the table as Markdown: docs/ds_config.md. */

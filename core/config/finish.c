@@ -14,12 +14,12 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    /* a REFUSED row gets here only if the file turns its key off */
+    /* a REFUSED row gets here only if the file gives its default */
     return CORE_CFG_NOTE_HONOURED;
 }
 
-/* Returns whether a row gets a note: its key was given, or it applies and tide honours it, now or
- * later. Sections and elements of arrays get none. */
+/* Returns whether a row gets a note: its key was given, or it applies, is not a legacy form, and
+ * tide honours it, now or later. Sections and elements of arrays get none. */
 static bool shown(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

@@ -10,14 +10,14 @@ enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_D
 
 struct core_cfg_value {
     enum core_cfg_origin origin;
-    bool given; /* the key is in the file, with a value or "auto" */
+    bool given; /* the key is in the file, with any value */
     bool is_none;
     bool truth;
     int64_t integer; /* value of an integer; index of a choice */
     double real[2];
     /* value of a string: borrowed from the document or the arena */
     const char *text;
-    /* value of a list: borrowed from the document; NULL: the preset */
+    /* the value as it is in the document, borrowed; NULL: it is not from the document */
     const struct core_json_value *json;
     const char *why; /* the origin of the value, for its note; NULL: nothing to say */
     struct core_json_place place;
@@ -43,8 +43,8 @@ struct core_cfg_detail {
 const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note);
-/* Adds a refusal or warning about a row, at the position of its value, or of the nearest given
- * section around it. */
+/* Adds a refusal or warning about a row, at the position of its key, else of the nearest given
+ * section around it, else of the beginning of the file. */
 void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Returns whether this key already has a refusal. */
@@ -52,11 +52,13 @@ bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key)
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 
 /* value.c */
-/* Returns whether the chosen type of optimizer or scheduler has this row. */
+/* Returns false for a parameter that the chosen type of optimizer or scheduler does not have, else
+ * true. */
 bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
-/* Sets a value that the file gives, or refuses it with a note and leaves the default. */
+/* Sets a value that the file gives. A value that does not fit is refused with a note and leaves the
+ * default; a value that the row's state forbids is set and refused. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
 /* Returns whether the value fits the row; for elements of lists, which are not kept. */
 bool core_cfg_fits(size_t row, const struct core_json_value *value);
@@ -76,8 +78,8 @@ void core_cfg_walk(struct core_cfg_detail *detail);
 /* auto.c: resolves legacy forms, and then "auto". */
 void core_cfg_resolve(struct core_cfg_detail *detail);
 
-/* finish.c: adds a note for each key that was given, and for each key that was not given but
- * applies to this configuration, unless the key has a refusal. Sorts all notes. */
+/* finish.c: adds a note for each key that was given, and for each honoured (or LATER) key that was
+ * not given but applies to this configuration, unless the key has a refusal. Sorts all notes. */
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 
 /* rules.c: checks and derives keys that depend on each other. */

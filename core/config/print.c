@@ -10,8 +10,8 @@ static void write_section(const struct core_cfg_detail *detail, struct core_json
                           const char *prefix);
 
 /* Returns whether a row is printed. Not printed are rows that do not apply, legacy forms, refused
- * rows and lists that were not given, ignored rows without a value, and a scheduler without a
- * type. */
+ * sections, other refused rows and lists that were not given, ignored rows without a value, and a
+ * scheduler without a type. */
 static bool is_written(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

@@ -30,7 +30,7 @@ static void derive(struct core_cfg_value *value, int64_t integer, const char *wh
 }
 
 /* Derives `out`, the micro batch or the accumulation, from the train batch `whole`, the other size
- * `known` and the world size. Refuses `whole` if it is not a multiple of their product. */
+ * `known` and the world size. Refuses `whole` if it is not a multiple of `known` x world size. */
 static void divide(struct core_cfg_detail *detail, struct core_cfg_value *out, int64_t whole,
                    int64_t known, const char *name)
 {
@@ -64,7 +64,8 @@ static void multiply(struct core_cfg_detail *detail, struct core_cfg_value *trai
     }
 }
 
-/* Takes sizes that are not in the file from the caller, if the caller gave them. */
+/* Takes missing sizes from the caller, if the caller gave them; the micro batch only if the train
+ * batch is missing, too. */
 static void batch_from_caller(struct core_cfg_detail *detail, struct core_cfg_value *train,
                               struct core_cfg_value *micro, struct core_cfg_value *accumulation)
 {

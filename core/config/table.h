@@ -49,7 +49,7 @@ struct core_cfg_row {
     enum core_cfg_state state;
     unsigned flags;
     const char *preset;  /* the default, as JSON; NULL: none */
-    double low, high;    /* inclusive; NaN: no limit */
+    double low, high;    /* inclusive unless a flag says otherwise; NaN: no limit */
     const char *choices; /* "fp32=float32|fp16": synonyms after = */
     const char *only;    /* the optimizer or scheduler types that have this key; NULL: all */
     const char *module;  /* the module that will act on a LATER key */

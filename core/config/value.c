@@ -11,8 +11,8 @@
 #include "core/config/internal.h"
 #include "core/json/write.h"
 
-/* Appends a range, for example " from LOW to HIGH" or " of at least LOW", to a text that may be
- * full. */
+/* Appends the range of the row, for example " from LOW to HIGH" or " of at least LOW". A text that
+ * does not fit is cut. */
 static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
 {
     const char *from = " from";

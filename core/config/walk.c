@@ -126,7 +126,8 @@ static void walk_list(struct core_cfg_detail *detail, const struct core_json_val
     }
 }
 
-/* In older files, zero_optimization: true means stage 1. */
+/* In older files, zero_optimization may be true (stage 1) or false (stage 0). Returns whether it
+ * is. */
 static bool walk_legacy_zero(struct core_cfg_detail *detail, size_t row,
                              const struct core_json_value *value)
 {
@@ -168,7 +169,7 @@ static void walk_member(struct core_cfg_detail *detail, const struct core_json_m
 }
 
 /* Reads aio from inside zero_optimization or one of its offload sections, a frequent mistake, and
- * warns. */
+ * warns. Returns whether the member was such an aio. */
 static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_json_member *member,
                             const char *prefix)
 {

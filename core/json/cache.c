@@ -14,7 +14,7 @@
 
 enum {
     DAY_SECONDS = 86400,
-    AHEAD_SECONDS = 60 /* for file servers whose clocks are ahead */,
+    AHEAD_SECONDS = 60, /* for file servers whose clocks are ahead */
     HASH_DIGITS = 16
 };
 static const char suffix[] = ".json";
@@ -71,8 +71,8 @@ int core_cache_make_folder(const char *folder)
     return rc;
 }
 
-/* Returns whether a name is `begin`, a hash and the suffix. A number may follow, as in a file whose
- * run ended while it was written. */
+/* Returns whether a name is the first `length` bytes of `begin`, a hash and the suffix. "." and a
+ * number may follow, as in the draft of a process that ended while it wrote. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {

@@ -9,13 +9,15 @@
 
 #include "core/json/write.h"
 
-/* A cached result expires: drives fill up, kernels are replaced, data is removed. */
+/* Days after which a cached result expires, because drives fill up, kernels are replaced and data
+ * is removed. */
 enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 
 /* Writes the path of a file. Returns false if the path is too long; `path` is then "". */
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
                      char path[CORE_CACHE_PATH_BYTES]);
-/* Returns whether the file exists and its time is neither too old nor in the future. */
+/* Returns whether a run may use the file: it exists, and was written within the last
+ * CORE_CACHE_DAYS days, not in the future. */
 bool core_cache_counts(const char *path);
 
 /* Creates the folder and its missing parents, for the user only. Returns 0 or -errno without a

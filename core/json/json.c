@@ -53,8 +53,8 @@ struct core_json {
     const struct core_json_value **members; /* owned; hash table of all members */
     size_t members_mask;                    /* number of slots - 1 */
     char *strings;                          /* owned; keys and strings, decoded, with NULs */
-    struct core_budget *budget;             /* borrowed: `text` is charged to it; NULL: to none */
-    bool copied;                            /* `text` is from core_charge_alloc */
+    struct core_budget *budget; /* borrowed; `text` is charged to it unless `copied`; NULL: none */
+    bool copied;                /* `text` is from core_charge_alloc, which charges it */
 };
 
 /* The memory that a document needs, counted before anything is allocated. */

@@ -1,8 +1,8 @@
 /* json.h: a JSON document in memory: parses it, finds values, and finds the position of a value in
  * the text. A document owns its text and all its values; it does not change after it was made, so
  * any number of threads may read it. Numbers are checked while parsing: an integer that does not
- * fit int64 becomes a real; a number that does not fit a double is refused. Keys are unique;
- * members keep the order of the file. For files too large for a tree see scan.h. */
+ * fit int64 becomes a real; a number that does not fit a double is refused. The keys of an object
+ * are unique; members keep the order of the file. For files too large for a tree see scan.h. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -27,9 +27,8 @@ enum core_json_kind {
 
 struct core_json_options {
     bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
-    bool regular;     /* the file belongs to a folder: a pipe is refused, because reading it might
-                       * wait for ever */
-    size_t bytes_max; /* limit of a file's size; 0: 256 MiB */
+    bool regular;     /* as for core_file_read_regular() */
+    size_t bytes_max; /* limit of core_json_load(); 0: 256 MiB */
 };
 
 /* Parses a text. `source` is its name in messages and is copied; `options` may be NULL. Returns
@@ -82,7 +81,8 @@ bool core_json_next(struct core_json_member *member);
 
 /* Set *out to a member of this type and return 0. A missing key and a null return -ENOENT, another
  * type returns -EINVAL, each with a message that names source, line and key. An integer may be
- * written as a real without a fraction (5e8). A string that contains a NUL is refused. */
+ * written as a real without a fraction (5e8), and a real as an integer. A string that contains a
+ * NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out);
 int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,
@@ -91,8 +91,8 @@ int core_json_get_real(const struct core_json *doc, const struct core_json_value
                        const char *key, double *out);
 int core_json_get_string(const struct core_json *doc, const struct core_json_value *object,
                          const char *key, const char **out);
-/* Like the functions above, for a member of any kind: sets *out to its value, which is of
- * `kind`. */
+/* Sets *out to the value of a member, which must be exactly of `kind` (5e8 is no integer here); the
+ * errors are those of the functions above. */
 int core_json_get(const struct core_json *doc, const struct core_json_value *object,
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 

@@ -45,7 +45,8 @@ static unsigned unit_at(const char *at)
     return (unsigned)hex_unit(at, 4);
 }
 
-/* Returns the character of the \u escape or of the surrogate pair at *at; moves *at past it. */
+/* Returns the character of the \u escape or of the surrogate pair at *at, U+FFFD for a lone
+ * surrogate; moves *at past it. */
 static unsigned take_unicode(const char **at, const char *end)
 {
     unsigned unit = unit_at(*at + 2);
@@ -232,7 +233,8 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
 
 /* ---- elements ---- */
 
-/* Each pass_ function skips one element at scan->at, or refuses it with a message. */
+/* A pass_ function that returns 0 or -EINVAL skips one element at scan->at, or refuses it with a
+ * message. */
 
 static int __attribute__((format(printf, 3, 4), cold))
 refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...)
@@ -307,7 +309,8 @@ static bool plain_eight(const char *at)
     return (odd & tops) == 0;
 }
 
-/* Describes the byte at `at` for a message: the character, or the number of the byte. */
+/* Describes what is at `at` for a message: the character, the number of the byte, or the end of the
+ * text. */
 static const char *shown(const struct core_json_scan *scan, size_t at, char text[16])
 {
     if (at >= scan->bytes) {

@@ -35,13 +35,13 @@ struct core_json_token {
 
 struct core_json_scan {
     const char *text;   /* borrowed from the caller */
-    const char *source; /* borrowed from the caller; its name in messages */
+    const char *source; /* borrowed from the caller; name of the text in messages */
     size_t bytes;
     size_t at;
     char *blank; /* borrowed; NULL: strict. Else `text` itself, writable: see
                   * core_json_scan_init_lenient */
     unsigned depth;
-    unsigned expects;
+    unsigned expects;                           /* enum expects of scan.c */
     uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* one bit per level, set for an object */
 };
 

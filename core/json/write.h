@@ -50,20 +50,20 @@ void core_json_write_unsigned(struct core_json_write *write, const char *key, ui
 /* Formats as "%.*g" with a decimal point in every locale; `text` has at least 32 bytes. Returns
  * `text`. */
 const char *core_json_real_print(double value, int digits, char text[32]);
-/* Writes as few digits, 15 to 17, as read back as the same double, and always a real (1.0, not
- * 1). */
+/* Writes with the lowest precision, from 15 to 17 digits, that reads back as the same double, and
+ * always as a real (1.0, not 1). */
 void core_json_write_real(struct core_json_write *write, const char *key, double value);
 void core_json_write_bool(struct core_json_write *write, const char *key, bool value);
 void core_json_write_null(struct core_json_write *write, const char *key);
-/* Writes a value of a document with all that it contains. */
+/* Writes a value of a document, with the values inside it. */
 void core_json_write_value(struct core_json_write *write, const char *key,
                            const struct core_json_value *value);
 
 /* Writes JSON that is known to be valid, unchanged. */
 void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json);
 
-/* Ends the line; the same writer may begin the next value (JSONL). Returns 0 or the first failure:
- * -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a message. */
+/* Ends a complete value with a newline; the same writer may begin the next value (JSONL). Returns 0
+ * or the first failure: -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a message. */
 int core_json_write_end(struct core_json_write *write);
 
 #endif

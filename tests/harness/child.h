@@ -35,9 +35,9 @@ void test_orphan_end(const struct test_orphan *orphan);
  * container; if `libaio`, also io_setup. Returns 0 or -errno. */
 int test_child_refuse_uring(int code, bool libaio);
 
-/* Calls `body` in a child for each way to have no io_uring: it is forbidden (EPERM), or there is
- * neither it nor libaio (ENOSYS). The argument is a pointer to the code, with which the body calls
- * test_child_refuse_uring. */
+/* Calls `body` in a child with EPERM (io_uring is forbidden), and in another with ENOSYS (the
+ * kernel has none). `code` points to this int, with which the body calls test_child_refuse_uring().
+ * Fails the case if `body` does not return 0. Skips the case under TSan. */
 void test_without_uring(int (*body)(void *code));
 /* Checks the error of a request for io_uring in such a child, or in a build without liburing. */
 void test_uring_is_refused(int code, int rc, const char *message);

@@ -1,6 +1,6 @@
 /* fail_alloc.c: the wrappers that the linker inserts, a countdown, and a table of live blocks. Any
- * thread may call the wrappers; one lock guards the table. Only test_fail_nth arms the countdown,
- * on the thread of the case. */
+ * thread may call the wrappers; one lock guards the table. Only test_fail_every and test_fail_nth
+ * arm the countdown, on the thread of the case. */
 #include "tests/harness/fail_alloc.h"
 
 #include <errno.h>

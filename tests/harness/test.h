@@ -4,7 +4,7 @@
  *     static void adds(void) { check_int(1 + 1, ==, 2); }
  *     TEST_MAIN({"adds", adds})
  *
- * A check that fails prints file, line and both values and ends its case; the others still run. In
+ * A check that fails prints file, line and the values and ends its case; the others still run. In
  * a child process it ends the child with the status TEST_CHILD_FAILED. A case that forks must fail
  * for that status; test_child() of child.h does.
  * `program NAME...` runs only the cases whose names contain one of the words. */
@@ -35,8 +35,8 @@ _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 
 /* Prints a line as a TAP comment. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* TEST_SLOW is 1 in a build with a sanitizer (or for fuzzing), in which each case takes 5 to 20
- * times as long, and 0 in other builds. Loops over many random cases give both counts,
+/* TEST_SLOW is 1 in a build with AddressSanitizer, ThreadSanitizer or MemorySanitizer, in which
+ * cases take much longer, and 0 in other builds. Loops over many random cases give both counts,
  *     for (int i = 0; i < TEST_COUNT(100000, 2000); i++)
  * and a case that proves nothing more under a sanitizer begins with
  * `if (TEST_SLOW) test_skip("...")`. */
@@ -72,23 +72,24 @@ bool test_full(void);
  * not depend on drives and make thousands of files. Call it before the first use of
  * test_directory(). */
 void test_directory_in_memory(void);
-/* Returns a new directory under TMPDIR (or /tmp), which is removed with its contents when the
- * program ends. */
+/* Returns the directory that the first call makes under TMPDIR (or /tmp). It is removed with its
+ * contents when the program exits. */
 const char *test_directory(void);
 /* Returns the path of `name` in test_directory(), whether it exists or not; valid until the program
  * ends. */
 const char *test_path(const char *name);
-/* Writes `text` to `name` in test_directory() and returns the path, valid until the program
+/* Writes `bytes` bytes to `name` in test_directory() and returns the path, valid until the program
  * ends. */
 const char *test_file(const char *name, const void *text, size_t bytes);
 /* Returns the number of entries of a folder, hidden ones included. */
 size_t test_entries(const char *path);
-/* Returns a number below `below`, which is at most 2^31, and moves a seeded sequence on. */
+/* Returns a random number below `below`, which is at most 2^31, and advances *state, which the
+ * caller has set to a seed. */
 uint64_t test_random(uint64_t *state, uint64_t below);
 /* Limits the size of files that this process writes, as a full drive does; UINT64_MAX: no limit.
  * From the first call on, writes beyond a limit fail with EFBIG instead of ending the process. */
 void test_limit_files(uint64_t bytes);
-/* Returns the folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */
+/* Returns the folder `tests` of the checkout: TIDE_TEST_ROOT, or else "tests". */
 const char *test_root(void);
 
 #define TEST_MAIN(...)                                                                             \

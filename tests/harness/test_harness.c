@@ -68,8 +68,8 @@ static int leave_mounted(void *argument)
     exit(fd >= 0 ? 0 : 1);
 }
 
-/* If a case ends early, its file system is unmounted when the program ends, and the whole directory
- * is removed. This case is the first one, so that the child makes a separate directory. */
+/* A program that exits while a file system is mounted in its directory removes the whole directory.
+ * This case is the first one, so that the child makes a separate directory. */
 static void directories_go_with_what_is_mounted(void)
 {
     char *directory = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
