@@ -37,9 +37,9 @@ struct plain {
     struct plain_part v;
     struct plain_part grads;      /* gradients, in the shape's type */
     struct plain_part sums;       /* fp32; used with several micro-batches of 16-bit gradients */
-    struct plain_part tied_head;  /* fp32 [vocab][hidden] */
-    struct plain_part tied_table; /* fp32 [vocab][hidden]; used with several micro-batches */
-    struct plain_part boundary;   /* [blocks - 1] activations, and their gradient */
+    struct plain_part tied_head;  /* fp32 [vocab][hidden], of a tied table */
+    struct plain_part tied_table; /* the same; used with several micro-batches */
+    struct plain_part boundary; /* outputs of all computed blocks but the head, and one gradient */
     /* kept activations of every layer, or of one layer if they are recomputed */
     struct plain_part kept;
     struct plain_part temp;
@@ -56,7 +56,8 @@ struct plain {
 char *plain_at(const struct plain *plain, const struct plain_part *part, unsigned block,
                size_t element_bytes);
 
-/* Computes the norm, clips, and updates with the gradients of the backward pass. */
+/* Computes the norm, clips, and updates with the gradients of the backward pass. Sets grad_norm and
+ * skipped of *out. */
 int plain_update(struct plain *plain, double lr, struct plain_result *out);
 
 #endif

@@ -46,21 +46,22 @@ struct plain_result {
     bool skipped;            /* fp16: the norm was not finite */
 };
 
-/* `model` and `device` are borrowed; no queue of the device may exist yet. Returns -ENOMEM if the
- * device's budget is too small. */
+/* `model` and `device` are borrowed; no queue of the device may exist yet. Returns -ENOTSUP if the
+ * host does not see the device's memory, and -ENOMEM if the device's budget is too small. */
 int plain_create(const struct model *model, struct dev_device *device,
                  const struct plain_options *options, struct plain **out);
 void plain_destroy(struct plain *plain);
 
-/* Reads all weights and sets moments to zero. Call model_files_check first. */
+/* Reads all weights, sets moments to zero and counts steps from 0 again. Call model_files_check
+ * first. */
 int plain_load(struct plain *plain, const struct model_files *files);
 /* Writes the working weights as a model folder; the weights have the type of the shape, whatever
  * options->type is. */
 int plain_save(struct plain *plain, const struct model_save_options *options);
 
 /* Takes the next step with this learning rate and these micro-batches ([micro_batches], of the
- * shape). In bf16 and fp16, a norm that is not finite gives -EDOM with a message that names the
- * block. */
+ * shape). If the norm is not finite, the weights stay: in fp16 out->skipped is set; in bf16 and
+ * fp32 the result is -EDOM with a message that names a block. */
 int plain_step(struct plain *plain, const struct model_batch *batches, double lr,
                struct plain_result *out);
 /* Runs the first half of a step: gradients and loss without the update. */
@@ -81,10 +82,10 @@ struct adam_arrays plain_arrays(const struct plain *plain, unsigned block);
 /* The bytes allocated on the device, by purpose. */
 struct plain_bytes {
     uint64_t weights;
-    uint64_t states; /* master remainder and moments */
+    uint64_t states; /* fp32 masters (fp16) or their low halves (bf16), and moments */
     uint64_t grads;
-    uint64_t activations; /* boundary, kept, temporary, scratch of logits */
-    uint64_t inputs;
+    uint64_t activations; /* boundary, kept, temporary, scratch of the queue */
+    uint64_t inputs;      /* with the angles and losses */
     uint64_t total;
 };
 struct plain_bytes plain_memory(const struct plain *plain);
@@ -97,7 +98,8 @@ struct plain_time {
 
 /* Returns how often an op was launched and how long its launches took (options.profile). */
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
-/* Returns the nanoseconds that norms and updates took in all steps. */
+/* Returns the nanoseconds that norms and updates took in all steps, except skipped and failed
+ * ones. */
 int64_t plain_update_ns(const struct plain *plain);
 
 #endif
