@@ -18,7 +18,7 @@ enum aio_fault_kind {
     AIO_FAULT_LATE,        /* completes `argument` reaps later (0: from the seed) */
     AIO_FAULT_REORDER,     /* completes after operations that were submitted later */
     AIO_FAULT_DUPLICATE,   /* completes twice */
-    AIO_FAULT_UNKNOWN,     /* adds a completion of an operation that was never submitted */
+    AIO_FAULT_UNKNOWN,     /* adds completions of operations that were never submitted */
     AIO_FAULT_LOST,        /* does nothing and reports success */
     AIO_FAULT_TORN,        /* transfers only `argument` bytes (0: from the seed), reports all */
     AIO_FAULT_MISDIRECTED, /* transfers at another offset, reports success */
@@ -31,8 +31,9 @@ enum aio_fault_kind {
 
 enum { AIO_FAULT_RULES_MAX = 16, AIO_FAULT_FOREVER = 0x7fffffff };
 
-/* Applies to the `from`-th matching operation (counted from 1; SUBMIT and REAP count calls) and the
- * `count` - 1 after it; or, with `one_in` set, to one in that many at random. */
+/* The operations of a drive are numbered from 1; for SUBMIT and REAP, its calls are. A rule applies
+ * to the numbers `from` to `from` + `count` - 1 or, with `one_in` set, to one number in that many
+ * at random; of these operations, only to those that match the last members. */
 struct aio_fault_rule {
     enum aio_fault_kind kind;
     uint64_t from;     /* 0: 1 */

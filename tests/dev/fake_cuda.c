@@ -35,7 +35,7 @@ struct range {
     size_t bytes;
 };
 
-/* An allocation on a card ends with a page that must not be accessed. */
+/* An allocation on a card is followed by a page that must not be accessed. */
 struct allocation {
     char *map; /* NULL: a free entry */
     size_t map_bytes;

@@ -27,16 +27,18 @@ void fake_fail_anywhere(int n, int error);
 void fake_refuse_pins(void);
 /* Returns whether the requested failure has happened. */
 int fake_failed(void);
-/* From now on all events and calls report `error`, as after a fault of the GPU. */
+/* From now on all events, and all calls that can fail, report `error`, as after a fault of the
+ * GPU. */
 void fake_break(int error);
-/* Returns the number of allocations, streams, events and pinned ranges that exist. */
+/* Returns the number of allocations on GPUs, streams, events and pinned ranges that were made since
+ * the reset and still exist. */
 int fake_live(void);
 /* Returns the number of calls of cudaEventRecord since the program began. */
 unsigned fake_events_recorded(void);
-/* Returns the error that the next cudaGetLastError would return. */
+/* Returns the error that the next cudaGetLastError of this thread would return. */
 int fake_sticky(void);
 
-/* Puts `run(arguments)` on a stream; the arguments are copied. Libraries that the program opens
+/* Puts run(NULL, arguments) on a stream; the arguments are copied. Libraries that the program opens
  * find this function, too. */
 __attribute__((visibility("default"))) int
 fake_stream_run(void *stream, int (*run)(void *context, const void *arguments),

@@ -19,8 +19,9 @@ enum { RIG_ARRAYS_MAX = 48 };
 /* Opens the device with these options and `threads`; one rig at a time. */
 void rig_open(const struct kern_options *options, unsigned threads);
 void rig_close(void);
-/* Calls `test` for every way in which this device can compute: each instruction set, and on the CPU
- * oneDNN, too, if it is built in. */
+/* Calls `test` for every way in which this device can compute: on the CPU with each instruction
+ * set, and with oneDNN if it is built in; on a GPU with our products, and with those of its
+ * library. */
 void rig_each(void (*test)(void));
 /* Calls `test` for every way to compute ops without products; a GPU has only one. */
 void rig_each_kernel(void (*test)(void));
@@ -41,10 +42,10 @@ double rig_unit(void);                      /* in [0, 1) */
 void *rig_random(enum kern_type type, int64_t count, double size); /* uniform in [-size, size) */
 void *rig_zeros(enum kern_type type, int64_t count);
 void *rig_ints(const int32_t *values, int64_t count);
-void *rig_bytes(size_t bytes);
+void *rig_bytes(size_t bytes); /* zeros */
 
-/* Runs the op only on the device; its results are then on the device side of the arrays. Returns
- * the error of the launch or of the queue. */
+/* Runs the op only on the device; its results are then on the device side of the arrays. Returns 0
+ * or the error of the launch or of the queue. Fails the case if the op wrote past an array. */
 int rig_run(enum kern_op op, const void *arguments);
 /* Runs the reference on the arrays' host side. */
 void rig_reference(enum kern_op op, const void *arguments);
@@ -52,12 +53,13 @@ void rig_reference(enum kern_op op, const void *arguments);
 const void *rig_fetch(const void *array);
 
 /* The tolerance of one comparison: |got - want| <= roundings u |want| + noise 2^-24 max |want|, u
- * being half a unit in the last place of the stored type. */
+ * being half a unit in the last place of the stored type. max |want| counts as at least 0.05, and
+ * fp16 may differ by 2^-23 more. */
 struct rig_bound {
     double roundings; /* number of roundings of the type */
     double noise;     /* number of roundings of fp32 */
 };
-/* Compares the two sides of an array. */
+/* Compares the two sides of an array; fails the case if an element is out of bounds. */
 void rig_compare(const char *what, const void *array, struct rig_bound bound);
 /* Calls rig_run and rig_reference, and compares the listed arrays (NULL ends the list). */
 void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)

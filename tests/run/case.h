@@ -27,8 +27,8 @@ struct case_model {
 
 /* Makes the model of this name: "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep",
  * "wide", "words", "words tied", "gpt2 words", or "llama, whole" or "llama tied, whole", whose
- * sizes are the same in every build. Models with "words" in their names have a large vocabulary;
- * the rows of its tables begin anywhere in a page. Layers have more elements than a chunk of 64 Ki;
+ * sizes are the same in every build. Models with "words" in their names have large tables of
+ * tokens, whose rows begin anywhere in a page. Layers have more elements than a chunk of 64 Ki;
  * those of "wide" have more than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match these shell patterns. */
@@ -86,7 +86,7 @@ int case_try_engine(const struct case_model *made, const struct run_options *opt
                     unsigned steps, struct case_outcome *out);
 
 /* A part of a run: the steps [first, end), counted from 0, which may save checkpoints. The run
- * writes the results of these steps to its `out` and keeps those of earlier steps. */
+ * writes the results of these steps to *out and keeps those of earlier steps there. */
 struct case_part {
     unsigned first, end;
     const char *resume;                  /* a checkpoint's folder; NULL: the model's files */
