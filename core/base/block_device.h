@@ -10,7 +10,7 @@ enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
 
 struct core_block_device {
     char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
-    unsigned drives;                       /* drives below a mapping (RAID, volumes); else 1 */
+    unsigned drives;                       /* drives that a mapping (RAID, volumes) joins; else 1 */
     char model[CORE_BLOCK_TEXT_BYTES];     /* "" if the drive does not report it */
     char firmware[CORE_BLOCK_TEXT_BYTES];  /* "" if the drive does not report it */
     char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the active scheduler; "" if unknown */

@@ -45,7 +45,7 @@ struct core_queue_options {
 
 int core_queue_create(const struct core_queue_options *options, struct core_queue **out);
 
-/* Ends the thread after all submitted jobs have run. Accepts NULL. */
+/* Ends the thread after all submitted jobs have run or were dropped. Accepts NULL. */
 void core_queue_destroy(struct core_queue *queue);
 
 /* Submits a job without blocking. Returns -EAGAIN without a message if `depth` jobs are not done

@@ -1,6 +1,7 @@
 /* topo_sysfs.c: reads the machine from the kernel's files below a root. Missing information is
  * replaced by the safe assumption: without /sys there is one node with all processors and all
- * memory, a processor without known siblings is a core, the node of a device is unknown. */
+ * memory, a processor without known siblings is a core, a device without a known node has node
+ * -1. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
