@@ -14,7 +14,7 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    /* a REFUSED row gets here only if the file gives its default */
+    /* a REFUSED row gets here only if the file gives its default, null or "auto" */
     return CORE_CFG_NOTE_HONOURED;
 }
 

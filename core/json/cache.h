@@ -9,8 +9,8 @@
 
 #include "core/json/write.h"
 
-/* Days after which a cached result expires, because drives fill up, kernels are replaced and data
- * is removed. */
+/* A cached result expires after CORE_CACHE_DAYS days, because drives fill up, kernels are replaced
+ * and data is removed. */
 enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 
 /* Writes the path of a file. Returns false if the path is too long; `path` is then "". */

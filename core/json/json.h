@@ -27,7 +27,7 @@ enum core_json_kind {
 
 struct core_json_options {
     bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
-    bool regular;     /* as for core_file_read_regular() */
+    bool regular;     /* core_json_load() reads the file with core_file_read_regular() */
     size_t bytes_max; /* limit of core_json_load(); 0: 256 MiB */
 };
 

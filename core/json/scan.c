@@ -233,8 +233,8 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
 
 /* ---- elements ---- */
 
-/* A pass_ function that returns 0 or -EINVAL skips one element at scan->at, or refuses it with a
- * message. */
+/* Each pass_ function skips one element, or refuses it with a message; pass_digits and
+ * pass_fraction return the position after the element instead. */
 
 static int __attribute__((format(printf, 3, 4), cold))
 refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...)
