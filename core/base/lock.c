@@ -24,8 +24,8 @@ struct core_lock {
     /* during core_lock_take: the directory, borrowed; afterwards the locked descriptor, owned, if
      * the lock's thread could not leave the shared table of descriptors, else -1 */
     int fd;
-    _Atomic int
-        answer; /* ASKED; then 0: locked, or -errno. Stored with release, read with acquire */
+    /* ASKED; then 0: locked, or -errno. Stored with release, read with acquire */
+    _Atomic int answer;
     _Atomic bool ending;
     struct core_bell bell;
     pthread_t thread;
