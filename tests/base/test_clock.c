@@ -28,8 +28,8 @@ static void beats_add_up(void)
     }
 }
 
-/* A gap counts as at most CORE_CLOCK_GAP_NS, however long it was, even if the bits of the reading
- * have wrapped around. */
+/* A gap counts as at most CORE_CLOCK_GAP_NS (and a unit), however long it was, even if the bits of
+ * the reading have wrapped around. */
 static void gaps_are_bounded(void)
 {
     static const int64_t gaps_ns[] = {1, 10, 60, 3600, 17592, 86400, 30 * 86400};
@@ -87,7 +87,7 @@ static void threads_never_see_it_run_backwards(void)
     }
 }
 
-/* No thread sleeps longer than a beat, or beyond its limit. */
+/* The time that a thread may sleep is at most a beat, and at most the time to its limit. */
 static void sleeps_are_short(void)
 {
     check_int(core_clock_beat_ns(60 * second_ns), ==, CORE_CLOCK_BEAT_NS);

@@ -100,8 +100,8 @@ static int cfg_base64_life(void)
     return rc;
 }
 
-/* A document from text or from a file, a configuration with every kind of note, and one in base64
- * end cleanly at each request that fails. */
+/* A document from text or from a file, a configuration with warnings and refusals, and one in
+ * base64 end cleanly at each request that fails. */
 static void documents_end_clean(void)
 {
     json_path = test_file("fail.json", "[1, {\"a\": 2}]", 13);
@@ -125,8 +125,8 @@ static int json_write_life(void)
     return rc;
 }
 
-/* Each request of a team, a queue, a JSON writer and a topology fails once. The numbers show that
- * the harness saw all requests. */
+/* Each request of a team, a queue, a JSON writer and a topology fails once. The numbers of a team
+ * and a queue show that the harness saw all their requests. */
 static void objects_end_clean(void)
 {
     check_int(test_fail_nth(team_life), ==, 5);
@@ -136,7 +136,7 @@ static void objects_end_clean(void)
     check_int(test_fail_nth(topo_life), >=, 1);
 }
 
-/* A region uses the next kind of page when one fails, and leaves no mapping when all fail. */
+/* A region ends cleanly at each request that fails. */
 static void regions_end_clean(void)
 {
     check_int(test_fail_nth(region_life), >=, 2);
@@ -238,7 +238,7 @@ static int every_request_life(void)
     return whole ? 0 : core_err_set(-ENOMEM, "one of six");
 }
 
-/* Each kind of request is counted once. */
+/* Each of six kinds of requests is counted once. */
 static void every_request_is_wrapped(void)
 {
     check_int(test_fail_nth(every_request_life), ==, 6);

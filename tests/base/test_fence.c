@@ -259,7 +259,7 @@ static int wait_job(void *context, const void *arguments)
     return core_fence_wait((struct core_fence){context, 1}, -1);
 }
 
-/* Abandoning a queue drops the jobs that have not started; the running job continues to its end. */
+/* Abandoning a queue drops the jobs that have not started. */
 static void abandoned_jobs_are_dropped(void)
 {
     struct core_line gate;
@@ -370,8 +370,8 @@ static void shared_bell(void)
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
-/* Waits ten seconds for a bell and checks that the wait uses less than two seconds of processor
- * time. */
+/* Waits 1 ms for a bell, after up to ten seconds of spinning if threads may spin, and checks that
+ * the wait uses less than about two seconds of processor time. */
 static int wait_without_spinning(void)
 {
     struct core_bell bell;
@@ -460,7 +460,7 @@ static void fail_part(void *argument, unsigned index, unsigned count)
     failers->wrong += rc >= 0 || strcmp(core_err_message(), rc == -1 ? "zero" : "other") != 0;
 }
 
-/* If two threads fail a line at the same time, one of them wins with its code and message. The
+/* If three threads fail a line at the same time, one of them wins with its code and message. The
  * largest possible limit is accepted. */
 static void failures_do_not_mix(void)
 {

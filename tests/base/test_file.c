@@ -204,8 +204,8 @@ static void direct_files(void)
     close(folder);
 }
 
-/* Bytes are written at the position or at an offset. A write continues if the system took only a
- * part. A full device gives -ENOSPC. */
+/* Bytes are written at the position or at an offset. After a write that the system took only in
+ * part, the error of the next one is returned. A full device gives -ENOSPC. */
 static void writes_are_whole(void)
 {
     const char *path = test_file("out", "", 0);

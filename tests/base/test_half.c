@@ -1,5 +1,5 @@
-/* Tests the 16-bit conversions (all 65,536 patterns in both directions, and every tie), and Philox
- * and XXH3 with published test vectors. */
+/* Tests the 16-bit conversions (all 65,536 patterns in both directions, and the ties between
+ * neighbours), Philox with published test vectors, and XXH3. */
 #include <stdlib.h>
 
 #include "core/base/half.h"

@@ -334,7 +334,7 @@ static void write_failures(void)
     fclose(full);
 }
 
-/* 100,000 random doubles are read back bit for bit. */
+/* Random doubles are read back bit for bit. */
 static void reals_round_trip(void)
 {
     const size_t rounds = TEST_SLOW ? 10000 : 100000;

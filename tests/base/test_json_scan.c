@@ -73,8 +73,8 @@ static void accepts(void)
     }
 }
 
-/* Invalid JSON is refused with position and reason. A valid text that lacks two or more bytes at
- * its end is refused, too. */
+/* Invalid JSON is refused with position and reason. A valid text that lacks bytes at its end is
+ * refused, too. */
 static void refuses(void)
 {
     static const struct {

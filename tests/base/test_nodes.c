@@ -87,8 +87,9 @@ static void check_region(int node, int found, const char *line)
     core_region_free(&region);
 }
 
-/* The node is requested by its number, and a region reports the node of its pages. Whatever the
- * kernel refuses, the memory is allocated, with at most one warning. */
+/* The node is requested by its number, and a region has this node unless the request failed or
+ * pages are elsewhere. Whatever the kernel refuses, the memory is allocated, with at most one
+ * warning. */
 static void nodes(void)
 {
     system_says.page_node = 0;

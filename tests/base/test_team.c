@@ -104,8 +104,8 @@ static void no_such_processor(void)
     check_int(test_heard_lines("left unpinned"), ==, 2);
 }
 
-/* Shares cover everything once, begin at multiples of the grain, and are as equal as the grain
- * allows. */
+/* Shares cover everything once, begin at multiples of the grain, and none is larger than the grain
+ * requires. */
 static void shares_cover(void)
 {
     for (uint64_t total = 0; total < 200; total++) {
