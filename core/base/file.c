@@ -272,7 +272,9 @@ int core_file_make_folders(const char *path, size_t bytes)
             continue;
         }
         folder[i] = '\0';
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        struct stat info;
+        if (mkdir(folder, 0777) != 0 &&
+            (errno != EEXIST || (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)))) {
             rc = core_err_set(-errno, "%s cannot be created: %s", folder, strerror(errno));
         }
         folder[i] = kept;

@@ -44,7 +44,7 @@ static void add_row_note(struct core_cfg_detail *detail, size_t index)
             why = core_cfg_keep(detail, "will be honoured by %s%s%s", row->module,
                                 row->why != NULL ? "; " : "", row->why != NULL ? row->why : "");
         } else if (row->state == CORE_CFG_REFUSED) {
-            why = "off, as requested";
+            why = "the only supported value";
         }
     }
     struct core_cfg_note note = {.kind = value->given ? kind_of(row) : CORE_CFG_NOTE_DEFAULTED,

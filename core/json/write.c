@@ -38,7 +38,9 @@ static void put_text(struct core_json_write *write, const char *text, size_t byt
         size_t room = (write->bytes + bytes + 1) * 2;
         char *larger = core_charge_grow(write->text, room);
         if (larger == NULL) {
-            write->rc = core_err_set(-ENOMEM, "no memory for %zu bytes of JSON text", room);
+            if (write->rc == 0) {
+                write->rc = core_err_set(-ENOMEM, "no memory for %zu bytes of JSON text", room);
+            }
             return;
         }
         write->text = larger;

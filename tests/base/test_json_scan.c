@@ -124,15 +124,12 @@ static void refuses(void)
         {"\"\xf5\x80\x80\x80\"", "invalid UTF-8"},
         {"[1,\n2,\n  oops]", "3:3: found oops"},
         {"// c\n1", "1:1: found /; expected a value"},
-        {"\xEF\xBB\xBF{}", "1:1: found byte 0xef"},
+        {"\xEF\xBB\xBF{}", "1:1: found \xEF\xBB\xBF"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_int(scan_all(bad[i].text, strlen(bad[i].text), false, NULL), ==, -EINVAL);
         if (strncmp(core_err_message(), "t.json:", 7) != 0 ||
             strstr(core_err_message(), bad[i].message) == NULL) {
-            if (i + 1 == sizeof bad / sizeof bad[0]) {
-                continue; /* the mark is shown as a character */
-            }
             test_fail(__FILE__, __LINE__, "%s gives \"%s\" without \"%s\"", bad[i].text,
                       core_err_message(), bad[i].message);
         }
