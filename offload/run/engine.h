@@ -1,6 +1,6 @@
 /* engine.h: a training run: its ranks, the steps that they take together, and the loss scale.
- * Called by the application's thread. Ranks are threads of this process, or each rank is a process;
- * in the latter case the engine of the first process calls the others (remote.h, follow.c). */
+ * Called by the application's thread. All ranks are in this process, or each rank is a separate
+ * process; the engine of the first process then calls the others (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -24,17 +24,17 @@ struct run_engine_options {
     struct model_files *files;
     const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: begins from the
                              * model's files */
-    bool *damaged;          /* set to whether reading the checkpoint failed; may be NULL */
+    bool *damaged;          /* becomes true if loading from the checkpoint fails; may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     /* borrowed: each rank is a separate process; NULL: ranks are threads of this process */
     struct coll_peers *peers;
     bool local; /* each machine keeps its ranks' part of checkpoints */
     /* the shelf of `checkpoint`; NULL: machines do not get missing parts of it from each other */
     struct store_shelf *shelf;
-    /* folder of the model; like the next member, for the other processes */
-    const char *folder;
-    const struct model_options *model_options; /* without `frozen_as` */
-    const struct model_peft *peft;             /* adapters that the run begins with; NULL: none */
+    const char *folder; /* the model's folder */
+    /* for the other processes, which do not get `frozen_as` */
+    const struct model_options *model_options;
+    const struct model_peft *peft; /* adapters that the run begins with; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
@@ -42,7 +42,7 @@ struct run_engine_options {
 /* Creates the ranks with their memory and stores, and loads weights and states. */
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
 /* Accepts NULL. Returns false if a thread still uses the options of the engine; the caller must
- * then keep all of them. */
+ * then free none of them. */
 bool run_engine_destroy(struct run_engine *engine);
 
 /* ---- steps ---- */
@@ -59,7 +59,7 @@ struct run_step {
     int64_t targets;
     bool guessed; /* the update was made before the norm was known */
     bool guess_right;
-    uint64_t guess_bytes; /* bytes that all ranks moved for guesses that were wrong */
+    uint64_t guess_bytes; /* bytes that all ranks moved for the guess, if it was wrong */
     /* time lost to wrong guesses of this step and of the previous one */
     double guess_seconds;
     struct plan_traffic traffic; /* of all ranks, like the next member */
@@ -95,15 +95,16 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
 /* Drains, then passes the fp32 masters of a trained block to `take`, in order, as floats. */
 int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
-/* If the options name a timeline, drains and writes it. */
+/* If the options name a file for a timeline, drains, and writes the file if it was not written
+ * before. */
 int run_engine_trace(struct run_engine *engine);
 /* Closes the files of the checkpoint from which the run resumed, if no state is left in them. */
 int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
 
-/* Sets *used_bytes to the memory that all processes of the run use now, and *peak_bytes to the sum
- * of their peaks. */
+/* Sets *used_bytes to the memory that all processes of the run use, and *peak_bytes to the sum of
+ * their peaks. The numbers of other processes are those of their last replies. */
 void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
 
 /* ---- in the other processes ---- */
@@ -122,8 +123,8 @@ const struct model_sums *run_engine_sums(const struct run_engine *engine);
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
                             void *context);
 struct run_reply;
-/* Executes a call of all ranks for this process's rank, and fills in *reply. An error also ends the
- * waits of the other ranks. */
+/* Executes a call below RUN_CALL_RANKS on this process's rank, and sets the results in *reply. An
+ * error also ends the waits of the other ranks. */
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
@@ -157,13 +158,13 @@ struct run_save_options {
 
 enum run_save_when {
     /* Announces a checkpoint of the next step, so that the updates of that step are written as they
-     * are made. Takes as long as creating its files. The checkpoint is removed unless
+     * are made. May wait for an earlier checkpoint. The announced one is removed unless
      * RUN_SAVE_LATER or RUN_SAVE_NOW follows that step. */
     RUN_SAVE_NEXT_STEP,
-    /* Saves a checkpoint of the last step. If it was announced, or the step's update is pending,
-     * updates write it, at the latest with the next step or drain. Otherwise, and after a skipped
-     * step, all states are read out now. Waits for an earlier checkpoint; if that one failed, logs
-     * a warning. */
+    /* Saves a checkpoint of the last step. If it was announced, or the step's whole update is
+     * pending, updates write it, at the latest with the next step or drain. Otherwise, and after a
+     * skipped step, all states are read out now. Waits for an earlier checkpoint; if that one
+     * failed, logs a warning. */
     RUN_SAVE_LATER,
     /* Like RUN_SAVE_LATER, and waits until the checkpoint is published. */
     RUN_SAVE_NOW,

@@ -1,6 +1,5 @@
 /* engine_call.c: calls all ranks at once. A rank that is alone in its process works on the caller's
- * thread. If there are several ranks, each has a queue whose thread does the work, or its own
- * process. */
+ * thread; each of several ranks in one process has a queue, whose thread does the work. */
 #include "offload/run/engine_internal.h"
 
 #include <assert.h>
@@ -21,8 +20,8 @@ static int run_job(void *context, const void *arguments)
     return rc;
 }
 
-/* Waits for a rank as long as the rank makes progress. The limit is longer than those of the rank's
- * own waits, so that these report an error first. */
+/* Waits for a rank as long as the rank makes progress. The limit of a time without progress is
+ * longer than those of the rank's own waits, so that these report an error first. */
 static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
     const struct run_engine_worker *worker = &engine->workers[index];

@@ -17,7 +17,7 @@ struct run_checkpoint_writer;
 struct run_engine_worker {
     struct run_options options;
     struct run_prepared *prepared; /* owned; NULL: the engine's own plan is used */
-    struct core_queue *queue;      /* owned: the rank's thread; NULL: there is only one rank */
+    struct core_queue *queue;      /* owned: the rank's thread; NULL: the caller's thread works */
     struct run_rank *rank;         /* owned; NULL: it belongs to another process */
     int64_t targets;               /* number of targets in its micro-batches */
     struct run_result result;
@@ -27,7 +27,7 @@ struct run_engine_worker {
     struct run_stats stats;
     /* hash of the checksums in the checkpoint from which the engine was loaded */
     uint64_t sums_hash;
-    uint64_t used_bytes, peak_bytes; /* memory of the rank's process, if it is another one */
+    uint64_t used_bytes, peak_bytes; /* memory of the rank's process; 0: it is this process */
 };
 
 enum { RUN_ENGINE_ARGUMENT_BYTES = 128 };
@@ -49,8 +49,9 @@ struct run_engine {
     run_engine_work *const *works;
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
-    struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */
-    void *piece;                  /* owned, RUN_PIECE_BYTES; NULL: all ranks are in this process */
+    struct coll_meeting *meeting; /* owned; NULL: this process has only one rank */
+    /* owned, RUN_PIECE_BYTES, for data of other processes; NULL: this process calls no others */
+    void *piece;
     struct run_scale scale;
     double betas[2]; /* betas of the next step */
     uint64_t run;    /* number of the run; all its checkpoints contain it */
@@ -77,11 +78,11 @@ struct run_engine {
 /* ---- engine_call.c ---- */
 
 /* Calls all ranks and waits for them. A rank that fails passes its message to the others, so that
- * each of them names the cause. Returns the error of the lowest rank that failed. If ranks are
- * threads, `arguments` are copied, because a rank that does not return may still read them. */
+ * each of them names the cause. Returns the error of the lowest rank that failed. If several ranks
+ * are threads, `arguments` are copied, because a rank that does not return may still read them. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
-/* Waits for a rank of another process, and keeps its results. */
+/* Waits for the reply of a rank of another process, and copies its results to the rank's worker. */
 int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply);
 
 /* ---- engine_base.c: for models whose checkpoints do not contain the base ---- */
@@ -93,8 +94,9 @@ void run_engine_base_close(struct run_engine *engine);
 /* Call this with the result `rc` of each call that reads the kept base: removes the base's file if
  * its data does not match its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
-/* Computes the identity of the base model from the data that the ranks have read. Returns -EINVAL
- * if the checkpoint, or the adapters that the run begins with, name another identity. */
+/* Computes the identity of the base model from the checksums of what the ranks have read, or takes
+ * it from the kept file. Returns -EINVAL if the checkpoint, or the adapters that the run begins
+ * with, name another identity. Otherwise finishes a kept file that was begun. */
 int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */

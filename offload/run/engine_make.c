@@ -126,8 +126,8 @@ static int check_part(const struct run_engine *engine, const struct run_engine_w
         engine->given.checkpoint, first);
 }
 
-/* Each rank opens the checkpoint, because it reads its own parts. The state of the run is taken
- * from the manifest that the first rank opened. */
+/* Each rank opens the checkpoint itself. The state of the run is taken from the manifest that the
+ * first rank opened. */
 static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
 {
     struct store_checkpoint *checkpoint = NULL;

@@ -18,7 +18,7 @@
 /* What the first process of a machine has, and what the ranks of the machine need. Bit r of `has`
  * and `needs` means the data that rank r wrote. */
 struct machine {
-    bool leads;   /* this process is the first one of its machine */
+    bool leads;   /* the process is the first one of its machine; false: nothing else is set */
     bool present; /* the machine has a part of this checkpoint */
     uint64_t has, needs;
     char message[CORE_ERR_MESSAGE_BYTES]; /* why there is no part */
@@ -28,8 +28,8 @@ struct completing {
     struct run_engine *engine;           /* borrowed */
     struct store_checkpoint *have;       /* owned: the part of this machine */
     struct store_checkpoint_write *save; /* owned: the part that is written; NULL: none */
-    struct store_part part;              /* how ranges are divided; its `ranks` are all */
-    struct machine *machines;            /* owned, [world] */
+    struct store_part part;              /* how ranges are divided; `ranks` has all ranks */
+    struct machine *machines;            /* owned, [world]: by the rank of the first process */
     uint64_t streamed_bytes;
 };
 
@@ -336,7 +336,7 @@ static int complete_all(struct completing *work)
     }
     const uint32_t stage = engine->given.options->stage;
     work->part = store_checkpoint_manifest(work->have)->part;
-    if (work->part.ranks == 0) { /* this machine has all parts */
+    if (work->part.ranks == 0) { /* this machine has the whole checkpoint */
         work->part.states_of = stage >= 1 ? engine->world : 1;
         work->part.weights_of = stage == 3 ? engine->world : 1;
     }

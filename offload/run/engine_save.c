@@ -12,11 +12,11 @@
 
 /* ---- reading out ---- */
 
-/* Context of the callbacks of run_rank_states and run_rank_weights. */
+/* Context of the callbacks of run_rank_states, run_rank_weights and run_remote_pieces. */
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
-    bool here; /* the other process has written into this process's files */
+    bool here; /* for merge_sums: the other process has written into this process's files */
 };
 
 static int write_states(void *context, const struct adam_arrays *arrays)
@@ -59,8 +59,8 @@ static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
     return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes what a rank of this process keeps of a block, while no rank is working. `leads`: the
- * process has a part of its own, which also gets the weights that all ranks hold. */
+/* Writes what a rank of this process keeps of a block. No rank may be working. `leads`: the process
+ * has begun its machine's part, which also gets the weights that all ranks hold. */
 static int write_part(struct run_engine *engine, struct run_rank *rank,
                       struct store_checkpoint_write *checkpoint, uint32_t block, bool leads)
 {
@@ -250,10 +250,10 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Writes all blocks and publishes the checkpoint. Each process opens the files and writes its part
- * of each block. When all processes have sealed their files, the first process publishes the
- * checkpoint, and then the leaders publish their parts. Older checkpoints are removed after
- * that. */
+/* Writes all blocks and publishes the checkpoint. If several processes write, each opens the files
+ * and writes its part of each block. When all of them have sealed their files, the first process
+ * publishes the checkpoint, and then the leaders publish their parts. Older checkpoints are removed
+ * after that. */
 static int write_all(struct run_engine *engine, const struct run_save_options *options,
                      struct store_checkpoint_write *checkpoint)
 {

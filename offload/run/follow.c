@@ -1,6 +1,6 @@
 /* follow.c: a process other than the first: makes a rank, and executes the calls of the first
- * process. It reads the model's folder and opens the files of checkpoints and stores itself; the
- * first process sends all other data. Runs on the caller's thread, which is also the rank's. */
+ * process. It reads the model's folder and opens the files of checkpoints and stores itself. Runs
+ * on the caller's thread, which is also the rank's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ struct follower {
     struct store_shelf *shelf;
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
     struct store_checkpoint *have;       /* owned: a part from which ranges are read; NULL: none */
-    void *batches;                       /* owned: a micro-batch that is received */
+    void *batches;                       /* owned: memory for the micro-batch that is received */
     size_t batch_bytes;
 };
 
@@ -346,8 +346,8 @@ static int drop_save(struct follower *follower)
     return rc;
 }
 
-/* Seals what was written, or drops it. A leader keeps its part open until the first process calls
- * it to publish the part. */
+/* Seals what was written, or drops it. A leader keeps its part open for the calls to publish it and
+ * to remove older ones. */
 static int end_save(struct follower *follower, struct run_reply *reply)
 {
     uint32_t seals;
@@ -494,8 +494,7 @@ static int measure(struct follower *follower)
     return run_measure_coll(&ranks, with.bytes, &rates);
 }
 
-/* Serves one call. If a rank's thread does not return from DESTROY, the engine's memory stays in
- * use, and the error ends the process. */
+/* Serves one call. If a thread does not return during DESTROY, the engine is not freed. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
                  struct run_reply *reply)
 {

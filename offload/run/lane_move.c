@@ -252,7 +252,8 @@ void run_collect_fini(struct run_collect *collect)
     *collect = (struct run_collect){0};
 }
 
-/* A rank whose shard is empty contributes nothing, and its pointer is not read. */
+/* Returns the memory of an operand, or `otherwise` if this rank's shard is empty: the pointer is
+ * then not read. */
 static char *operand_or(const struct run_collect *collect, const struct plan_command *command,
                         enum plan_role role, char *otherwise)
 {

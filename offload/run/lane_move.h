@@ -66,8 +66,8 @@ struct run_collect {
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: borders of shards, in elements */
-    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: borders of pages, packed weights and codes of
-     * gradients that are in flight, used in turn */
+    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: the borders of those collectives in flight that
+     * are not of shards in elements, used in turn */
     uint64_t *parts;
     struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: used in turn, like `parts` */
     uint32_t parts_turn;

@@ -46,7 +46,7 @@ struct update_order {
     struct core_line line;
     uint64_t submitted;   /* used by the rank's thread only */
     pthread_mutex_t lock; /* protects the next two members and advances of the line */
-    bool *done;           /* owned, [room]: of command n, at n % room */
+    bool *done;           /* owned, [room]: whether command n is done, at n % room */
     uint64_t ended;       /* number of commands up to the first one that is not done */
     uint64_t room;        /* more commands than can be under way */
 };

@@ -29,7 +29,7 @@ struct run_update_options {
     const struct run_lent *lent;   /* NULL: weights and gradients are in buffers of the plan */
     const struct run_place *place; /* NULL: nothing is placed */
     struct core_bell *bell;
-    /* Called on the queue's thread when all chunks of a block are updated; NULL: never called. */
+    /* With `lent`: called on the queue's thread when all chunks of a block are updated. */
     void (*updated)(void *user, uint32_t block);
     /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
      * other process. */
@@ -63,7 +63,9 @@ struct run_verdict {
     double norm;   /* norm of the unscaled gradients, before clipping */
     double factor; /* factor that clips the norm */
     bool finite;
-    uint32_t bad_block; /* if not `finite`: the last block with such a gradient here */
+    /* if not `finite`: the last block with such a gradient in this process; if there is none, the
+     * last block */
+    uint32_t bad_block;
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
 /* Sets the loss scale of the gradients whose norm the next NORM computes. */

@@ -1,7 +1,7 @@
 /* lent.h: weights and gradients in an application's memory, where each parameter has arrays of its
  * own (a model has one flat array per block). Computes the sums of squares of the gradients, and
  * updates the weights, on the update's thread. The application's thread sets a part's gradient
- * before the BWD of its block is reached; the update's thread reads it after that. */
+ * before commands of the part's block are submitted; the update's thread reads it after that. */
 #ifndef OFFLOAD_RUN_LENT_H
 #define OFFLOAD_RUN_LENT_H
 
@@ -31,7 +31,7 @@ struct run_lent_block {
 
 struct run_lent {
     struct run_lent_block *blocks; /* owned by the code that filled in this struct */
-    size_t part_count;             /* number of parts of all blocks */
+    size_t part_count;             /* number of parameters; the index of a part is less */
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
     bool sums;

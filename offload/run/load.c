@@ -51,7 +51,7 @@ struct loading {
 /* Returns 1 if the store takes the chunk over in the checkpoint's files, because an update will
  * write it, 0 if the chunk must be written, or an error. Frozen chunks would stay in those files
  * permanently, so they are always written. So are weights that compute reads by pages, because
- * those files have no checksums of single pages. */
+ * those files have no checksums of single pages, and chunks of blocks that stay on the card. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -189,8 +189,8 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to, load->sums);
 }
 
-/* Makes the low halves of split masters from files of adapters, which are fp32. The weights are the
- * high halves, and may already be on their way to STORE. */
+/* Makes the low halves of split masters from the fp32 values of adapters. The weights are the high
+ * halves, and may already be on their way to STORE. */
 static int init_low_halves(const struct loading *load, const struct run_chunk *chunk, uint16_t *low)
 {
     enum { FLOATS = 1 << 16 };
@@ -502,8 +502,8 @@ static int load_stored(struct loading *load, uint32_t block)
 }
 
 /* Lets the store read a block's chunks from the kept file. Returns 1 if it will, an error, or 0 if
- * the block must be loaded now because it is not kept in STORE, or its chunks do not begin and end
- * where checksums do. */
+ * the block must be loaded now, for example because its chunks do not begin and end where checksums
+ * do. */
 static int adopt_kept(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;

@@ -25,9 +25,10 @@ uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct ru
 
 /* ---- kinds of rates ---- */
 
-/* Measures the seconds of the model's blocks, each within the budgets; a layer that does not fit is
- * measured with fewer rows. Sets *whole to whether all blocks fit; the result then applies to this
- * shape with any budgets. */
+/* Measures the seconds of the model's blocks, each within the budgets, and sets machine.flops. A
+ * layer that does not fit is measured with fewer rows; an embedding or a head that does not fit, or
+ * that takes more than 1 GiB, is not measured. Sets *whole to whether all blocks fit; the result
+ * then applies to this shape with any budgets. */
 int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *out, bool *whole);
 

@@ -18,7 +18,7 @@
 
 /* A head or embedding larger than block_bytes_max is not run; its time follows from its flops at a
  * layer's speed. A layer that is larger than the budgets is run over so few rows that it takes at
- * most less_bytes_max. */
+ * most less_bytes_max, or over one row. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
@@ -118,9 +118,9 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* Fills a GPU's memory, because a GPU computes faster with zeros. Writes numbers of about 0.01 of
- * both signs, valid in bf16 and in fp32, then ids and labels of token 0, and positions, if there
- * are any, of 0. */
+/* Fills a GPU's memory, because a GPU computes faster with zeros. Writes numbers of both signs,
+ * which are about 0.01 as bf16 or fp32, then ids and labels of token 0, and positions, if there are
+ * any, of 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -270,8 +270,9 @@ static bool halve(struct run_options *options, bool tokens)
     return true;
 }
 
-/* Halves the rows until a layer fits; if one row is still too much, halves its tokens. Sets *out to
- * NULL if not even a layer over one token fits. */
+/* Halves the rows until a layer fits into `limit` and less_bytes_max; if one row is still larger
+ * than `limit`, halves its tokens. Sets *out to NULL if not even a layer over one token fits into
+ * `limit`. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {
@@ -302,8 +303,8 @@ static double ratio(double all, double part)
     return part > 0 ? all / part : 1;
 }
 
-/* Measures a layer over as many rows as fit; the time of all rows is computed from their flops.
- * Measures nothing if not even one token fits, because then no plan fits either. */
+/* Measures a layer over the rows that shrink() chooses; the time of all rows is computed from their
+ * flops. Measures nothing if not even one token fits, because then no plan fits either. */
 static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_options *options,
                               unsigned layer, uint64_t limit, struct run_rates *out)
 {
@@ -362,7 +363,8 @@ static const struct model_stored_part *largest_part(const struct run_shapes *sha
     return most;
 }
 
-/* Expands part of a tensor repeatedly: as many rows as fit in the memory that measuring may use. */
+/* Expands rows as wide as the largest stored tensor repeatedly, about as many as fit in the memory
+ * that measuring may use. */
 int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {

@@ -61,7 +61,8 @@ static int bench_init(struct coll_bench *bench)
                : core_err_set(-ENOMEM, "no memory to measure collectives");
 }
 
-/* Runs one collective of all ranks, in place, in groups of `within` ranks; 0: in one group. */
+/* Runs one collective of this process's ranks, in place, in groups of `within` ranks; 0: in one
+ * group. */
 static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within)
 {
     const struct run_coll_ranks *with = bench->with;

@@ -20,7 +20,7 @@
 /* ---- the update of a chunk ---- */
 
 enum { UPDATE_ELEMENTS_MIN = 64 << 10, UPDATE_TURNS = 3 };
-static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than every cache */
+static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than most caches */
 
 /* Returns the bytes of a chunk with its gradients; weights and gradients count four bytes each. */
 static uint64_t chunk_bytes(const struct plan_format *format, uint64_t elements)
@@ -115,7 +115,8 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     return rc;
 }
 
-/* Warns if small budgets made the measurement small. */
+/* Warns if `bytes`, with which the update was measured, fit into the caches, and the model does
+ * not. */
 static void warn_cached(const struct run_shapes *shapes, const struct run_options *options,
                         uint64_t bytes)
 {
@@ -149,7 +150,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     const uint64_t elements = update_elements(shapes, options);
     struct core_region_options memory = {.name = "the measured update",
                                          .bytes = chunk_bytes(&format, elements)};
-    /* as if this rank were alone on the machine, with the threads of all its ranks */
+    /* as if this rank were alone on the machine, with the threads of all the machine's ranks */
     struct run_options alone = *options;
     struct run_place place;
     struct adam_group group = options->group;

@@ -45,7 +45,7 @@ static int step_job(void *context, const void *arguments)
     return run_optimizer_take_step(context, *step);
 }
 
-/* Fails both lines, so that the application sees the error. The queue accepts no more steps. */
+/* Fails the lines on which the application waits. The queue accepts no more steps. */
 static void step_failed(void *context, int rc)
 {
     struct run_optimizer *optimizer = context;

@@ -3,9 +3,9 @@
  * submitted, or, if the norm affects the step, when the step is closed and its norm is known.
  * Data flow: run_optimizer_submit sets a parameter's gradient. When a block has all its gradients,
  * it is ready. The optimizer's thread puts ready blocks on tapes and drives them, from the first
- * gradient of a step on (optimizer_step.c). The update's thread reads gradients and writes weights
- * in the application's memory, counts the block's steps, which tokens name, and then advances a
- * line by one for each block that is done.
+ * gradient of a step on (optimizer_step.c). The update's thread reads gradients and writes weights.
+ * For each block that is done it increments the block's number of steps and advances a line by one.
+ * A token stands for one block in a step, or for all.
  * One thread at a time calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H
@@ -34,28 +34,28 @@ struct run_optimizer_options {
     const struct run_optimizer_parameter *parameters; /* read only during create, like `groups`,
                                                        * `rates` and `device` */
     size_t parameter_count;
-    /* smaller parameters share a block until it has this number of elements; 0: 512 Ki */
+    /* smaller parameters share a block until it has this number of elements, or more in a large
+     * model; 0: 512 Ki */
     uint64_t block_elements;
     /* `step` is not used: each parameter has a separate step count */
     const struct adam_group *groups;
     uint32_t group_count;
-    /* Budgets, stores, threads, rule, moments, clip, may_skip; its strings outlive the
-     * optimizer. */
+    /* Its strings are borrowed until destroy; micro_batches and wishes.grads are ignored. */
     struct run_options options;
     /* whether several gradients of a parameter are summed in a step */
     bool sums;
     bool checks;                   /* an update fails with -EFAULT if a gradient changed while it
-                                    * was borrowed */
+                                    * was borrowed; ignored with `sums` and with `device` */
     const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
-    /* The processes that share the states: each has a part of each block. 0 and 1: one process has
+    /* Number of processes, each of which has a share of the states. 0 and 1: one process has
      * everything. */
     uint32_t world;
     uint32_t rank;
-    /* Replaces `values` by their sums over all processes; one call in each step, on the update's
-     * thread. NULL: the norm is that of this process's gradients, and clip and may_skip are
-     * refused. */
+    /* Replaces `values` by their sums over all processes. With several processes it is called once
+     * in each step, on the update's thread; if it is NULL then, the norm is that of this process's
+     * gradients, and clip and may_skip are refused. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
     /* The device of weights and gradients ("cuda:0"); the update has copies of them in host memory.
@@ -65,7 +65,7 @@ struct run_optimizer_options {
 
 /* Returns -EINVAL for impossible options, -EFBIG if no plan fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
-/* Waits for the updates of closed steps; drops gradients of a step that was not closed. Accepts
+/* Waits for the updates of closed steps. A step that was not closed is not completed. Accepts
  * NULL. */
 void run_optimizer_destroy(struct run_optimizer *optimizer);
 
@@ -83,13 +83,15 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
  * for the parameter's last update. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
-/* Closes the step. Parameters without a gradient do not change. Returns at once. Returns an error
- * that has ended the optimizer, as submit and set_group do. */
+/* Closes the step, and does not wait for its updates. Parameters without a gradient do not change.
+ * Returns -ENODATA if the step has no gradient, or an error that has ended the optimizer, as submit
+ * and set_group do. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
 /* If weights and gradients are on a device: sets the stream on which later calls queue their
  * copies. Work that the application queues there after a submit may overwrite the gradient; work
- * after a wait finds the new weights. Initially this is the device's default stream. */
+ * after run_optimizer_wait_weights finds the new weights. Initially this is the device's default
+ * stream. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 
 /* Waits until a token is reached. Any thread may call. */
@@ -100,8 +102,8 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 
 /* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all
- * updates of that step. Then queues the copies of weights to the device on the stream, except those
- * of parameters that already have a gradient of the next step. */
+ * updates of that step. If weights are on a device, then queues their copies to the device on the
+ * stream, except those of parameters that already have a last gradient of the next step. */
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* Returns the token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);

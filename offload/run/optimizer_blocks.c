@@ -13,10 +13,10 @@
 #include "offload/plan/shard.h"
 
 enum {
-    PARTS_MAX = 4096, /* parameters of a block */
+    PARTS_MAX = 4096, /* largest number of parameters of a block */
     /* small parameters share a block until it has this number of elements */
     BLOCK_ELEMENTS = 512 << 10,
-    /* number of blocks of a large model; limits the time of planning */
+    /* approximate number of blocks of a large model; limits the time of planning */
     BLOCKS_WANTED = 2000,
     TYPES = CORE_UPDATE_FP16 + 1 /* types of weights and of gradients */
 };
@@ -130,8 +130,8 @@ static int check_overlaps(const struct run_optimizer_options *options)
     return rc;
 }
 
-/* Assigns each parameter to a block. Large parameters have a separate block, small ones of the same
- * types share one. Blocks are in the order of their first parameters. */
+/* Checks the parameters, and assigns each to a block. Each large parameter has a separate block;
+ * small ones of the same types share blocks. Blocks are in the order of their first parameters. */
 static int assign_blocks(struct run_optimizer *optimizer,
                          const struct run_optimizer_options *options, uint32_t *count)
 {

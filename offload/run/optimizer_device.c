@@ -13,7 +13,7 @@
 #include "offload/run/optimizer_internal.h"
 
 enum {
-    COPIES_MAX = 32 /* number of copies in flight before a further copy waits for the oldest */
+    COPIES_MAX = 32 /* if a queue is full, a further copy waits until at most 32 are in flight */
 };
 
 /* This process's part of a parameter. */
@@ -28,12 +28,11 @@ struct run_optimizer_device {
     struct dev_device *device; /* owned */
     struct core_region region; /* owned */
     bool pinned;
-    struct dev_queue *up;   /* owned */
-    struct dev_queue *down; /* owned */
-    struct moved *moved;    /* owned, [parameters] */
-    /* owned, [blocks]: last copies of gradients; written before a block is ready. */
-    struct core_fence *taken;
-    struct core_fence *shown; /* owned, [blocks]: last copies of weights */
+    struct dev_queue *up;     /* owned */
+    struct dev_queue *down;   /* owned */
+    struct moved *moved;      /* owned, [parameters] */
+    struct core_fence *taken; /* owned, [blocks]: the last copy of a gradient of each block */
+    struct core_fence *shown; /* owned, [blocks]: the last copy of weights of each block */
 };
 
 static uint64_t weights_bytes(const struct run_optimizer *optimizer, size_t parameter)
@@ -62,7 +61,7 @@ uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer)
 
 /* ---- copies ---- */
 
-/* Queues a copy; if many are in flight, waits for older ones. */
+/* Queues a copy; if the queue is full, waits for older ones. */
 static int queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out)
 {
     for (;;) {

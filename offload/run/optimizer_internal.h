@@ -32,9 +32,9 @@ struct run_optimizer {
     uint32_t rank_index; /* rank of this process */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    uint64_t *first_tiles;     /* owned, [blocks]: index of a block's first tile */
+    uint64_t *first_tiles;     /* owned, [blocks]: index of a block's first tile in `tiles` */
     uint64_t tile_count;       /* number of tiles that a run of one process would have */
-    double *tiles;             /* owned, [tile_count]: sums of the tiles */
+    double *tiles;             /* owned, [tile_count]: sums of squares, for total_of_all() */
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* identity of the run, the same in all its checkpoints */
     uint64_t before;           /* offset: the run's step is `before` + `steps` */
@@ -51,7 +51,7 @@ struct run_optimizer {
     bool open;           /* whether a gradient was submitted after the last close */
     uint64_t *submitted; /* owned, [parameters]: the last step, from 1, in which all its gradients
                           * were submitted */
-    uint32_t *missing;   /* owned, [blocks]: parameters without their last gradient */
+    uint32_t *missing;   /* owned, [blocks]: number of parameters without their last gradient */
 
     /* Written by the application's thread, read by the worker. A block becomes ready when it has
      * all its gradients, or when the step is closed; once in each step. */
@@ -60,7 +60,7 @@ struct run_optimizer {
                                * before `arrived` */
     struct core_line arrived; /* counts ready blocks, in all steps */
     /* Whether a ready block wakes the worker. It does not if the worker waits for room for a tape
-     * or for the norm. Sequentially consistent, as are the accesses to `arrived` beside it. */
+     * or for the norm. Set to true and read with sequential consistency, like `arrived`. */
     _Atomic bool awaits_ready;
     struct core_line closed; /* counts steps that were closed */
 
@@ -104,7 +104,7 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
 
 /* ---- optimizer_step.c ---- */
 
-/* Fills `terms`: the group of each parameter, with the parameter's step count. */
+/* Fills `terms`: the settings of each parameter's group, with the number of its next update. */
 void run_optimizer_fill_terms(struct run_optimizer *optimizer);
 /* Gives a block back to the application, `updated` or not: the application may then use the weights
  * and reuse the gradients. */
@@ -131,8 +131,8 @@ int run_optimizer_device_take(struct run_optimizer *optimizer, size_t parameter,
                               const char **gradient);
 /* Notes that the host's weights of a parameter are newer than the device's. */
 void run_optimizer_device_note(struct run_optimizer *optimizer, size_t parameter);
-/* Queues the copy of a parameter's weights to the device if they are newer and no update of them is
- * under way. */
+/* Queues the copy of a parameter's weights to the device if they are newer and the parameter has no
+ * last gradient of an open step. */
 int run_optimizer_device_show(struct run_optimizer *optimizer, size_t parameter);
 /* Copies weights that the application has written on the device to host memory, and waits for the
  * copy. */

@@ -23,7 +23,7 @@ struct source {
     /* index of a block in the list of all blocks; it only grows while states are loaded */
     uint32_t whole;
     uint32_t block; /* the block's index among those of the checkpoint */
-    bool needed;    /* whether it has elements of this process's share */
+    bool needed;    /* whether the checkpoint has elements of this process's share */
 };
 
 /* A save or a load of all chunks. */
@@ -31,7 +31,7 @@ struct carrying {
     struct run_optimizer *optimizer;      /* borrowed */
     struct store_checkpoint_write *write; /* set when states are saved */
     struct source *sources;               /* owned, [world]: set when states are loaded */
-    uint32_t world;                       /* number of processes that saved */
+    uint32_t world;                       /* number of processes that saved the loaded states */
     uint64_t step;                        /* the step that they saved */
     struct run_slots slots;
     char *weights; /* owned: the weights of a chunk, in one array */
@@ -243,7 +243,8 @@ static int check_others(const struct run_optimizer *optimizer, const char *direc
     return rc > 0 ? core_err_set(-EEXIST, "%s has checkpoints of another run", directory) : rc;
 }
 
-/* Returns the options with the number of processes, which a plan does not know. */
+/* Returns the options that a manifest describes: those of the plan, with the number of
+ * processes. */
 static struct run_options described(const struct run_optimizer *optimizer)
 {
     struct run_options options = optimizer->options;
@@ -316,7 +317,8 @@ int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, u
 
 /* ---- loading ---- */
 
-/* Reads a number of processes, or of a process, from a manifest; `missing` if it is not there. */
+/* Reads a parameter of a manifest: how many processes saved, or which one. Sets *out to `missing`
+ * if the manifest lacks the parameter. */
 static int process_number(const struct store_checkpoint *checkpoint, const char *name,
                           uint32_t missing, uint32_t *out)
 {

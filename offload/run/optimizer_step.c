@@ -68,8 +68,8 @@ static uint32_t expected_at(const struct run_optimizer *optimizer, uint32_t plac
 }
 
 /* Fetches states of expected blocks while state slots are empty. Each block is tried once in a
- * step. No block is tried after more fetched chunks than there are slots lost their slots in this
- * step, because its order then differs too much from that of the previous step. */
+ * step. Stops for this step once the number of fetched chunks that lost their slots exceeds the
+ * number of slots: the order then differs too much from that of the previous step. */
 static int fetch_ahead(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;

@@ -21,7 +21,7 @@ uint64_t run_part_needs(const struct store_part *part, const struct blocks *bloc
 struct run_part_move {
     uint32_t from, to;
     uint32_t stream, block;
-    uint64_t cut, cuts;
+    uint64_t cut, cuts; /* the first one, and their number */
 };
 
 /* Reads the cuts and sends them in pieces through `memory` of RUN_PIECE_BYTES. Sends all pieces

@@ -17,9 +17,8 @@
 #include "offload/plan/layout.h"
 #include "offload/run/rank_internal.h"
 
-/* With queues of this depth the steps of a block never wait for a slot of the queue. */
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
-/* The steps that a timeline shows. The first step has no pending update, and warms up. */
+/* The tapes that a timeline shows; not the first one, during which memory and devices warm up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
 /* Ranks with a lane that did not end its command. They are not freed, because the lane's thread may

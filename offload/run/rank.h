@@ -22,7 +22,7 @@ struct run_rank;
 struct run_application {
     const struct blocks *blocks;
     const struct run_lent *lent;
-    /* groups of the blocks' runs; the first step may change them */
+    /* settings of the groups of the blocks' runs; replaced in each step */
     const struct adam_group *groups;
     uint32_t group_count;
     /* number of commands of the longest tape; the application makes the tapes */
@@ -42,7 +42,7 @@ struct run_rank_options {
     const struct plan_input *input;
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: updates write no checkpoints */
-    /* where ranks of this process meet; NULL: there is only one rank */
+    /* where ranks of this process meet; NULL: this process has only one rank */
     struct coll_meeting *meeting;
     /* the processes of all ranks; NULL: there is only this process */
     struct coll_peers *peers;
@@ -168,7 +168,7 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
 /* Receives all streams that an update reads and writes, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
-    /* Both are set if take() returns before it is done with the arrays: `tail` returns the point
+    /* NULL if take() is done with the arrays when it returns. Otherwise `tail` returns the point
      * after the last arrays, and `wait` waits until the arrays before a point are no longer
      * used. */
     uint64_t (*tail)(void *context);

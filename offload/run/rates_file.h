@@ -55,8 +55,8 @@ struct run_machine {
     double command_seconds;
 };
 
-/* Reads the file of a machine. Returns -EINVAL with a message that names file, line, column and
- * key. */
+/* Reads the file of a machine. Returns -ENOENT if the file or a key is missing, -EINVAL if the
+ * file is not valid; the message names file and key. */
 int run_machine_read(const char *path, struct run_machine *out);
 
 /* Read and write a JSON file of all rates (docs/plan-json.md). Reading returns -ENOENT if the
@@ -69,8 +69,8 @@ int run_rates_write(const char *path, const struct run_rates *rates);
 /* The parts of a machine. Each of the first three has a cached file with its measured numbers. */
 enum run_rates_part {
     RUN_RATES_DRIVE,   /* struct run_drive_rates */
-    RUN_RATES_UPDATE,  /* members of struct run_rates for update and copies */
-    RUN_RATES_BLOCKS,  /* members of struct run_rates with seconds of the model's blocks */
+    RUN_RATES_UPDATE,  /* members of struct run_rates for updates, copies, codes and collectives */
+    RUN_RATES_BLOCKS,  /* members of struct run_rates for flops and seconds of blocks */
     RUN_RATES_MACHINE, /* no cached file: members of struct run_machine */
     RUN_RATES_PARTS,
 };

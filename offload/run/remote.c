@@ -161,12 +161,12 @@ int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_re
 
 /* ---- the arguments of CREATE: structs, then strings ---- */
 
+/* Pointers in these structs are those of the sender, and are replaced on receipt. */
 struct job_head {
     struct run_options options;
     struct run_rates rates;
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
-    /* Its pointers are those of the sender; only the counts are used. */
     struct model_options model_options;
     struct model_lora_options lora;
     uint32_t has_io, has_checkpoint, has_adapter, has_lora;

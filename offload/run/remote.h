@@ -1,8 +1,8 @@
 /* remote.h: the messages with which the engine of the first process calls the ranks of other
- * processes, and their replies. The first process decides everything; the others, which
- * run_follow() serves, execute its calls. All processes are the same build (coll/peers.h), so
- * structs are sent byte by byte. In the first process the application's thread calls; in the others
- * the thread that serves. */
+ * processes, and their replies. The first process decides everything; the others execute its calls
+ * in run_follow(). All processes are the same build (coll/peers.h), so structs are sent byte by
+ * byte. In the first process the application's thread uses these functions, in the others the
+ * thread that runs run_follow(). */
 #ifndef OFFLOAD_RUN_REMOTE_H
 #define OFFLOAD_RUN_REMOTE_H
 
@@ -53,7 +53,7 @@ struct run_reply {
     uint64_t blocks_hash;   /* hash of the model: names, shapes, frozen parts */
     uint64_t weights_hash;  /* hash of some weights in the model's files (model_files_sample) */
     uint64_t sums_hash;     /* LOAD: hash of all checksums of the checkpoint; 0: none was read */
-    struct store_part part; /* PART: what the files have; it also has sums_hash */
+    struct store_part part; /* PART, which also sets sums_hash: what the files have */
     int64_t targets;        /* FEED */
     struct run_result result;
     struct kern_loss loss;
@@ -85,17 +85,17 @@ typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
 int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
                       void *context);
 
-/* Describes how another process takes part in a checkpoint. If it leads, because it is the first
- * process of a machine with a part of its own, `folder` is the directory in which it creates the
- * part. Otherwise `folder` is the checkpoint into whose files it writes. In the call, `folder` and
- * the bytes of the application follow the struct. */
+/* Describes how another process takes part in a checkpoint. In the call, a folder and the bytes of
+ * the application follow the struct. */
 struct run_remote_save {
-    uint32_t leads;
+    uint32_t leads; /* 1: it is the first process of a machine with a part of its own */
     uint32_t keep;
     struct store_part part;
     struct run_position position;
     uint64_t application_bytes;
 };
+/* Begins RUN_CALL_SAVE. `folder` is the directory in which a process that leads creates its part;
+ * for the other processes it is the checkpoint into whose files they write. */
 int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_remote_save *save,
                     const char *folder, const void *application);
 /* Sends a rank the checksums of a whole block, with RUN_CALL_SAVE_SUMS. */
@@ -122,7 +122,7 @@ struct run_remote_measure {
     uint32_t within;
 };
 /* Measures collectives between all processes: coll_bytes and within_bytes. with->bytes is the
- * largest size of arrays that may be used; on return, the size that was used. */
+ * largest size of arrays that may be used; on return, the limit of the last measurement. */
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out);
 
@@ -131,8 +131,8 @@ int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with
 /* Receives the next call, and its arguments into `memory` of RUN_PIECE_BYTES. */
 int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
 int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply);
-/* Receives a micro-batch into `memory`, where its arrays stay. If it does not fit into `room`,
- * drops its arrays and sets `ids` to NULL. */
+/* Receives a micro-batch into `memory`, where its arrays stay. If it does not fit into `room`
+ * bytes, drops its arrays and sets `ids` to NULL. */
 int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out);
 /* Sends a range of streams in pieces. With `count` 0, sends the empty piece that ends a series of
  * pieces. */
@@ -159,7 +159,8 @@ struct run_remote_made {
     const char *checkpoint;
 };
 
-/* Reads the arguments of CREATE, which stay in `memory`. `out` must not be moved. */
+/* Reads the arguments of CREATE. *out points into `memory` and into itself, so neither may be
+ * moved. */
 int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out);
 
 /* Serves the calls of the first process until RUN_CALL_END, and sets *code to the exit code in it.
