@@ -28,7 +28,7 @@ struct run_checkpoint_writer {
     _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees what the others have written */
     /* the first error, protected by `turn`; the engine reads it when lanes_left is 0 */
     struct core_err failed;
-    uint64_t step; /* only the engine uses this and all members below */
+    uint64_t step; /* only the engine's thread reads this and all members below */
     bool open;
     bool accepted;
     uint32_t ranks;

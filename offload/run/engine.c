@@ -240,7 +240,8 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     step->guess_right = step->guessed && engine->workers[0].result.norm_neutral;
 }
 
-/* Returns whether the next step speculates. The first rank's times and verdicts decide for all. */
+/* Returns whether all ranks speculate in the next step, by the times and verdicts of the first
+ * one. */
 static bool next_guess(const struct run_engine *engine)
 {
     const struct run_options *options = engine->given.options;

@@ -299,7 +299,7 @@ int run_engine_make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_base_identify(engine);
-    if (!known) { /* the file is complete, or is removed now */
+    if (!known) { /* a kept file that was begun is finished, or this removes it */
         run_engine_base_close(engine);
     }
     return rc;

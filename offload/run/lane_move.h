@@ -48,10 +48,10 @@ struct run_lane run_io_lane(struct run_io *io);
 enum { RUN_COLLECT_DEPTH = 64 };
 
 /* A shard of weights, or a whole gradient, that the coll's thread turns into codes before ranks
- * exchange them. */
+ * exchange the codes. */
 struct run_pack {
-    enum kern_type type;    /* type of weights */
-    enum coll_type numbers; /* type of a gradient's numbers */
+    enum kern_type type;    /* for a shard: type of the weights */
+    enum coll_type numbers; /* for a gradient: type of its numbers */
     const char *from;
     uint64_t elements;
     char *to;
@@ -66,8 +66,8 @@ struct run_collect {
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: borders of shards, in elements */
-    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: the borders of those collectives in flight that
-     * are not of shards in elements, used in turn */
+    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: borders of those collectives in flight for which
+     * `borders` has none, used in turn */
     uint64_t *parts;
     struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: used in turn, like `parts` */
     uint32_t parts_turn;

@@ -63,8 +63,8 @@ struct run_verdict {
     double norm;   /* norm of the unscaled gradients, before clipping */
     double factor; /* factor that clips the norm */
     bool finite;
-    /* if not `finite`: the last block with such a gradient in this process; if there is none, the
-     * last block */
+    /* if not `finite`: the last block whose gradients in this process are not finite; if there is
+     * none, the last of all blocks */
     uint32_t bad_block;
 };
 struct run_verdict run_update_verdict(const struct run_update *update);

@@ -19,7 +19,7 @@ struct run_lent_part {
     char *weights;   /* borrowed for the whole run */
     /* borrowed until it is used; NULL: the part has no gradient in this step and is not updated. */
     const char *gradient;
-    uint64_t seal; /* with `checks`: the hash of the gradient when it was submitted */
+    uint64_t seal; /* with run_lent.checks: the gradient's hash when it was submitted */
 };
 
 struct run_lent_block {
@@ -35,8 +35,8 @@ struct run_lent {
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
     bool sums;
-    /* If a gradient differs from the submitted one when its update begins or ends, the update fails
-     * with -EFAULT. */
+    /* If a gradient differs from the submitted one when its squares are summed, or when its update
+     * begins or ends, that fails with -EFAULT. */
     bool checks;
 };
 

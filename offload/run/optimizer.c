@@ -425,7 +425,7 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
     return rc < 0 ? rc : 0;
 }
 
-/* Begins a step with its first gradient; does nothing if a step is open. */
+/* Begins a step, unless one is open. Called for each gradient. */
 static int open_step(struct run_optimizer *optimizer)
 {
     const uint64_t step = optimizer->steps + 1;
@@ -452,7 +452,7 @@ static int open_step(struct run_optimizer *optimizer)
     return rc;
 }
 
-/* Gives ready blocks to the worker. */
+/* Tells the worker that `handed` blocks, counted in all steps, are ready. */
 static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
 {
     core_line_reach(&optimizer->arrived, handed);

@@ -37,8 +37,7 @@ struct carrying {
     char *weights; /* owned: the weights of a chunk, in one array */
 };
 
-/* Sets the counters that the manifest keeps as the application's data: the number of updates of
- * each parameter. */
+/* Writes the number of updates of each parameter into the manifest, as the application's data. */
 static int set_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
 {
     return store_manifest_set_application(manifest, optimizer->updates,

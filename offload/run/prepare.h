@@ -1,5 +1,5 @@
 /* prepare.h: turns a model and the options of a run into a plan, together with the plan's inputs:
- * shapes, budgets minus the memory that the runtime takes, rates. Immutable once created. */
+ * shapes, rates, and budgets with the memory that a rank takes of them. Immutable once created. */
 #ifndef OFFLOAD_RUN_PREPARE_H
 #define OFFLOAD_RUN_PREPARE_H
 

@@ -126,11 +126,13 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
 /* Returns 0 if a batch can be evaluated, or -EINVAL with a message that says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
-/* Computes the loss of one micro-batch. `batch` NULL: this rank takes part for the others. */
+/* Drains, then computes the loss of one micro-batch. `batch` NULL: this rank takes part for another
+ * one. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
-/* Computes the logits of the token after the last of `ids` [length], as fp32 in `out` [vocab].
- * `length` is at most the rows' length. `ids` NULL: this rank takes part for another one. */
+/* Drains, then computes the logits of the token after the last of `ids` [length], as fp32 in `out`
+ * [vocab]. `length` is at most the rows' length. `ids` NULL: this rank takes part for another
+ * one. */
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
 /* Does the pending update, and waits until no work is left. */
 int run_rank_drain(struct run_rank *rank);

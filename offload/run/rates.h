@@ -1,5 +1,5 @@
-/* rates.h: the rates at which this machine does the parts of a step: measured in about a second, or
- * found in the cache of an earlier run. The caller's thread waits meanwhile. */
+/* rates.h: the rates at which this machine does the parts of a step: measured, or found in the
+ * cache of an earlier run. The caller's thread waits meanwhile. */
 #ifndef OFFLOAD_RUN_RATES_H
 #define OFFLOAD_RUN_RATES_H
 

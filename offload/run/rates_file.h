@@ -45,9 +45,9 @@ struct run_machine {
     /* number of nodes over which processors and memory are spread evenly; 0: 1 */
     double numa_nodes;
     double host_bytes;
-    double memory_bytes; /* rate of host memory */
-    double store_bytes;  /* size of all drives together, like the rates; 0: no drive */
-    double read_bytes, write_bytes, mixed_bytes;
+    double memory_bytes;                         /* rate of host memory */
+    double store_bytes;                          /* size of all drives together; 0: no drive */
+    double read_bytes, write_bytes, mixed_bytes; /* rates of all drives together */
     /* bytes per second that a rank receives from others of its node; 0: limited by host memory */
     double inside_bytes;
     /* bytes per second that a node receives from others; 0: it has no network */

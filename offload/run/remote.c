@@ -344,8 +344,8 @@ static int measure_once(struct coll_peers *peers, const struct run_remote_measur
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out)
 {
-    /* A slow network is measured with few bytes, so that this takes no longer than some tenths of a
-     * second. */
+    /* The second measurement has as many bytes as a rank receives in `seconds`, so that a slow
+     * network does not make it long. */
     static const uint64_t bytes_first = UINT64_C(1) << 20;
     static const double seconds = 0.05;
     const uint64_t most = with->bytes;

@@ -52,8 +52,9 @@ struct run_reply {
     uint64_t plan_hash;     /* CREATE, like the next two members */
     uint64_t blocks_hash;   /* hash of the model: names, shapes, frozen parts */
     uint64_t weights_hash;  /* hash of some weights in the model's files (model_files_sample) */
-    uint64_t sums_hash;     /* LOAD: hash of all checksums of the checkpoint; 0: none was read */
-    struct store_part part; /* PART, which also sets sums_hash: what the files have */
+    uint64_t sums_hash;     /* LOAD and PART: hash of all checksums of the checkpoint; 0: no
+                             * checkpoint was read */
+    struct store_part part; /* PART: what the files have */
     int64_t targets;        /* FEED */
     struct run_result result;
     struct kern_loss loss;
