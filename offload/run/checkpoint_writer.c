@@ -69,7 +69,6 @@ static void end_lane(struct run_checkpoint_writer *writer)
     writer->checkpoint = NULL;
 }
 
-/* Arguments of a lane's job. */
 struct lane_job {
     const struct plan_command *command; /* borrowed from the tape, which outlives the job */
     bool writes;

@@ -40,15 +40,15 @@ struct update_node {
 };
 
 /* Commands of several queues end in any order, but a waiter relies on the fence of a command being
- * reached after those of all earlier commands: `line` counts the commands up to the first one that
+ * reached after those of all earlier commands: `line` counts the commands before the first one that
  * is not done. */
 struct update_order {
     struct core_line line;
     uint64_t submitted;   /* used by the rank's thread only */
     pthread_mutex_t lock; /* protects the next two members and advances of the line */
     bool *done;           /* owned, [room]: whether command n is done, at n % room */
-    uint64_t ended;       /* number of commands up to the first one that is not done */
-    uint64_t room;        /* more commands than can be under way */
+    uint64_t ended;       /* number of commands before the first one that is not done */
+    uint64_t room;        /* size of `done`; fewer commands can be under way */
 };
 
 struct run_update {
@@ -72,7 +72,8 @@ struct run_update {
     uint32_t group_count;
     struct update_block *blocks; /* owned, [list->count] */
     uint32_t *groups;            /* owned: the groups of all blocks, one block after another */
-    uint64_t *first_tiles;       /* owned, [list->count + 1]: tiles before each block, and all */
+    /* owned, [list->count + 1]: number of tiles before each block; the last entry: of all blocks */
+    uint64_t *first_tiles;
     /* Set by the rank's thread between tapes, read by the queue's thread. */
     struct update_terms speculative;
     struct update_terms deferred;
@@ -528,7 +529,6 @@ static int set_groups(const struct update_block *block, struct adam *adam,
     return rc;
 }
 
-/* Arguments of copy_part. */
 struct copying {
     char *to;
     const char *from;
@@ -638,7 +638,6 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
     return rc != 0 ? rc : adam_pieces(block->adam, &window, take, context);
 }
 
-/* Arguments of a job of the update's queue. */
 struct update_job {
     const struct plan_command *command; /* borrowed from the tape, which outlives the job */
     uint64_t number;                    /* in the order of all queues */

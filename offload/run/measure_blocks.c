@@ -155,8 +155,8 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
     return rc;
 }
 
-/* Gives each pair the gaps of two full rows in a combined row that they fill: first the tokens that
- * both share, then the rest, divided equally between them. */
+/* Writes the gaps of each pair as if its two rows filled the combined row, which begins with the
+ * tokens that both share; the rest is divided equally between the two. */
 static int stage_write_gaps(struct stage *stage, const struct run_options *options)
 {
     enum { GAPS = 2 };

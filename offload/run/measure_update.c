@@ -61,7 +61,6 @@ static uint64_t update_elements(const struct run_shapes *shapes, const struct ru
            CORE_UPDATE_TILE * CORE_UPDATE_TILE;
 }
 
-/* Context of do_update(). */
 struct updating {
     struct adam *adam;
     const struct adam_arrays *arrays;

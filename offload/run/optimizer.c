@@ -127,7 +127,6 @@ static int check_world(const struct run_optimizer_options *options)
                                        "give the function `sum`");
 }
 
-/* Makes blocks, and then shapes, rates and the plan. */
 static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
 {
     if (options->parameter_count == 0 || options->group_count == 0) {

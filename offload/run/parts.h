@@ -44,7 +44,6 @@ struct run_part_begin {
     size_t manifest_bytes;
     struct store_part part;
 };
-/* Begins the part of a checkpoint that has the ranks of with->part. */
 int run_part_begin(const struct run_part_begin *with, struct store_checkpoint_write **out);
 
 #endif

@@ -61,7 +61,6 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
  * object of the run, whose address distinguishes it from other runs of the process. */
 uint64_t run_rank_number(const void *owner);
 
-/* Creates a rank with all its memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
 /* Accepts NULL. Returns false if a lane did not end its command; everything that the rank was given
  * must then stay, because the lane's thread may still use it. Always returns true for the rank of

@@ -486,7 +486,6 @@ bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates)
     return rc == 0;
 }
 
-/* Arguments of write_cached. */
 struct cached_numbers {
     const struct run_rates_cached *cached;
     const void *rates;
