@@ -274,7 +274,8 @@ int core_file_make_folders(const char *path, size_t bytes)
         folder[i] = '\0';
         struct stat info;
         if (mkdir(folder, 0777) != 0 &&
-            (errno != EEXIST || (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)))) {
+            (errno != EEXIST ||
+             (i == bytes && stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)))) {
             rc = core_err_set(-errno, "%s cannot be created: %s", folder, strerror(errno));
         }
         folder[i] = kept;
