@@ -3,14 +3,14 @@
  * docs/api.md has a short program.
  *
  * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks
- * are evicted: those whose next use is farthest away in the recorded order of uses
- * (tide_blocks_iteration), or, without an order, those not used for the longest time. A block that
- * is not on the drives is written there first. If the drives are full, or fail, such blocks stay in
- * memory and can be read; only the call that needs their memory fails.
+ * are evicted: first those that do not occur in the recorded order of uses (tide_blocks_iteration),
+ * beginning with the one not used for the longest time, then those whose next use in that order is
+ * farthest away. A block that is not on the drives is written there first. If the drives are full,
+ * or fail, such blocks stay in memory and can be read; only the call that needs their memory fails.
  *
- * Memory: `host_bytes`, allocated and touched when the store is created, and at most 16 MiB more,
- * enough for about 30,000 blocks with names of up to 50 bytes; each further block takes about 400
- * bytes.
+ * Memory: `host_bytes`, allocated and touched when the store is created, and up to 16 MiB more.
+ * These suffice for about 30,000 blocks with names of up to 50 bytes; each further block takes
+ * about 400 bytes more.
  *
  * A block takes one contiguous piece of memory, and pieces of whole MiB on the drives. Blocks of
  * very different sizes leave gaps between them that larger blocks cannot use, so budgets need some
@@ -21,11 +21,11 @@
  * store: destroying it removes the directory; what a killed process left is reused by the next
  * store there.
  *
- * Threads: all functions but create and destroy may be called by several threads at the same time.
+ * Threads: several threads may call functions of one block store at the same time, except destroy.
  * Operations on one block run in the order of their calls.
  *
- * A forked child has neither the memory nor the threads of a block store: in it every function
- * returns -ECHILD, and destroy does nothing. */
+ * A forked child has neither the memory nor the threads of a block store: in it every function of
+ * the store returns -ECHILD, and destroy does nothing. */
 #ifndef TIDE_BLOCKS_H
 #define TIDE_BLOCKS_H
 
@@ -48,15 +48,19 @@ struct tide_memory {
 
 struct tide_blocks_options {
     size_t struct_bytes;
-    uint64_t host_bytes; /* budget of host memory for blocks; required */
-    /* `bytes` of each store is required, because the space is reserved at once. */
+    uint64_t host_bytes; /* budget of host memory for blocks; at least 4096 */
+    /* `bytes` of each store is required, because the space is reserved at once: at least 1 MiB;
+     * rounded down to whole MiB. */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: blocks are only in memory */
-    const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
-    uint32_t depth;     /* transfers of 1 MiB in flight on each drive; 0: 32 */
+    /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
+     * drives */
+    const char *io;
+    uint32_t depth;        /* transfers of 1 MiB in flight on each drive; 0: 32 */
     uint32_t no_checksums; /* 1: what is read is not compared with what was written */
-    /* Buffers that puts and gets will use. They are registered with the kernel, and must stay
-     * mapped as long as the store exists. Optional; saves processor time. */
+    /* Optional: up to 1024 buffers that puts and gets will use. They must stay mapped as long as
+     * the store exists. Where the I/O back end can register them with the kernel, this saves
+     * processor time. */
     const struct tide_memory *memory;
     size_t memory_count;
     const char *device;    /* "cpu" (or NULL), "cuda", "cuda:N" */
@@ -65,7 +69,7 @@ struct tide_blocks_options {
 
 /* Creates a block store. Returns 0, -EINVAL, -E2BIG, -ENOMEM, -EBUSY if a store uses one of the
  * directories, -ENOSPC or -EFBIG if the space cannot be reserved, or the error of opening a
- * directory. */
+ * directory or the device. */
 TIDE_API int tide_blocks_create(struct tide_context *context,
                                 const struct tide_blocks_options *options,
                                 struct tide_blocks **out);
@@ -78,13 +82,16 @@ TIDE_API void tide_blocks_destroy(struct tide_blocks *blocks);
 /* The result of a get. */
 struct tide_block {
     size_t struct_bytes;
-    void *data; /* the caller's buffer, or memory of the store, pinned until tide_blocks_release */
+    /* the caller's buffer, or a pinned copy on the host or the device, valid until
+     * tide_blocks_release */
+    void *data;
     uint64_t bytes;
 };
 
 /* Stores `bytes` bytes under a name of 1 to 255 bytes; they replace those of an earlier put.
- * Returns 0, -EINVAL, -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there is no place for it
- * (an earlier block of this name is then unchanged), or the error of writing. */
+ * Returns 0, -EINVAL (also for 0 bytes), -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there
+ * is no place for it (an earlier block of this name is then unchanged), -EAGAIN if
+ * TIDE_BLOCKS_TOKENS operations are not done yet, or the error of writing. */
 TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
                              uint64_t bytes);
 
@@ -92,10 +99,12 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
  * block in memory of the store instead: the data of *out is then valid, and may be written to,
  * until tide_blocks_release was called once for each get of the block. `out` may be NULL if there
  * is a buffer. Reads from the drives go straight into the buffer if the block's size and the
- * buffer's address are multiples of 4096. Returns 0, -ENOENT, -EINVAL, -EBUSY if the block is
- * pinned on the device, -ENOMEM if pinned blocks leave no memory, -ENOSPC if a block has to be
- * evicted and the drives have no space for it, -EBADMSG if the drive did not return the bytes that
- * were written, or the error of reading. */
+ * buffer's address are multiples of 4096. Returns 0; -ENOENT; -EINVAL, also if the buffer is too
+ * small; -EBUSY if `buffer` is NULL and the block is pinned on the device; -ENOMEM if the block is
+ * larger than `host_bytes` or pinned blocks leave no memory; -ENOSPC if a block has to be evicted
+ * and the drives have no space for it; -EBADMSG if the drive did not return the bytes that were
+ * written; -EAGAIN like tide_blocks_put; or the error of reading, or of writing an evicted
+ * block. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
@@ -105,10 +114,12 @@ TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void 
  * not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
-/* Begins to read a block into memory, if there is memory for it. Returns 0, -EINVAL or -ENOENT. */
+/* Begins to read a block into host memory. Does nothing if no memory can be had now. Returns 0,
+ * -EINVAL or -ENOENT. */
 TIDE_API int tide_blocks_prefetch(struct tide_blocks *blocks, const char *name);
 
-/* Forgets a block. Returns 0, -ENOENT, -EINVAL, or -EBUSY if it is pinned. */
+/* Deletes a block. Returns 0, -ENOENT, -EINVAL, -EBUSY if it is pinned, or -EAGAIN like
+ * tide_blocks_put. */
 TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 
 /* ---- Asynchronous operations ---- */
@@ -116,24 +127,26 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 /* Options of an operation. */
 struct tide_block_io {
     size_t struct_bytes;
-    uint32_t background; /* 1: transfers of other operations go first */
+    uint32_t background; /* 1: transfers of this operation wait for those of others */
     /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect without
-     * `stores`, or if `data` or `bytes` is not a multiple of 4096. */
+     * `stores`, if `data` is device memory, if its address or `bytes` is not a multiple of 4096, or
+     * if the drives are full. */
     uint32_t through;
     /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
      * memory. TIDE_DEVICE: in a copy on the device, which stays there for later gets as long as
      * there is memory. In a put, TIDE_DEVICE means that `data` is device memory; it may be the
-     * pinned copy of the same block */
+     * pinned copy of the same block. -EINVAL: TIDE_STORE, and TIDE_DEVICE in a get with a buffer */
     uint64_t place;
 };
 
-/* The number of operations whose results are kept. */
+/* The number of operations that the library keeps: those that are not done, and results. */
 enum { TIDE_BLOCKS_TOKENS = 1024 };
 
-/* Begins a put and sets *token to a number that names it. Its result is kept until
- * TIDE_BLOCKS_TOKENS later operations, the synchronous ones included, have begun. `data` is
- * borrowed until the operation is done. `io` NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or
- * -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the token. */
+/* Begins a put and sets *token to a number that names it. Its result is kept until a later
+ * operation needs its place: there are TIDE_BLOCKS_TOKENS places, and operations take them in turn,
+ * synchronous ones included, but not those of operations that are not done. `data` is borrowed
+ * until the operation is done. `io` NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or -EAGAIN if
+ * TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
@@ -143,8 +156,8 @@ TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 
 /* Tells whether an operation is done; `out`, which may be NULL, receives the block of a get.
- * Returns 1 if it succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if
- * the result of `token` is no longer kept. */
+ * Returns 1 if it succeeded, 0 if it is not done, or its error, whose message names the block;
+ * -ENOENT if the result of `token` is no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 /* Waits for an operation. The result is kept as long as a thread waits for it; several threads may
  * wait for the same operation. Returns 0, or an error like tide_blocks_poll. */
@@ -173,7 +186,7 @@ struct tide_block_info {
 TIDE_API int tide_blocks_describe(struct tide_blocks *blocks, const char *name,
                                   struct tide_block_info *out);
 
-/* Counts since the store was created. */
+/* Memory and drive space in use, and counts since the store was created. */
 struct tide_blocks_stats {
     size_t struct_bytes;
     uint64_t host_bytes; /* the budget */
@@ -198,8 +211,8 @@ TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_st
 
 /* ---- Memory for others ---- */
 
-/* Host memory for buffers of fast transfers. It is on large pages that are already touched, and
- * begins at a multiple of 4096 bytes. */
+/* Host memory for buffers of fast transfers. It is already touched, on large pages if the system
+ * provides them, and begins at a multiple of 4096 bytes. */
 struct tide_pinned;
 
 /* Allocates `bytes` bytes, which are zero. `device` says what the memory is used with. NULL or

@@ -25,8 +25,9 @@ struct tide_checkpoint_options {
     const void *application;
     size_t application_bytes;
     /* 1: the checkpoint is written while the next step runs. This needs an engine with `saves`, and
-     * a last step whose update is still pending or was preceded by tide_engine_checkpoint_ahead.
-     * Otherwise, and if it replaces checkpoints of other runs, it is written at once. */
+     * a last step that was not skipped; either the update of that step is still pending, or
+     * tide_engine_checkpoint_ahead was called before the step. Otherwise, and if it replaces
+     * checkpoints of other runs, the checkpoint is written at once. */
     uint64_t later;
 };
 

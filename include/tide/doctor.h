@@ -22,9 +22,11 @@ struct tide_finding {
     uint64_t verdict; /* enum tide_verdict */
     /* "cpu", "memory", "numa", "pages", "memlock", "io", "gpu", "library", "store" or "drive" */
     const char *topic;
-    const char *subject; /* the store's folder, the drive or the library; "": the machine */
-    const char *text;    /* what was found */
-    const char *cure;    /* what to do, often a command; "" if the verdict is TIDE_OK */
+    /* what the finding is about: a store's folder, a drive, a library, or for "io" an interface or
+     * "choice"; "": the machine */
+    const char *subject;
+    const char *text; /* what was found */
+    const char *cure; /* what to do, often a command; "" if the verdict is TIDE_OK */
     /* name of `value`, such as "copy_bytes_per_second"; "": there is no value */
     const char *figure;
     double value;
@@ -32,7 +34,8 @@ struct tide_finding {
 
 struct tide_doctor_options {
     size_t struct_bytes;
-    /* folders that a run would use. Each is written and read for about a second; no file remains */
+    /* folders that a run would use. Each is written and read for one to two seconds, or less if
+     * there are more than two; no file remains */
     const char *const *stores;
     size_t store_count;
     /* Receives each finding on the calling thread, in a fixed order of topics. It must not call a

@@ -21,8 +21,7 @@ enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD }
 /* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each
  * use. */
 enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
-/* The loss: cross-entropy of tokens, or that of direct preference optimization (DPO) of pairs of
- * rows. */
+/* The loss: cross-entropy of tokens, or direct preference optimization (DPO) of pairs of rows. */
 enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 /* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
@@ -55,7 +54,8 @@ enum tide_timing {
     TIDE_TIMING_AUTO,
     TIDE_TIMING_DEFERRED, /* during the forward pass of the next step */
     TIDE_TIMING_INSIDE,   /* during the backward pass; only without clipping and skipping */
-    TIDE_TIMING_SPLIT,    /* some blocks deferred, the others inside; if INSIDE is possible */
+    /* some blocks deferred, the others inside; only where INSIDE is possible */
+    TIDE_TIMING_SPLIT,
     /* During the backward pass, assuming that the norm will neither clip nor skip. What an update
      * overwrites is kept until that is known. */
     TIDE_TIMING_SPECULATIVE
@@ -68,7 +68,9 @@ enum { TIDE_STORES_MAX = 16 };
 struct tide_store_path {
     size_t struct_bytes;
     const char *directory; /* the library creates a directory of its own in it */
-    uint64_t bytes;        /* limit of the space that is used there; 0: the free space less 1 GiB */
+    /* limit of the space that is used there. 0: the free space of its file system less 1 GiB, in
+     * equal parts if several directories are on one; a block store needs a limit */
+    uint64_t bytes;
 };
 
 /* The options of a plan and an engine. tide_engine_options_init fills them; "init:" gives a default
@@ -81,10 +83,12 @@ struct tide_engine_options {
      * products depend on the library, the driver and the GPU; resuming with different ones causes a
      * warning */
     const char *device;
-    /* compute threads, shared by the ranks; 0: one per processor, two fewer with a GPU. The bits of
-     * results depend on it, so a resumed run with 0 uses the number of its checkpoint if it can */
+    /* compute threads, shared by the ranks; 0: one per processor; with a GPU, two fewer if there
+     * are at least four. The bits of results depend on it, so a resumed run with 0 uses the number
+     * of its checkpoint if it can */
     uint32_t threads;
-    /* number of data-parallel ranks; 0: the number of processes of `world`, or 1 without a world */
+    /* number of data-parallel ranks, up to 64 (more with `machine`); 0: the number of processes of
+     * `world`, or 1 without a world */
     uint32_t ranks;
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
@@ -124,7 +128,9 @@ struct tide_engine_options {
     uint64_t host_bytes;   /* 0: the memory of the machine or the cgroup, less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: no store */
-    const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
+    /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
+     * drives */
+    const char *io;
 
     /* Requests to the planner; 0: the planner chooses. */
     uint32_t weights; /* enum tide_place */
@@ -316,7 +322,8 @@ struct tide_plan_part {
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
-/* Another plan that fits. Its figures are those from before slots and chunks were tuned. */
+/* Another plan that fits. Its figures are those from before slots and chunks were tuned; memory is
+ * that of all ranks of a node. */
 struct tide_plan_alternative {
     size_t struct_bytes;
     uint32_t acts;   /* enum tide_acts */
@@ -475,8 +482,8 @@ struct tide_engine_wait {
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
-/* Bytes that all ranks moved between memory and one of `stores`, between the ends of the last two
- * steps. */
+/* Bytes that all ranks moved between memory and one of `stores`, from the end of the previous step
+ * to the end of the last one. */
 struct tide_engine_drive {
     size_t struct_bytes;
     const char *directory; /* valid as long as the engine */
@@ -534,12 +541,12 @@ TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *fo
                                       int overwrite);
 
 /* Reserves a folder before there is an engine, so that the second of two runs for the same folder
- * fails early. Does not check the contents of FOLDER. A context reserves one folder at a time,
- * until it is destroyed or one of its engines saves to the folder or reserves it. Returns 0;
- * -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if FOLDER.partial has files that no
- * run of tide wrote, or has the complete result of a stopped run, which would replace newer files
- * in FOLDER; -ENOENT if a part of such a result is missing; or the error of creating
- * FOLDER.partial. */
+ * fails early. `context` must not be NULL. Does not check the contents of FOLDER. A context
+ * reserves one folder at a time, until it is destroyed or one of its engines saves to the folder or
+ * reserves it. Returns 0; -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if
+ * FOLDER.partial has files that no run of tide wrote, or has the complete result of a stopped run,
+ * which would replace newer files in FOLDER; -ENOENT if a part of such a result is missing; or the
+ * error of creating FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was
@@ -550,8 +557,9 @@ struct tide_engine_memory {
     size_t struct_bytes;
     /* resident memory of this process, or of all processes of its world; includes hugetlb pages */
     uint64_t rss_bytes;
-    uint64_t peak_bytes;   /* the peak so far; of a world, the sum of the peaks of its processes */
-    uint64_t device_bytes; /* what the plan takes for all ranks in DEVICE; host_bytes: in HOST */
+    uint64_t peak_bytes; /* the peak so far; of a world, the sum of the peaks of its processes */
+    /* device memory that the plan takes for all ranks; host_bytes: host memory */
+    uint64_t device_bytes;
     uint64_t host_bytes;
 };
 

@@ -96,16 +96,16 @@ struct tide_inspect_options {
     void *user; /* passed to the callback */
 };
 
-/* Inspects a path. Of a model or a safetensors file only the headers and config.json are read. A
- * checkpoint is read completely and compared with its checksums; progress is reported as "verify".
- * A base file is read completely, too. Of a store or a block store the headers and the sizes of its
- * files are read, even if the path names one of its files. A process that uses the store is not
- * disturbed. The contents are not verified, because their checksums exist only in the memory of
- * that process. `options` may be NULL.
+/* Inspects a path. Of a model, an adapter or a safetensors file only the headers and the JSON files
+ * are read. A checkpoint is read completely and compared with its checksums; progress is reported
+ * as "verify". A base file is read completely, too. Of a store or a block store the headers and the
+ * sizes of its files are read, even if the path names one of its files. A process that uses the
+ * store is not disturbed. The contents are not verified, because their checksums exist only in the
+ * memory of that process. `options` may be NULL.
  * Warnings that a run would log are in `note`, and are not logged.
  * Returns 0 even if the contents are damaged or incomplete: then `verified` is 0 and `problem` says
- * why. Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error of
- * reading the path (-ENOENT, -EACCES ...). */
+ * why. Returns -EINVAL for a path that is neither a folder nor a file, or for a file of none of
+ * these kinds; -ECANCELED, or the error of reading the path (-ENOENT, -EACCES ...). */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out);
 

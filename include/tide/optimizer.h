@@ -60,8 +60,9 @@ struct tide_optim_parameter {
      * overlap: tied weights are one parameter. */
     void *weights;
     uint64_t elements;
-    uint32_t precision; /* enum tide_precision: of the weights. bf16 and fp16 have an fp32 master */
-    uint32_t gradients; /* enum tide_precision: of the gradients */
+    /* enum tide_precision: type of the weights; those in bf16 and fp16 have fp32 masters */
+    uint32_t precision;
+    uint32_t gradients; /* enum tide_precision: type of the gradients */
     uint64_t group;     /* index in `groups` */
 };
 
@@ -87,10 +88,12 @@ struct tide_optim_options {
     uint64_t host_bytes; /* budget; 0: the memory of the machine or the cgroup, less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: all states are in memory */
-    const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
-    const char *cache;  /* folder for measured rates of later runs; NULL: they are measured again */
-    uint32_t threads;   /* threads of the update; 0: one per processor */
-    uint32_t states;    /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
+    /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
+     * drives */
+    const char *io;
+    const char *cache; /* folder for measured rates of later runs; NULL: they are measured again */
+    uint32_t threads;  /* threads of the update; 0: one per processor */
+    uint32_t states;   /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
     /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
     uint32_t world; /* number of processes; 0 and 1: this one has all */
     uint32_t rank;  /* rank of this process, below `world` */
@@ -197,9 +200,9 @@ TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
-/* Sets the factor by which the program multiplies the loss; gradients of the next steps are divided
- * by it. Initially 1. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient
- * of a step, or the error that ended the optimizer. */
+/* Sets the factor by which the program multiplies the loss, above 0 and up to 1e30; gradients of
+ * the next steps are divided by it. Initially 1. Waits for the last step. Returns 0, -EINVAL,
+ * -EBUSY after the first gradient of a step, or the error that ended the optimizer. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
 /* Reports that the program wrote a parameter's weights: its master is set to them, and its moments

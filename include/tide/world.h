@@ -42,7 +42,7 @@ struct tide_world_options {
 
 /* Connects the processes that were started together, and waits until all are connected. Uses the
  * MPI library that their launcher belongs to; with torchrun, TCP. *out is NULL if this process was
- * started alone.
+ * started alone. `options` may be NULL.
  *
  * An application that uses MPI itself initialises it with MPI_THREAD_MULTIPLE before this call. The
  * library then uses a duplicate of MPI_COMM_WORLD on its own thread, and the application finalizes
