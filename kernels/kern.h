@@ -72,7 +72,7 @@ enum kern_op {
     KERN_OP_COUNT /* at most DEV_OP_MAX */
 };
 
-/* Returns "linear", "linear_grad_input", ...: the base name of the op's files and functions. */
+/* Returns "linear", "linear_grad_input" ...: the base name of the op's functions. */
 const char *kern_op_name(enum kern_op op);
 /* Returns the bytes of the op's argument struct. */
 size_t kern_op_argument_bytes(enum kern_op op);
@@ -396,10 +396,10 @@ struct kern_loss {
 
 /* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of the sum
  * times *scale. The op works on tiles of the vocabulary and computes their logits a second time for
- * the gradients. A card whose `logits_bytes` are enough works on runs of tokens instead, keeps the
- * gradients of all logits and computes logits once. Labels are already shifted: labels[t] is what
- * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
- * the CPU.
+ * the gradients. Without `pairs`, a card whose `logits_bytes` are enough works on runs of tokens
+ * instead, keeps the gradients of all logits and computes logits once. Labels are already shifted:
+ * labels[t] is what token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab
+ * - 1 is -EINVAL on the CPU.
  *
  * With `pairs` (DPO): the tokens are those of 2 * pairs rows of equal length: a row for each pair
  * of the policy, and then the same rows of the reference, with the same labels. In the row of pair
@@ -456,7 +456,7 @@ struct kern_expand_arguments {
     int64_t first;       /* first element of the part; a multiple of kern_quant_grain */
     int64_t count; /* a multiple of kern_quant_grain, or all elements up to the end of the tensor */
     const void *codes;   /* codes from element `first` on */
-    const void *scales;  /* INT8, NF4: from the row or block of element `first` on */
+    const void *scales;  /* not NONE: from the row or block of element `first` on */
     const float *nested; /* NF4: fp32 values of the whole tensor */
     void *y;             /* dense; from element `first` on */
 };
@@ -470,9 +470,9 @@ struct kern_update_arguments {
 };
 
 /* How products are computed. CUDA: KERN_PRODUCTS_PLAIN uses no tensor cores; all others use
- * cuBLASLt if it is present. CPU: KERN_PRODUCTS_BEST uses oneDNN for bf16 on processors with AMX,
- * and the blocked product for all else. The choice depends on the processor alone, so bits do not
- * depend on timing. */
+ * cuBLASLt if it is present. CPU: KERN_PRODUCTS_BEST uses oneDNN, if it can be loaded, for bf16 on
+ * processors with AMX, and the blocked product for all else; KERN_PRODUCTS_ONEDNN uses it for fp32
+ * and, with AVX-512, for bf16. The choice does not depend on timing, so neither do bits. */
 enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
 
 /* How a device's ops are attached (kernels/table.h). */

@@ -27,7 +27,8 @@ bool kern_quant_is_nf4(enum kern_quant quant); /* NF4 or NF4_F32 */
  *   NONE  elements of the type `from`
  *   INT8  a byte for each element; an fp32 for each row: the largest magnitude
  *   NF4   half a byte for each element of the flat array, the first one in the high half; a byte of
- *         the dynamic map for each block of 64; an fp32 for each 256 of these, and their offset
+ *         the dynamic map for each block of 64; an fp32 for each 256 of these; an fp32 that is
+ *         added to every scale
  *   NF4_F32  the codes of NF4; an fp32 for each block of 64 */
 struct kern_quant_layout {
     uint64_t codes_bytes;
@@ -57,18 +58,18 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
 /* Returns how many elements are encoded together; encoding begins at a multiple of this number. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
-/* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32;
- * `scales` gets one fp32 for each grain. Returns false if a weight is not finite or, for INT8,
- * beyond the range of fp16. */
+/* Encodes `count` elements (not for NONE): a multiple of the grain, or all up to the end of a
+ * tensor of NF4 or NF4_F32; `scales` gets one fp32 for each grain. Returns false if a weight is not
+ * finite or, for INT8, beyond the range of fp16. */
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales);
-/* Encodes `rows` x `cols` weights of 16 bits as a stored tensor of INT8. The weights are not
- * rounded to fp16 first. A row whose largest magnitude is below 3.7e-37 becomes zero, and a row
- * with a weight that is not finite becomes NaN. */
+/* Encodes `rows` x `cols` weights of 16 bits, `cols` at most KERN_NF4_NESTED, as a stored tensor of
+ * INT8. The weights are not rounded to fp16 first. A row whose largest magnitude is below 3.7e-37
+ * becomes zero, and a row with a weight that is not finite becomes NaN. */
 void kern_quant_pack(enum kern_type type, const void *weights, int64_t rows, int64_t cols,
                      uint8_t *to);
-/* Decodes elements [begin, begin + count) of a stored tensor to fp32, without rounding them to a
- * type of weights. */
+/* Decodes elements [begin, begin + count) of a stored tensor (not NONE) to fp32, without rounding
+ * them to a type of weights. */
 void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
                        const uint8_t *stored, int64_t begin, int64_t count, float *out);
 /* Encodes `scales` to `to`, the part of a stored tensor from layout->scales on. Overwrites

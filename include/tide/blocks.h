@@ -127,7 +127,7 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 /* Options of an operation. */
 struct tide_block_io {
     size_t struct_bytes;
-    uint32_t background; /* 1: transfers of this operation wait for those of others */
+    uint32_t background; /* 1: transfers have a lower priority than those of other operations */
     /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect without
      * `stores`, if `data` is device memory, if its address or `bytes` is not a multiple of 4096, or
      * if the drives are full. */
@@ -143,9 +143,9 @@ struct tide_block_io {
 enum { TIDE_BLOCKS_TOKENS = 1024 };
 
 /* Begins a put and sets *token to a number that names it. Its result is kept until a later
- * operation needs its place: there are TIDE_BLOCKS_TOKENS places, and operations take them in turn,
- * synchronous ones included, but not those of operations that are not done. `data` is borrowed
- * until the operation is done. `io` NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or -EAGAIN if
+ * operation, synchronous or not, takes its place. There are TIDE_BLOCKS_TOKENS places, which are
+ * taken in turn; an operation that is not done keeps its place. `data` is borrowed until the
+ * operation is done. `io` NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or -EAGAIN if
  * TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);

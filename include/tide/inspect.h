@@ -105,7 +105,7 @@ struct tide_inspect_options {
  * Warnings that a run would log are in `note`, and are not logged.
  * Returns 0 even if the contents are damaged or incomplete: then `verified` is 0 and `problem` says
  * why. Returns -EINVAL for a path that is neither a folder nor a file, or for a file of none of
- * these kinds; -ECANCELED, or the error of reading the path (-ENOENT, -EACCES ...). */
+ * these kinds; -ECANCELED; or the error of reading the path (-ENOENT, -EACCES ...). */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out);
 

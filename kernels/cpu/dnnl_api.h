@@ -1,4 +1,4 @@
-/* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls, looked up at first use.
+/* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls; kern_dnnl_create looks them up.
  * The library is opened at run time because OpenMP, which comes with it, reads OMP_WAIT_POLICY only
  * once, when it is loaded: before that, the tide command sets it to passive unless the user has set
  * it. */

@@ -33,10 +33,10 @@ struct kern_loss_tile {
     int64_t begin;
     float *logits; /* [tokens][n] */
     const int32_t *labels;
-    float *maxima;
-    float *sums;
-    float *picked; /* only for statistics */
-    bool first;    /* only for statistics */
+    float *maxima; /* [tokens]: of the logits */
+    float *sums;   /* [tokens]: of exp(logit - maximum) */
+    float *picked; /* logits of the labels; only for statistics */
+    bool first;    /* this is the first tile; only for statistics */
     /* Only for gradients: their type; they replace the logits, [tokens][grad_stride]. */
     enum kern_type type;
     int64_t grad_stride;
@@ -52,7 +52,7 @@ struct kern_attention_item {
     int64_t kv_head;
 };
 
-enum { KERN_ATTENTION_QUERIES = 60 }; /* the most queries of an item */
+enum { KERN_ATTENTION_QUERIES = 60 }; /* the most queries of an item of the forward pass */
 
 struct kern_isa {
     const char *name;

@@ -1,7 +1,7 @@
 /* product_dnnl.c: the wrapper of oneDNN. The first use of a shape chooses how it is computed: with
- * b as it is stored, or with b reordered into oneDNN's own layout. Both ways run. The second is
- * chosen only if it is faster and gives the same bits, so that timing affects nothing but speed.
- * Primitives are cached by shape.
+ * b as it is stored, or, if oneDNN prefers another layout, with b reordered into that. Both ways
+ * run. The second is chosen only if it is faster and gives the same bits, so that timing affects
+ * nothing but speed. Primitives are cached by shape.
  * Results are fp32 and are finished by our own loops, or are written directly to their
  * destination. */
 #include "kernels/cpu/product_dnnl.h"
@@ -384,8 +384,8 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-/* Returns the number of rows that are computed at once, so that their fp32 result fits in
- * result_bytes_max. */
+/* Returns the number of rows that are computed at once: all, or a multiple of 64 whose fp32 result
+ * fits in result_bytes_max (at least 64). */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);

@@ -6,7 +6,7 @@
 #include "kernels/kern.h"
 
 double kern_ref_load(enum kern_type type, const void *from, int64_t index);
-/* Rounds once, to nearest even. */
+/* Rounds to nearest even; a 16-bit type from the value rounded to fp32. */
 void kern_ref_store(enum kern_type type, void *to, int64_t index, double value);
 
 /* `value` is element `index` of the parameter's gradient in this micro-batch: stores it, adds it or

@@ -1,6 +1,7 @@
 /* ref.h: a reference for every op, in plain loops and double, on host memory; devices' ops are
  * checked against it. Takes all storage types, also KERN_F64, so that gradients can be checked by
- * finite differences. Statistics that ops save for their gradients are written and read as fp32.
+ * finite differences. Sums of gradients and statistics that ops save are fp32; the gradient of
+ * attention computes them again.
  * No threads, no scratch; not optimised. */
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H

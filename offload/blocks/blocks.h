@@ -66,7 +66,7 @@ struct block {
     size_t tensor_count;
 };
 
-/* the family of parameters without a model, which an application's optimizer has */
+/* the family of the parameters of an application's optimizer, which has no model */
 #define BLOCKS_APPLICATION "application"
 
 struct blocks_text;
@@ -77,7 +77,8 @@ struct blocks {
     uint64_t hash;
     struct block *list; /* owned */
     uint32_t count;
-    /* each array begins where the previous one ends. Set by the creator before it adds arrays */
+    /* each array begins where the previous one ends; set by the creator of the list before it adds
+     * arrays */
     bool packed;
     bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have only
                       * trained blocks and the base's identity (model_sums_identity). Set by the
@@ -100,8 +101,9 @@ void blocks_destroy(struct blocks *blocks); /* Accepts NULL. */
  * does not have 1 to 255 bytes of UTF-8, or if the list has BLOCKS_MAX blocks. */
 int blocks_add(struct blocks *blocks, const char *name);
 /* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, if the list is packed, at the
- * next element. *first is set to its first element. An array without elements changes nothing.
- * `trained` is the same for all arrays of a block. */
+ * next element. *first is set to its first element. An array without elements does not change the
+ * block. `trained` must be the same for all arrays of a block. Returns -EINVAL if the block would
+ * have more than BLOCKS_ELEMENTS_MAX elements. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
 /* Sets the type of the block's weights, if it is not that of the run. */
@@ -117,7 +119,7 @@ int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
 /* ---- reading ---- */
 
 /* Returns whether element `at` has no gradient. Sets *end to the next element for which the answer
- * differs. */
+ * differs, or to the end of the block. */
 bool block_gap(const struct block *block, uint64_t at, uint64_t *end);
 
 #endif

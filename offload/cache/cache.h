@@ -17,7 +17,8 @@
  * different blocks overlap.
  * The order in which blocks are read is recorded from one cache_iteration to the next. If an order
  * is known, blocks are read ahead in it, and the least useful block is the one whose next use is
- * farthest away. Otherwise it is the block that was not used for the longest time.
+ * farthest away. Blocks that are not in the order are less useful than all others; among them, it
+ * is the one that was not used for the longest time.
  * Any thread may call. While cache_destroy runs, no other call may run. */
 #ifndef OFFLOAD_CACHE_CACHE_H
 #define OFFLOAD_CACHE_CACHE_H
@@ -35,7 +36,7 @@ struct cache;
 
 enum {
     CACHE_NAME_MAX = 255,
-    CACHE_TOKENS = 1024,         /* results of this many operations are kept, the newest ones */
+    CACHE_TOKENS = 1024,         /* places for operations that are not done and for results */
     CACHE_ALIGN_BYTES = 4096,    /* alignment of memory that is read and written without a copy */
     CACHE_STORE_BYTES = 1 << 20, /* limits of paths are rounded down to multiples of it */
 };
@@ -67,10 +68,13 @@ struct cache_request {
     const char *name; /* 1 to CACHE_NAME_MAX bytes */
     /* put: the bytes, borrowed until the operation is done; device memory if on_device. */
     const void *from;
-    void *to;        /* get: receives the block; NULL: the block is pinned in its slot */
+    /* get: receives the block; NULL: the block is pinned in its slot or, if on_device, on the
+     * device */
+    void *to;
     uint64_t bytes;  /* size of `from`, or room at `to` */
     bool background; /* its I/O goes after that of other operations */
-    bool through;    /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
+    /* put: leaves no copy in memory, if `from` and `bytes` are aligned and the store has room */
+    bool through;
     /* get: pins a copy in device memory; `to` is NULL. put: the bytes are in device memory */
     bool on_device;
 };
@@ -82,7 +86,8 @@ struct cache_result {
 };
 
 /* Begin an operation. Return -EINVAL, -ENOENT or -ENOMEM if it cannot begin, or -EAGAIN if
- * CACHE_TOKENS operations are not done yet. Later errors are results of the operation. */
+ * CACHE_TOKENS operations are not done yet or are waited for. Later errors are results of the
+ * operation. */
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
 

@@ -1,7 +1,6 @@
 /* cache_internal.h: the state of a cache, for the files of this module only. Calls between the
- * files go one way: cache.c -> pass.c -> operation.c -> device.c, slots.c -> transfer.c; cache.c
- * and pass.c -> order.c -> slots.c; cache.c -> drives.c; and all of them -> table.c. `lock` guards
- * everything. */
+ * files go one way, to the right: cache.c -> pass.c -> operation.c, order.c -> device.c, table.c ->
+ * slots.c -> transfer.c; and cache.c -> drives.c -> transfer.c. `lock` guards everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 
@@ -24,15 +23,17 @@ struct block {
     uint64_t bytes;
     unsigned char *slot;       /* in the region; NULL: not in memory */
     struct aio_extent *extent; /* owned; NULL: the block has no extent */
-    bool stored;               /* the extent has the block's bytes */
-    bool loading, cleaning;    /* the slot is being loaded, is being written */
-    bool stuck;                /* could not be written, so it stays in memory */
-    uint32_t pins;             /* number of gets whose slot was not released yet */
-    uint32_t held;             /* number of operations that keep the slot unchanged */
-    uint32_t issued, served;   /* number of operations that began, and of those that are done */
-    uint32_t mentions;         /* how often the block is in `recorded` and `recording` */
-    uint64_t used;             /* value of `clock` at its last use */
-    uint64_t due;              /* position of its next use in the order, or BLOCK_NEVER */
+    /* the extent has the block's bytes or, while `cleaning`, will have them */
+    bool stored;
+    /* loading: the slot is being read from the extent; cleaning: it is being written there */
+    bool loading, cleaning;
+    bool stuck;              /* could not be written, so it stays in memory */
+    uint32_t pins;           /* number of gets whose slot was not released yet */
+    uint32_t held;           /* number of operations that keep the slot unchanged */
+    uint32_t issued, served; /* number of operations that began, and of those that are done */
+    uint32_t mentions;       /* how often the block is in `recorded` and `recording` */
+    uint64_t used;           /* value of `clock` at its last use */
+    uint64_t due;            /* position of its next use in the order, or BLOCK_NEVER */
     /* index in the heap of evictable blocks, plus one; 0: the block is not in the heap */
     size_t heap;
     void *copy; /* its copy in device memory; NULL: none */
@@ -91,7 +92,8 @@ struct cache {
     struct core_region region;
     struct aio_space *space; /* owned: the free ranges of the region */
     uint64_t host_used_bytes, host_peak_bytes;
-    uint64_t transient;      /* number of slots in use by transfers and copies, which will end */
+    /* number of transfers and copies that are not done; their ends may free memory */
+    uint64_t transient;
     uint64_t cleaning_bytes; /* bytes of slots that are being written */
     /* an operation of this pass waits for memory, so later operations take none */
     bool starved;
@@ -138,7 +140,7 @@ struct cache {
 struct block *table_find(const struct cache *cache, const char *name);
 /* Finds a block or adds it. Returns NULL with a message if there is no memory. */
 struct block *table_add(struct cache *cache, const char *name);
-/* Returns whether the block has bytes anywhere. */
+/* Returns whether the block has bytes in a slot or in the store. */
 bool table_holds(const struct block *block);
 /* Forgets the block if it has no bytes and nothing refers to it. */
 void table_settle(struct cache *cache, struct block *block);
@@ -148,8 +150,8 @@ void table_fini(struct cache *cache);
 
 uint64_t slots_round(uint64_t bytes);
 /* Takes memory; evicts blocks whose next use is not before `due` (0: any block). Returns -EAGAIN
- * without a message if memory will be free when transfers end. Returns -ENOMEM, -ENOSPC or the
- * error of writing a dirty block if there is no memory. */
+ * without a message if memory may be free when transfers and copies end. Returns -ENOMEM, -ENOSPC
+ * or the error of writing a dirty block if there is no memory. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 /* Frees the block's slot, if it has one. */
@@ -177,8 +179,8 @@ void device_close(struct cache *cache);
  * reached. Returns -EAGAIN if the caller has to try again later, -ENOMEM if pinned blocks leave too
  * little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
-/* Begins to copy an operation's bytes from device memory to its slot. Returns
- * -EAGAIN if the caller has to try again later. */
+/* Begins to copy an operation's bytes from device memory to its slot. Returns -EAGAIN if the caller
+ * has to try again later. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
 /* Frees the block's copy on the device, if it has one; it must not be pinned. */
 void device_drop(struct cache *cache, struct block *block);
@@ -217,7 +219,7 @@ void operation_copy(struct cache *cache, struct operation *operation);
 
 /* Ends transfers, continues operations and reads ahead. The lock is held. */
 void cache_pass(struct cache *cache);
-/* Wakes the cache's thread if a pass left work for it: a broken queue, or bytes to copy. */
+/* Wakes the cache's thread if there is work for it: a broken queue, or bytes to copy. */
 void cache_delegate(struct cache *cache);
 /* Runs the cache's thread; `argument` is the cache. */
 void *cache_main(void *argument);
@@ -226,8 +228,8 @@ void *cache_main(void *argument);
 
 /* Opens the store with its queues, and registers memory with it. */
 int drives_open(struct cache *cache, const struct cache_options *options);
-/* Closes the store, whose queues are closed, and removes its directories. Accepts a cache without a
- * store. */
+/* Closes the store, after the caller has closed the queues, and removes its directories. Accepts a
+ * cache without a store. */
 int drives_close(struct cache *cache);
 
 #endif

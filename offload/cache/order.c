@@ -45,7 +45,8 @@ static void report_change(struct cache *cache, const struct block *block)
     }
 }
 
-/* If the next use of a block is the one at this position, sets it to the use after that. */
+/* Called when the use at a position is over: if it was the next use of its block, sets that to the
+ * use after it. */
 static void pass(struct cache *cache, uint64_t position)
 {
     struct block *block = cache->recorded.blocks[position];

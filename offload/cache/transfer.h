@@ -61,8 +61,9 @@ int transfers_push(struct transfers *transfers, const struct transfer *transfer)
  * and returns 1; otherwise returns 0. */
 int transfers_retire(struct transfers *transfers, struct transfer *out, int *rc);
 
-/* Closes a broken queue and opens another one. Runs without the lock; until transfers_repaired,
- * which needs the lock, ends the repair, push and retire do not use the queue. */
+/* Closes a broken queue and opens another one, which transfers_repaired then takes. Called without
+ * the lock: until transfers_repaired, which is called with it, push and retire do not use the
+ * queue. */
 struct aio_queue *transfers_repair(struct transfers *transfers, struct core_err *result);
 void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
                         const struct core_err *result);

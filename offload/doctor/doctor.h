@@ -16,7 +16,7 @@ struct doctor {
     void *user;
     int64_t memory_ns;     /* how long each of memory's two rates is measured */
     uint64_t memory_bytes; /* maximum of each of its two buffers */
-    int64_t store_ns;      /* how long a store is measured */
+    int64_t store_ns;      /* how long a store is measured, without filling the file */
     enum tide_verdict worst;
 };
 
@@ -39,8 +39,8 @@ enum { DOCTOR_SIZE_BYTES = 24 };
 /* Writes a size such as "16.0 GiB" to `text`, and returns it. */
 const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 
-/* Sets times and sizes of the measurements, so that all end within five seconds with `stores`
- * stores. */
+/* Sets times and sizes of the measurements, so that the doctor takes about five seconds with
+ * `stores` stores. */
 void doctor_init(struct doctor *doctor, size_t stores);
 
 /* Runs all topics of the machine, then the topic of each store. */

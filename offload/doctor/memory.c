@@ -104,8 +104,8 @@ static double best_rate(struct core_team *team, core_team_part *part, struct pas
     return (double)bytes * 1e9 / (double)(best > 0 ? best : 1);
 }
 
-/* Each buffer is larger than the last-level caches, so that the memory is measured and not the
- * caches. */
+/* Makes each buffer larger than the last-level caches, if the limits allow that, so that the memory
+ * is measured and not the caches. */
 static uint64_t buffer_bytes(const struct doctor *doctor, const struct core_mem_limits *limits)
 {
     struct core_cpus cpus;

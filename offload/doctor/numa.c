@@ -35,7 +35,8 @@ static void say_balancing(struct doctor *doctor)
     }
 }
 
-/* Reports the nodes that a run with one rank would use, and the node of each GPU and drive. */
+/* Reports the nodes that a run with one rank would use, and the node of each GPU and drive, if
+ * known. */
 static void say_place(struct doctor *doctor)
 {
     struct core_topo *topo = NULL;

@@ -15,7 +15,7 @@
 
 static const char thp_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/* Maps 16 MiB and returns whether half of them are huge pages. Works without /sys, too. */
+/* Maps 16 MiB and returns whether at least half of them are huge pages. Works without /sys, too. */
 static bool trial_is_huge(void)
 {
     struct core_region_options options = {

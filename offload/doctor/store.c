@@ -115,7 +115,7 @@ static bool say_folder(struct doctor *doctor, const char *folder)
     return error == 0;
 }
 
-/* Reports the file system and its free space. Returns false if that is too little to go on. */
+/* Reports the file system and its free space. Returns false if a store cannot work there. */
 static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
 {
     struct statfs info;
@@ -153,7 +153,7 @@ static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_
     return line.verdict != TIDE_FAIL;
 }
 
-/* Tries direct I/O. Returns false if the engine would refuse the file system. */
+/* Tries direct I/O. Returns false if that fails, or if the engine would refuse the file system. */
 static bool say_direct(struct doctor *doctor, const char *folder, struct aio_fs *fs)
 {
     int directory = aio_dir_look(folder);

@@ -16,10 +16,11 @@ enum {
  * [gap[0], gap[1]). */
 struct seen {
     int64_t low, high;
-    int64_t gap[2]; /* within [low, high]; equal if there is no gap */
+    int64_t gap[2]; /* a part of [low, high); equal if there is no gap */
 };
 
-/* Leaves out the keys of the first answer for a query of the second one. */
+/* For a query of the second answer: leaves out the keys of the first one, which a window does not
+ * count. */
 VF_INLINE struct seen keys_beside_gap(const struct kern_attention_arguments *a, const int32_t *gap,
                                       int64_t position, int64_t first, struct seen seen)
 {
@@ -75,7 +76,7 @@ VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t 
     return gap != NULL && position >= gap[1] && first >= gap[0] && first + keys <= gap[1];
 }
 
-/* Returns the start of the first tile of keys that a query at `position` sees. Tiles are counted
+/* Returns the start of the first tile of keys that a query at `position` may see. Tiles are counted
  * from the document's start, so that they do not depend on the document's position in the row. */
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)

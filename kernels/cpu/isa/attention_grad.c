@@ -145,7 +145,7 @@ static void queries_pack(const struct work *w, int64_t h, int64_t first, int64_t
     kern_pack_columns(&d_o_across, all_d, all_queries, w->do_steps);
 }
 
-/* The probabilities of one query, and the gradients of its scores before they are scaled. */
+/* The probabilities of one query, and the gradients of its products q k^T. */
 struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
@@ -302,7 +302,7 @@ static void rows_write_any(enum kern_type type, const float *from, void *to, int
 /* Computes dk and dv of the tile of keys at `first`, and adds the tile's part of dq. A query sees
  * keys up to its own position and, with a window, only the last `window` of them; so this visits
  * the tiles of queries from the one that holds position `first` to the one that holds the last
- * query that sees the keys. */
+ * query that sees the keys (with gaps, to the end of the document). */
 static void keys_tile(const struct work *w, int64_t first)
 {
     const struct kern_attention_arguments *a = w->a;

@@ -50,7 +50,8 @@ VF_INLINE void vf_put(enum kern_type type, void *to, int64_t index, vf value)
     }
 }
 
-/* Returns the first `count` (1 to LANES) elements; the other lanes are zero. */
+/* Returns the first `count` elements (1 or more; at most LANES are read); the other lanes are
+ * zero. */
 VF_INLINE vf vf_get_part(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     if (count >= LANES) {
@@ -89,7 +90,8 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
 #endif
 
 #if VF_DOTS
-/* Returns the pairs of `count` (1 to 2 LANES) consecutive elements; the other lanes are zero. */
+/* Returns the pairs of `count` consecutive elements (1 or more; at most 2 LANES are read); the rest
+ * is zero. */
 VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     return type == KERN_BF16 ? vf_pairs_bf16((const uint16_t *)from + index, count)
