@@ -315,9 +315,9 @@ struct kern_act_grad_arguments {
     int64_t up_stride;
     const void *dy;
     int64_t dy_stride;
-    void *dgate; /* may equal gate */
+    void *dgate; /* may be gate */
     int64_t dgate_stride;
-    void *dup; /* may equal up; NULL if up is NULL */
+    void *dup; /* may be up; NULL if up is NULL */
     int64_t dup_stride;
     void *y; /* NULL: not wanted; may be dy */
     int64_t y_stride;

@@ -154,8 +154,8 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     return whole ? most : least;
 }
 
-/* Returns the code of the value of the dynamic map that is nearest to a step, of STEPS steps from
- * -1 to 1. bitsandbytes rounds to these steps first. */
+/* Returns the code whose value in the dynamic map is nearest to number `step` of STEPS numbers that
+ * are spaced evenly from -1 to 1. bitsandbytes rounds to these numbers first. */
 static uint8_t nearest(const float *bounds, int step)
 {
     const float value = -1.0f + (2.0f * (float)step) / (STEPS - 1);
@@ -172,8 +172,8 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* Subtracts the mean, which is rounded once, from the scales and encodes them. Each block of 256
- * scales has a scale of its own. */
+/* Subtracts the mean of the scales, rounded once to fp32, from each, and encodes them. Each block
+ * of 256 scales has a scale of its own. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];

@@ -283,19 +283,19 @@ struct tide_plan_info {
     double step_seconds;        /* predicted */
     double tokens_per_second;   /* predicted */
     char bottleneck[96];        /* the limiting part of the machine, in words */
-    uint64_t store_read_bytes;  /* per step */
-    uint64_t store_write_bytes; /* per step */
-    uint64_t up_bytes;          /* per step, host to device */
-    uint64_t down_bytes;        /* per step, device to host */
-    uint64_t commands;          /* per step */
+    uint64_t store_read_bytes;  /* of one rank per step */
+    uint64_t store_write_bytes; /* of one rank per step */
+    uint64_t up_bytes;          /* of one rank per step, host to device */
+    uint64_t down_bytes;        /* of one rank per step, device to host */
+    uint64_t commands;          /* of one rank per step */
     double plan_seconds;        /* time that planning took, without measuring */
     /* predicted time of a step whose norm clips or skips. Differs from step_seconds if updates are
      * speculative */
     double clipped_seconds;
     uint64_t sectioned_blocks; /* blocks whose weights are moved to slots in sections, not whole */
     uint64_t gather_bytes;     /* weights that one rank receives from the others per step */
-    uint64_t reduce_bytes;     /* gradients that one rank receives from the others per step */
-    /* the part of gather_bytes and of reduce_bytes that comes from ranks of other nodes */
+    uint64_t reduce_bytes;     /* gradients that one rank sends to the others per step */
+    /* the parts of gather_bytes and reduce_bytes that pass between nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
     /* size of the file that keeps a quantised base beside the first store; not part of store_bytes.
@@ -322,8 +322,8 @@ struct tide_plan_part {
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
-/* Another plan that fits. Its figures are those from before slots and chunks were tuned; memory is
- * that of all ranks of a node. */
+/* Another plan that fits. Its figures are those from before slots and chunks were tuned.
+ * device_bytes and host_bytes are those of all ranks of a node together. */
 struct tide_plan_alternative {
     size_t struct_bytes;
     uint32_t acts;   /* enum tide_acts */
@@ -332,7 +332,7 @@ struct tide_plan_alternative {
     double step_seconds;
     uint64_t device_bytes;
     uint64_t host_bytes;
-    uint64_t store_write_bytes; /* per step */
+    uint64_t store_write_bytes; /* of one rank per step */
     char why[96];               /* why it was not chosen, in words */
 };
 

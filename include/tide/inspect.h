@@ -31,7 +31,7 @@ struct tide_inspection {
     char family[32];   /* "llama" */
     char dtype[32];    /* type of the weights, as config.json names it: "bfloat16"; of a quantised
                         * folder "nf4+bfloat16" */
-    uint64_t files;    /* with weights; of a store or a block store: its extent files */
+    uint64_t files;    /* files with weights; of a store or a block store: extent files */
     uint64_t tensors;  /* number of tensors; of a checkpoint: those of all its streams */
     uint64_t bytes;    /* size of all tensors; of a store: of its files */
 
@@ -65,7 +65,7 @@ struct tide_inspection {
 
     /* Defects that training warns about and accepts: surplus tensors, a separate head; several are
      * separated by "; ". Of a base file: the model that it was made from. Of a directory with kept
-     * bases and no run's files: how many bases it has. */
+     * bases and no run's files: how many bases it has, incomplete ones included. */
     char note[512];
 
     /* An adapter. */

@@ -19,8 +19,8 @@
  * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time;
  * all other functions by one thread at a time.
  * An error of a drive or of a gradient ends an optimizer: all calls then return it, except destroy,
- * describe, share and set_stream, and waits for what was reached before. Until the optimizer is
- * destroyed, its threads may still use the program's arrays.
+ * describe, share and set_stream, and waits for what was reached before the error. Until the
+ * optimizer is destroyed, its threads may still use the program's arrays.
  * A forked child has neither the memory nor the threads of an optimizer: in it every function
  * returns -ECHILD, and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H

@@ -1,6 +1,7 @@
 /* product_dnnl.h: products by oneDNN, and a stub for builds without it.
- * oneDNN has its own OpenMP threads. Call it from one thread at a time; its threads run on the
- * processors of the calling team, are as many as its members, and sleep between products. */
+ * oneDNN has its own OpenMP threads, as many as the calling team has members. They sleep between
+ * products if OMP_WAIT_POLICY is passive (dnnl_api.h). Call these functions from one thread at a
+ * time. */
 #ifndef KERNELS_CPU_PRODUCT_DNNL_H
 #define KERNELS_CPU_PRODUCT_DNNL_H
 

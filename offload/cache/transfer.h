@@ -27,7 +27,9 @@ struct transfer {
     struct operation *operation; /* NULL: nobody waits for this one */
     struct aio_extent *extent;   /* borrowed until the transfer is retired, like the memory */
     unsigned char *memory;
-    int rc; /* error of submitting; 0: none */
+    /* error of submitting, or with which the queue failed while only this one was in flight; 0:
+     * none */
+    int rc;
     struct core_fence fence;
 };
 

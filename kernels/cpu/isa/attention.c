@@ -108,7 +108,7 @@ VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
     }
 }
 
-/* Replaces the scores of query i of head h by exp(scale * score - maximum). */
+/* Stores exp(scale * score - maximum) for query i of head h, and updates its maximum and sums. */
 VF_INLINE void row_softmax(const struct work *w, int64_t h, int64_t i, struct seen seen)
 {
     const float *scores = w->scores + i * KEYS;

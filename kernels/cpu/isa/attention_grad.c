@@ -210,7 +210,8 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* Replaces the scores in w->p by probabilities, and dp in w->ds by gradients of the scores. */
+/* Turns the scores in w->p into probabilities, and dp in w->ds into gradients of the scores: in
+ * place, or, with `pairs`, into the arrays of cells. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS

@@ -29,7 +29,7 @@ VF_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t first, uint32_t w
     }
 }
 
-/* Returns the factors of BLOCK elements from `first` on. */
+/* Sets the factors of BLOCK elements from `first` on: 0 for a dropped element. */
 VF_INLINE void factors_of(const struct kern_dropout_arguments *a, uint64_t first,
                           float factors[BLOCK])
 {

@@ -66,8 +66,8 @@ static void strips_run(const struct kern_product *p, const struct tile *whole, c
     }
 }
 
-/* Computes rows [i, i + rows) by columns [j, j + columns), at most BLOCK_M by SUPER_N, over all of
- * k. */
+/* Computes size[0] rows (at most BLOCK_M) from row at[0] on, by size[1] columns (at most SUPER_N)
+ * from column at[1] on, over all of k. */
 static void super_block(const struct kern_product *p, const struct buffers *buffer,
                         const int64_t at[2], const int64_t size[2])
 {
