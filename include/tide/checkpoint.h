@@ -21,7 +21,8 @@ struct tide_checkpoint_options {
     /* 1: checkpoints of other runs in the directory are removed once this one is complete; 0: they
      * are refused with -EEXIST */
     uint32_t replace;
-    /* Data of the application, such as its position in the training data; at most 1 MiB. */
+    /* Data of the application, such as its position in the training data; more than 1 MiB is
+     * -EFBIG. */
     const void *application;
     size_t application_bytes;
     /* 1: the checkpoint is written while the next step runs. This needs an engine with `saves`, and

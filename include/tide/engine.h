@@ -398,10 +398,11 @@ struct tide_batch {
     uint32_t rows;
     uint32_t length;
     const int32_t *ids;
-    const int32_t *labels;    /* not shifted; -100: not a target. NULL: the same as ids */
-    const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
+    const int32_t *labels; /* not shifted; -100: not a target. NULL: the same as ids */
+    /* below the engine's `length`. NULL: 0, 1, 2 ... in each row; NULL with TIDE_LOSS_DPO */
+    const int32_t *positions;
     /* for each token the index in its row at which its document begins; tokens attend to their own
-     * document only. NULL: 0 */
+     * document only. NULL: 0; NULL with TIDE_LOSS_DPO */
     const int32_t *starts;
 };
 
@@ -420,7 +421,7 @@ struct tide_step {
     uint64_t tokens;   /* tokens in the rows as they were passed */
     uint64_t targets;  /* tokens, or pairs, that contributed to the loss */
     double seconds;    /* since the end of the previous call that changed or read the model */
-    uint64_t store_read_bytes;
+    uint64_t store_read_bytes; /* summed over the ranks, like the next three members */
     uint64_t store_write_bytes;
     uint64_t up_bytes;    /* host to device */
     uint64_t down_bytes;  /* device to host */
@@ -458,7 +459,7 @@ struct tide_step {
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
-/* Reasons why the device or the optimizer update had nothing to do during a step. */
+/* Reasons why the device or the optimizer update of a rank had nothing to do during a step. */
 enum tide_wait {
     TIDE_WAIT_STORE_READ,
     TIDE_WAIT_STORE_WRITE,
@@ -468,7 +469,7 @@ enum tide_wait {
     TIDE_WAIT_OTHER      /* data, the beginning and the end of a step */
 };
 
-/* The stalls of one step for one reason. */
+/* The stalls of rank 0 in one step for one reason. */
 struct tide_engine_wait {
     size_t struct_bytes;
     const char *name;       /* "store_read", "store_write" ... */

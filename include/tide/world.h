@@ -92,7 +92,7 @@ TIDE_API int tide_world_stopping(const struct tide_world *world);
 /* Closes the world after all engines that use it were destroyed; NULL is allowed. The other
  * processes receive `code` from tide_world_follow. If an error has ended the world (a process died,
  * does not respond, or closed the world without calling tide_world_follow), this call does not
- * return: it ends all processes with the exit code `code`, or 1 if `code` is 0. */
+ * return: it ends all processes with the exit code `code`, or 1 if `code` is not positive. */
 TIDE_API void tide_world_close(struct tide_world *world, int code);
 
 #ifdef __cplusplus
