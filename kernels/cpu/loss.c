@@ -284,7 +284,6 @@ struct kern_loss_parts kern_cpu_loss_parts(const struct kern_loss_arguments *a)
     return (struct kern_loss_parts){.rows = tile_rows(a), .state_bytes = arrays_bytes(a)};
 }
 
-/* Takes the arrays from the memory at *memory. */
 static struct arrays take_arrays(const struct kern_loss_arguments *a, char **memory)
 {
     const size_t bytes = (size_t)a->tokens * sizeof(float);

@@ -14,8 +14,8 @@ enum { FAILURES_MAX = 16, HEAP_ROOM = 64 };
 
 /* ---- the heap ---- */
 
-/* Returns how far away the next use of a block is. Blocks without a known use are farther than all
- * others; among them, the one that was not used for the longest time is the farthest. */
+/* Blocks without a known use are farther away than all others; among them, the one that was not
+ * used for the longest time is the farthest. */
 uint64_t slots_distance(const struct block *block)
 {
     return block->due != BLOCK_NEVER ? block->due

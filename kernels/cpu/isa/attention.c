@@ -82,7 +82,7 @@ static void begin(struct work *w)
     }
 }
 
-/* Scales the sums of `row`, because its maximum has changed. */
+/* Scales the row's sums in w->o, because its maximum has changed. */
 VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
 {
     float *o = w->o + row * w->a->head_dim;
