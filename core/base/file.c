@@ -273,10 +273,12 @@ int core_file_make_folders(const char *path, size_t bytes)
         }
         folder[i] = '\0';
         struct stat info;
-        if (mkdir(folder, 0777) != 0 &&
-            (errno != EEXIST ||
-             (i == bytes && stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)))) {
-            rc = core_err_set(-errno, "%s cannot be created: %s", folder, strerror(errno));
+        int cause = mkdir(folder, 0777) != 0 ? errno : 0;
+        if (cause == EEXIST && i == bytes && stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)) {
+            cause = ENOTDIR;
+        }
+        if (cause != 0 && cause != EEXIST) {
+            rc = core_err_set(-cause, "%s cannot be created: %s", folder, strerror(cause));
         }
         folder[i] = kept;
     }

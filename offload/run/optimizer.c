@@ -529,7 +529,9 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
             -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
             parameter);
     }
-    rc = run_optimizer_wait(optimizer, token_of_parameter(optimizer, parameter));
+    /* Without a part here, any block shows that the worker has read the settings of its step. */
+    rc = run_optimizer_wait(optimizer, part != NULL ? token_of_parameter(optimizer, parameter)
+                                                    : token_of(optimizer, optimizer->steps, 0));
     if (rc != 0) {
         return rc;
     }

@@ -340,7 +340,7 @@ static void folders_are_made(void)
     check_true(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
     check_int(core_file_make_folders("no_folder.csv", 0), ==, 0);
     const char *file = test_file("no_folder", "x", 1);
-    check_int(core_file_make_folders(file, strlen(file)), ==, -EEXIST);
+    check_int(core_file_make_folders(file, strlen(file)), ==, -ENOTDIR);
     snprintf(path, sizeof path, "%s/a", file);
     check_int(core_file_make_folders(path, strlen(path)), ==, -ENOTDIR);
     check_contains(core_err_message(), "no_folder/a cannot be created: Not a directory");
