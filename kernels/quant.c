@@ -151,7 +151,7 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     for (int64_t i = 0; i < count; i += 2) {
         codes[i / 2] = (uint8_t)(found[i] << 4 | found[i + 1]);
     }
-    return whole ? most : least;
+    return whole || isnan(most) ? most : least;
 }
 
 /* Returns the code whose value in the dynamic map is nearest to number `step` of STEPS numbers that

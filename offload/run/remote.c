@@ -1,7 +1,6 @@
 /* remote.c: sends and receives calls, replies, micro-batches and ranges of streams. */
 #include "offload/run/remote.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -369,8 +368,12 @@ int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call,
     if (rc != 0) {
         return rc;
     }
-    memcpy(&head, memory, sizeof head);
-    assert(got == sizeof head + head.bytes);
+    if (got >= sizeof head) {
+        memcpy(&head, memory, sizeof head);
+    }
+    if (got < sizeof head || got - sizeof head != head.bytes) {
+        return core_err_set(-EPROTO, "a received job has the wrong length, %zu bytes", got);
+    }
     memmove(memory, (char *)memory + sizeof head, head.bytes);
     *call = (enum run_call)head.call;
     *bytes = head.bytes;

@@ -158,6 +158,7 @@ static void refuses_what_is_not_finite(void)
     float scale;
     weights[5] = INFINITY;
     check_true(!kern_quant_encode(KERN_QUANT_NF4, 64, weights, 64, codes, &scale));
+    check_true(!kern_quant_encode(KERN_QUANT_NF4, 64, weights, 62, codes, &scale));
     check_true(!kern_quant_encode(KERN_QUANT_INT8, 64, weights, 64, codes, &scale));
     weights[5] = NAN;
     check_true(!kern_quant_encode(KERN_QUANT_NF4, 64, weights, 64, codes, &scale));
