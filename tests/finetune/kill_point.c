@@ -1,8 +1,6 @@
-/* kill_point.c: `tide` that kills itself in a save. With TIDE_TEST_KILL=N in its environment the
- * process ends with SIGKILL at the N-th of the calls below after it began the folder of a
- * checkpoint, at the latest just before it gives the folder its name; with N = 0, just after that.
- * With TIDE_TEST_KILL_MOVE=N it ends before it moves the N-th file into a folder that exists. Any
- * thread may enter. */
+/* kill_point.c: `tide` that kills itself in a save: with TIDE_TEST_KILL=N at the N-th of the calls
+ * below (0: just after the checkpoint has its name), with TIDE_TEST_KILL_MOVE=N before it moves the
+ * N-th file into an existing folder. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,7 +11,7 @@
 
 #include "tests/harness/wrap.h"
 
-static atomic_int calls_left; /* 0: no checkpoint has begun, or no call kills */
+static atomic_int calls_left; /* 0: nothing to kill */
 static atomic_bool begun;
 static atomic_int moves;
 
@@ -34,7 +32,7 @@ static void die(void)
     pause();
 }
 
-/* Kills the process if this is the requested call. Returns false: no call fails. */
+/* Kills the process if this is the requested call; else returns false. */
 static bool due(void)
 {
     if (atomic_load(&calls_left) > 0 && atomic_fetch_sub(&calls_left, 1) == 1) {
@@ -43,7 +41,7 @@ static bool due(void)
     return false;
 }
 
-/* Returns whether the path is that of a checkpoint that is being written. */
+/* Returns whether the path is that of an unfinished checkpoint. */
 static bool is_partial(const char *path)
 {
     static const char end[] = ".partial";

@@ -28,7 +28,6 @@ struct tide_engine {
 
 static char message[128];
 
-/* Returns the message of this engine, or of libtide, which provides everything else. */
 const char *tide_last_error(void)
 {
     const char *(*theirs)(void) = NULL;
@@ -37,7 +36,7 @@ const char *tide_last_error(void)
     return message[0] != '\0' ? message : theirs();
 }
 
-/* Returns 0, or the negative errno that this call must return. */
+/* Returns the negative errno with which this call must fail, or 0. */
 static int fails(const char *call)
 {
     static int counts[16];
@@ -217,7 +216,6 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
     return 0;
 }
 
-/* Sends the process the signal requested for this step. */
 static void signal_at(uint64_t step)
 {
     const char *wish = getenv("TIDE_PAPER_SIGNAL");

@@ -218,7 +218,7 @@ void rig_train_begin(void)
     rig_program = "tools/tide";
     rig_rows();
     mkdir(rig_path("store"), 0700);
-    if (!rig_has("rates.json")) { /* measured once */
+    if (!rig_has("rates.json")) {
         expect(0, "plan --model %M --store %T/store --save-rates %T/rates.json -q");
     }
 }

@@ -1,5 +1,4 @@
-/* Tests `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a
- * PEFT folder, and unsuitable folders and flags. */
+/* Tests `tide finetune --adapter` with the real engine and a tiny Llama. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,6 @@ static char *read_file(const char *path, size_t *bytes)
     return text;
 }
 
-/* Returns the number of entries of the test's folder whose names begin with `begin`. */
 static size_t entries_like(const char *begin)
 {
     size_t count = 0;
@@ -36,9 +34,7 @@ static size_t entries_like(const char *begin)
     "--lora 4 --lora-alpha 6 --lora-dropout 0.25 --lora-targets q_proj,v_proj "                    \
     "--modules-to-save lm_head "
 
-/* A run that continues from a PEFT folder with a learning rate of 0 writes the same folder, to the
- * bit of its fp32 masters. A continued run has the same bits wherever its data is kept, even if it
- * is stopped and resumed. */
+/* A run that continues from a PEFT folder begins with the fp32 masters of that folder. */
 static void continued(void)
 {
     rig_train_begin();
@@ -63,8 +59,7 @@ static void continued(void)
     rig_end();
 }
 
-/* With several ranks, the files in the folder have the same bytes at each stage of ZeRO. The
- * identity of the base is the same, too, although ranks of stage 3 read the base in parts. */
+/* The files of an adapter do not depend on the stage of ZeRO. */
 static void ranks(void)
 {
     rig_train_begin();
@@ -81,10 +76,7 @@ static void ranks(void)
     rig_end();
 }
 
-/* ---- what vLLM loads ---- */
-
-/* Returns whether this is the last name of a module that vLLM's classes of Llama, Mistral, Qwen2
- * and Qwen3 can adapt. */
+/* Returns whether vLLM can adapt modules with this name. */
 static bool is_vllm_module(const char *name, size_t length)
 {
     static const char *const modules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
@@ -97,9 +89,7 @@ static bool is_vllm_module(const char *name, size_t length)
     return false;
 }
 
-/* Returns what is wrong with a tensor; NULL: nothing. A tensor is
- * `base_model.model.<module>.lora_A.weight`, [rank][inputs], or `.lora_B.weight`,
- * [outputs][rank]. */
+/* Returns what is wrong with a tensor of an adapter; NULL: nothing. */
 static const char *vllm_tensor(const struct core_json_member *tensor, int64_t rank)
 {
     static const char prefix[] = "base_model.model.";
@@ -122,8 +112,8 @@ static const char *vllm_tensor(const struct core_json_member *tensor, int64_t ra
                                                                              : NULL;
 }
 
-/* Returns the first rule of vLLM that a PEFT folder breaks; NULL: none. The rules are those of
- * vLLM's config/lora.py, lora/peft_helper.py and lora/lora_model.py, as of about version 0.26. */
+/* Returns the rule of vLLM 0.26 that a PEFT folder breaks; NULL: none. See its config/lora.py,
+ * lora/peft_helper.py and lora/lora_model.py. */
 static const char *vllm_refuses(const char *folder, int64_t rank_max)
 {
     char path[200];
@@ -164,7 +154,7 @@ static const char *vllm_refuses(const char *folder, int64_t rank_max)
     return broken;
 }
 
-/* What a run writes keeps vLLM's rules, except with the options that docs/adapters.md names. */
+/* vLLM can load what a run writes, except with options that docs/adapters.md names. */
 static void for_vllm(void)
 {
     static const struct {
@@ -192,8 +182,7 @@ static void for_vllm(void)
     rig_end();
 }
 
-/* A checkpoint is exported as the PEFT folder of its step, to the bit of its masters in each
- * precision, and merged into its base. */
+/* A checkpoint of an adapter is exported as a PEFT folder, or merged into its base. */
 static void exported(void)
 {
     static const char *const precisions[] = {"bf16", "fp16", "fp32"};
@@ -230,8 +219,7 @@ static void exported(void)
     rig_end();
 }
 
-/* Flags that agree with the folder are accepted. Other flags are refused before anything is
- * written, and the message names flag and file. */
+/* Flags that contradict the folder are refused with a message that names the flag and the file. */
 static void contradicted(void)
 {
     static const struct {
@@ -262,7 +250,7 @@ static void contradicted(void)
         check_contains(rig_err, odd[i].says[1]);
         check_true(!rig_has("never"));
     }
-    /* A folder that another program wrote may have an invalid dropout. */
+    /* Another program may have written an invalid dropout. */
     check_int(mkdir(rig_path("mad"), 0700), ==, 0);
     const char *config = rig_read("one/adapter_config.json");
     const char *rate = strstr(config, "\"lora_dropout\": ");
@@ -305,8 +293,7 @@ static void copy_file(const char *from, const char *name, const char *to)
     free(text);
 }
 
-/* An adapter of a base with other weights is refused with both hashes. An adapter of a base with
- * other layers is refused, too. */
+/* An adapter of another base is refused. */
 static void of_another_base(void)
 {
     size_t bytes;
@@ -340,9 +327,8 @@ static void of_another_base(void)
     rig_end();
 }
 
-/* A model folder may have the configuration of an adapter that was merged into it. It is not
- * copied: an adapter has its own, and a trained model none, from which transformers would load an
- * adapter. */
+/* The configuration of an adapter in a model's folder is not copied: transformers would load an
+ * adapter from the new folder. */
 static void beside_an_old_configuration(void)
 {
     static const char old[] = "{\"peft_type\": \"LORA\", \"r\": 77}";
@@ -360,7 +346,7 @@ static void beside_an_old_configuration(void)
     rig_end();
 }
 
-/* Magnitudes are written, continued and exported like A and B. */
+/* Magnitudes of DoRA are written, continued and exported. */
 static void with_magnitudes(void)
 {
     rig_train_begin();
@@ -374,7 +360,7 @@ static void with_magnitudes(void)
     check_contains(rig_out,
                    "\"rank\": 2,\n  \"alpha\": 4.0,\n  \"rslora\": false,\n  \"dora\": true,\n"
                    "  \"adapted\": 4,\n  \"saved\": 0\n}");
-    /* A finished run says that its base was kept in another form, although it trains nothing. */
+    /* A finished run reports another form of its base, too. */
     expect(0, TRAIN_SMALL "--lora 2 --lora-dora --lora-targets q_proj,down_proj --steps 2 "
                           "--resume --out %T/dora --base int8");
     check_contains(rig_err, "base was nf4 before this run was resumed and is int8 now: ");
@@ -388,8 +374,8 @@ static void with_magnitudes(void)
     rig_end();
 }
 
-/* A checkpoint of trained weights on a quantised base has neither a whole model nor adapters:
- * export says what to do, once, and the resumed run saves the model. */
+/* A checkpoint of trained weights on a quantised base cannot be exported; the resumed run saves the
+ * model. */
 static void trained_weights_alone(void)
 {
     static const char message[] =
@@ -409,8 +395,7 @@ static void trained_weights_alone(void)
     rig_end();
 }
 
-/* Each command refuses a folder of quantised weights; the message names the method and the folder
- * that is needed instead. */
+/* A folder of quantised weights is refused, and the message names the folder that is needed. */
 static void quantised(void)
 {
     static const char *const commands[] = {
@@ -438,7 +423,7 @@ static void quantised(void)
     rig_end();
 }
 
-/* A folder that bitsandbytes quantised can be the base without any conversion. */
+/* A folder that bitsandbytes quantised can be the base. */
 static void of_bitsandbytes(void)
 {
 #define FOLDER "%M/../../../run/bnb/llama_nested "
@@ -475,8 +460,7 @@ static void of_bitsandbytes(void)
 #undef BNB
 }
 
-/* A base in 4 bits is kept beside the store, and the next run reads it, unless a flag forbids
- * that. */
+/* A base in 4 bits is kept beside the store for the next run, unless a flag forbids that. */
 static void kept_base(void)
 {
 #define KEPT_PLAN                                                                                  \

@@ -1,5 +1,4 @@
-/* Tests `tide finetune` and `tide plan` as users run them, with an engine that trains nothing: exit
- * codes, output, files, and failures in the middle. */
+/* Tests `tide finetune` and `tide plan` with an engine that trains nothing. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,8 +15,7 @@
 #define RUN_HAD "finetune --model %T/m --data %T/d.jsonl --resume --out %T/had "
 #define DEEP    "finetune --model %M --data %T/d.jsonl --out %T/deep --overwrite --batch 2 "
 
-/* --help fits on a screen, names the flags below, and shows an example; with -v, it explains flags
- * one by one. */
+/* --help fits on a screen; with -v, it explains the flags. */
 static void help(void)
 {
     static const char *const flags[] = {
@@ -62,8 +60,7 @@ static void help(void)
     check_true(strstr(rig_out, "--save-every") == NULL);
 }
 
-/* Wrong flags and bad inputs exit with 2 before anything is done, and the message has the expected
- * values. */
+/* Wrong flags and bad inputs are refused with an exit code of 2 and a message. */
 static void usage(void)
 {
     static const struct {
@@ -194,8 +191,7 @@ static void usage(void)
         check_true(!rig_has("o"));
     }
     check_string(rig_read("full/mine"), "keep");
-    /* Rows that are too long are refused without a warning about cutting, or cut with one
-     * warning. */
+    /* Cut rows are reported once, refused rows without that warning. */
     expect(2, "finetune --model %M --data %T/long.jsonl --out %T/o");
     check_true(strstr(rig_err, "warn") == NULL);
     expect(0, "finetune --model %M --data %T/long.jsonl --out %T/cut --seq-len 64 --batch 1");
@@ -217,8 +213,7 @@ static void usage(void)
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 
-/* Starts a process that reads a FIFO to its end, as `cat` does, into a file. The FIFO has a reader
- * when this returns. */
+/* Starts a process that copies a FIFO to a file. The FIFO has a reader when this returns. */
 static pid_t start_reader(const char *fifo, const char *copy)
 {
     char text[1 << 12];
@@ -242,9 +237,8 @@ static pid_t start_reader(const char *fifo, const char *copy)
     return child;
 }
 
-/* A FIFO that no process reads is refused as a log before the data are read, so that a run never
- * waits for a reader and can be repeated with another log. A FIFO that is read is written like a
- * file, and its reader sees one end: that of the run. */
+/* A FIFO without a reader is refused as a log. The reader of a FIFO sees the end of the run as the
+ * only end of the file. */
 static void fifos(void)
 {
     char text[1 << 12];
@@ -274,7 +268,7 @@ static void fifos(void)
     check_contains(rig_read("copy"), "\"step\":2");
 }
 
-/* No input is overwritten under any name, and no file of an input folder. */
+/* Outputs that would overwrite an input are refused. */
 static void written(void)
 {
     static const struct {
@@ -307,7 +301,8 @@ static void written(void)
         {RUN_HAD "--log %T/had/generation_config.json", "--log ", "--out "},
         {RUN_HAD "--log %T/had.partial/log", "--log ", "--out "},
         {RUN_M "--log %T/o.partial/log", "--log ", "--out "},
-        {RUN_M "--out %T/p --log %T/p.partial/log", "--log ", "--out "}, /* no p.partial yet */
+        {RUN_M "--out %T/p --log %T/p.partial/log", "--log ", "--out "}, /* p.partial does not exist
+                                                                          * yet */
         {RUN_M "--out %T/p --tensorboard %T/p.partial", "--tensorboard ", "--out "},
         {"finetune --model %T/m --data %T/d*.jsonl --out %T/o --log %T/dd.jsonl", "--log ",
          "--data "},
@@ -323,7 +318,7 @@ static void written(void)
     check_int(link(rig_path("d.jsonl"), rig_path("hard.jsonl")), ==, 0);
     check_int(mkdir(rig_path("had"), 0700) + mkdir(rig_path("had/checkpoint-2"), 0700), ==, 0);
     check_int(mkdir(rig_path("had.partial"), 0700), ==, 0);
-    /* The first run was killed: there is no o. */
+    /* A killed run left only its partial folder. */
     check_int(mkdir(rig_path("o.partial"), 0700), ==, 0);
     test_file("m/generation_config.json", "{}", 2);
     check_int(mkdir(rig_path("m/deep"), 0700), ==, 0);
@@ -350,7 +345,7 @@ static void written(void)
     expect(0, RUN_M "--steps 1 --log /dev/null --csv /dev/null --trace %T/t.json");
 }
 
-/* A run that is refused, or fails before its first step, leaves no empty output files. */
+/* A run that is refused, or fails before its first step, leaves no output files. */
 static void refused(void)
 {
     static const char run_all[] = TRAIN "--steps 2 --out %T/again --log %T/w.jsonl --csv %T/w.csv "
@@ -372,8 +367,7 @@ static void refused(void)
     check_contains(rig_err, "exists and is not empty");
 }
 
-/* The log has one line for each step with exactly these keys (the last two only in the first
- * line), then the summary. */
+/* The log has a line with these keys for each step, then the summary. */
 static void log_keys(void)
 {
     static const char *const keys[] = {"step",
@@ -422,7 +416,7 @@ static void log_keys(void)
         for (size_t i = 0; i < 7 && !last; i++) {
             check_true(core_json_find(wait, waits[i]) != NULL);
         }
-        if (lines == 2) { /* NaN is null in JSON */
+        if (lines == 2) {
             check_int(core_json_kind(core_json_find(root, "grad_norm")), ==, CORE_JSON_NULL);
         }
         if (last) {
@@ -437,7 +431,7 @@ static void log_keys(void)
     check_contains(rig_read("l.csv"), "\n3,2.66666667,1.5,5e-05,1,0,");
 }
 
-/* Events between two steps are in the line of the next step: saves and failures. */
+/* Events between two steps are in the line of the next step. */
 static void events(void)
 {
     rig_rows();
@@ -457,8 +451,7 @@ static void events(void)
     check_contains(log, "\"plan\":{\"schema_version\":1,\"asked\":{\"model\":");
 }
 
-/* The monitors of a ds_config.json write to the paths that DeepSpeed uses, and flags win over
- * them. */
+/* The monitors of ds_config.json write to DeepSpeed's paths; flags win. */
 static void monitors(void)
 {
     char config[8192];
@@ -489,8 +482,7 @@ static void monitors(void)
     check_contains(rig_err, "csv_monitor.output_path names a path of ");
 }
 
-/* The engine gets the learning rates of the schedule, the micro-batches, and the shorter last step
- * of an epoch. */
+/* The engine gets the scheduled learning rates and the micro-batches of the data. */
 static void steps(void)
 {
     static char notes[600];
@@ -504,8 +496,8 @@ static void steps(void)
     check_string(rig_read("s/steps"), "4");
 }
 
-/* A run reports that its plan was off if steps with all planned micro-batches took another time.
- * Other steps and the first step are not compared, and nothing is reported with --rates. */
+/* A run reports that its plan was off, unless --rates is given or no full step after the first was
+ * measured. */
 static void rates(void)
 {
     static const struct {
@@ -530,7 +522,7 @@ static void rates(void)
     }
 }
 
-/* A skipped step is not an update, so the schedule does not advance. */
+/* A skipped step does not advance the schedule. */
 static void skipped(void)
 {
     static char notes[600];
@@ -545,7 +537,7 @@ static void skipped(void)
     check_contains(rig_out, "1 skipped for overflow");
 }
 
-/* The plan, a line for each step and messages go to stderr; the result goes to stdout. */
+/* Progress is printed to stderr, the result to stdout. */
 static void talk(void)
 {
     rig_rows();
@@ -560,8 +552,7 @@ static void talk(void)
     check_contains(rig_read("t.jsonl"), "\"eval_loss\":3.0}\n");
 }
 
-/* If a call of the engine fails, the exit code depends on the kind of the error, and its message is
- * printed. */
+/* If a call of the engine fails, the exit code depends on the error, and the message is printed. */
 static void faults(void)
 {
     static const struct {
@@ -586,7 +577,7 @@ static void faults(void)
                     "--out %T/f --steps 4 --eval-data %T/d.jsonl --overwrite --log %T/f.jsonl");
         check_contains(rig_err, cases[i].message);
         check_string(rig_out, "");
-        if (i == 6) { /* the log has the lines of the two finished steps, and the summary */
+        if (i == 6) {
             const char *log = rig_read("f.jsonl");
             check_contains(log, "{\"step\":2,");
             check_contains(log, "{\"median_seconds\":0.25,");
@@ -594,7 +585,7 @@ static void faults(void)
     }
 }
 
-/* Checkpoints are written when they are due. A failure is reported, and the run continues. */
+/* A failed checkpoint is reported, and the run continues. */
 static void checkpoints(void)
 {
     rig_rows();
@@ -609,7 +600,7 @@ static void checkpoints(void)
     check_contains(rig_err,
                    "the checkpoint of step 2 was not written: paper: checkpoint 1 fails with 28");
     check_contains(rig_out, ", 1 of 2 checkpoints not written");
-    /* A failure to write the last checkpoint is reported even with -q. */
+    /* A failure of the last checkpoint is reported even with -q. */
     expect_with(1, "TIDE_PAPER_FAIL=checkpoint 2 28",
                 TRAIN "--out %T/rb --steps 4 --save-every 2 -q");
     check_contains(rig_err, "the model is in ");
@@ -644,7 +635,7 @@ static void signals(void)
     expect_with(0, "TIDE_PAPER_SIGNAL=0 15", TRAIN "--out %T/late --steps 5");
 }
 
-/* A log on a full disk does not end the run, but makes its exit code 1. */
+/* A full disk for the log does not end the run, but changes the exit code to 1. */
 static void full_disk(void)
 {
     if (access("/dev/full", W_OK) != 0) {
@@ -657,8 +648,7 @@ static void full_disk(void)
     expect(1, TRAIN "--out %T/e --steps 2 --csv /dev/full");
 }
 
-/* A plan is printed as text, as JSON, as a tape, and to files; the exit code is 3 if the plan does
- * not fit. */
+/* A plan is printed as text, JSON, or a tape; the exit code is 3 if it does not fit. */
 static void plans(void)
 {
     static const char *const keys[] = {

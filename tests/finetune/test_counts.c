@@ -1,5 +1,4 @@
-/* Rows of large files are counted once. Kept counts are valid only for the same files, options and
- * build, and only if they are neither old nor damaged. */
+/* Tests the kept counts of rows of large files. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +17,6 @@
 #include "tools/tide/finetune_counts.h"
 #include "tools/tide/finetune_data.h"
 
-/* The commit in the build information, which tide_build_info() below replaces. */
 static const char *commit = "0123456";
 
 int tide_build_info(struct tide_build *out)
@@ -34,7 +32,7 @@ static void count_call(void *user, double part)
     *calls += part >= 0;
 }
 
-/* Opens the data and returns its counts. Sets *counted to whether rows were counted. */
+/* Opens the data and returns the counts; *counted tells whether rows were counted. */
 static struct finetune_data_info open_counted(struct finetune_data_options *options, bool *counted)
 {
     int calls = 0;
@@ -48,7 +46,7 @@ static struct finetune_data_info open_counted(struct finetune_data_options *opti
     return info;
 }
 
-/* Returns a file of `rows` rows that is large because of blank lines. */
+/* Returns a file that is large because of blank lines. */
 static const char *large_file(int rows)
 {
     const char *path = rows_file(rows, 5);
@@ -61,8 +59,7 @@ static const char *large_file(int rows)
     return path;
 }
 
-/* Writes counts of nine rows; `numbers` begins with the value of `longest` and continues with other
- * keys. */
+/* Writes counts of nine rows; `numbers` begins with the value of `longest`, other keys follow. */
 static void put_counts(const char *path, const char *numbers)
 {
     FILE *file = fopen(path, "w");
@@ -78,8 +75,7 @@ static void put_counts(const char *path, const char *numbers)
     fclose(file);
 }
 
-/* A second run with the same files and options uses the counts of the first. If anything differs,
- * or the file of counts is broken, rows are counted again. */
+/* Kept counts are used for the same files and options. */
 static void counted_once(void)
 {
     bool counted = false;
@@ -165,8 +161,7 @@ static void counted_anew(void)
     check_true(!finetune_counts_forget(&counts));
 }
 
-/* If a row contradicts the kept counts, one run fails with a message that says so, and the next one
- * counts again. */
+/* A row that contradicts the kept counts fails a run; the next run counts again. */
 static void contradicted_once(void)
 {
     bool counted = false;
@@ -201,8 +196,7 @@ static void hear(void *user, enum core_log_level level, const char *line)
     }
 }
 
-/* The run that counts names bad rows. The next run reports their number and the file with the
- * counts. */
+/* The run that counts names bad rows; a later run reports their number. */
 static void wrong_rows_are_told(void)
 {
     bool counted = false;
@@ -229,8 +223,7 @@ static void wrong_rows_are_told(void)
     check_contains(said, counts.path);
 }
 
-/* Small files, pipes and runs without a cache folder leave no counts; a folder that cannot be
- * created is not an error. */
+/* Counts are not kept for small files, for pipes, or without a cache folder. */
 static void counted_each_time(void)
 {
     bool counted = false;
@@ -258,7 +251,7 @@ static void counted_each_time(void)
     }
 }
 
-/* Returns whether counts can be kept; writes their key to *key. */
+/* Returns whether counts can be kept under *key. */
 static bool has_place(const struct finetune_data_options *options, uint64_t *key)
 {
     struct finetune_counts counts;
@@ -267,8 +260,7 @@ static bool has_place(const struct finetune_data_options *options, uint64_t *key
     return counts.path[0] != '\0';
 }
 
-/* The key of counts changes with any file in the model's folder, and with any chat template in its
- * folder of further templates, but not with files in its other folders. */
+/* The key of counts changes with the files of the model that affect rows. */
 static void model_belongs_to_the_key(void)
 {
     enum { KEYS = 5 };
@@ -305,8 +297,7 @@ static void model_belongs_to_the_key(void)
     }
 }
 
-/* No counts are kept if the data cannot be identified: a model that is not a folder or has too long
- * a name, a pattern without matches, or a folder as data. */
+/* Counts are not kept if the data cannot be identified. */
 static void unknown_files_have_no_counts(void)
 {
     static char name[PATH_MAX];
@@ -319,7 +310,7 @@ static void unknown_files_have_no_counts(void)
     memset(name, 'x', sizeof name - 1);
     options.model = name;
     check_true(!has_place(&options, &key));
-    /* Makes a folder that can be opened, although the names below it are too long. */
+    /* The folder can be opened, but the names below it are too long. */
     memset(name, '/', sizeof name - 1);
     check_true(!has_place(&options, &key));
     options.model = NULL;

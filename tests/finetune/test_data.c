@@ -1,5 +1,4 @@
-/* Tests how rows of a file become the micro-batches of steps: order, ends of epochs, cutting, and
- * refusals. */
+/* Tests how rows of files become micro-batches. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_data.h"
 
-/* Returns the first tokens of the rows of the next step, such as "1 2|3 4": a bar between
+/* Returns the first tokens of the next step's rows, such as "1 2|3 4"; a bar separates
  * micro-batches. */
 static const char *step_of(struct finetune_data *data)
 {
@@ -36,8 +35,7 @@ static const char *step_of(struct finetune_data *data)
     return text;
 }
 
-/* Rows come in file order. The last step of an epoch and its last micro-batch are shorter; then the
- * rows repeat. */
+/* Rows come in file order and repeat; the last step of an epoch may be shorter. */
 static void order(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));
@@ -61,8 +59,8 @@ static void order(void)
     finetune_data_close(data);
 }
 
-/* A micro-batch has room for no more rows than the data has. If rows are packed, it keeps all its
- * room, because another order may need more packed rows. */
+/* A micro-batch is at most as large as the data, unless rows are packed: another order may need
+ * more packed rows. */
 static void few_rows(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));
@@ -94,8 +92,7 @@ static void few_rows(void)
     finetune_data_close(data);
 }
 
-/* Batches are filled from the first step on, and not earlier, because their memory is planned in
- * between. */
+/* Batches are filled from the first step on, because their memory is planned before it. */
 static void begins_late(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));
@@ -108,7 +105,7 @@ static void begins_late(void)
     finetune_data_close(data);
 }
 
-/* dataloader_drop_last leaves out rows that do not fill a micro-batch. */
+/* dataloader_drop_last leaves out the rows that do not fill a micro-batch. */
 static void drop_last(void)
 {
     struct finetune_data_options options = rows_options(rows_file(5, 4));
@@ -122,8 +119,7 @@ static void drop_last(void)
     check_contains(core_err_message(), "5 rows, fewer than the 6 of a micro-batch");
 }
 
-/* The same seed gives the same order. Another seed and the next epoch give other orders. Every row
- * comes once. */
+/* The seed and the epoch determine the order; a row comes once per epoch. */
 static void shuffle(void)
 {
     struct finetune_data_options options = rows_options(rows_file(12, 4));
@@ -155,8 +151,7 @@ static void shuffle(void)
     finetune_data_close(data);
 }
 
-/* Rows of different lengths are padded to the longest of their micro-batch, with labels that are
- * not trained on. */
+/* Rows are padded to the longest row of their micro-batch, with ignored labels. */
 static void padding(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n"
@@ -194,8 +189,7 @@ static size_t steps_that_waited(useconds_t step_us)
     return waited;
 }
 
-/* Micro-batches are prepared ahead: if steps are long enough, at most two of nine wait for their
- * rows. On a busy machine steps have to be longer. */
+/* Micro-batches are prepared ahead. On a busy machine steps have to be longer to show that. */
 static void waits_for_nothing(void)
 {
     size_t waited = 9;
@@ -205,7 +199,7 @@ static void waits_for_nothing(void)
     check_uint(waited, <=, 2);
 }
 
-/* With --seq-len, longer rows are cut; without it, they are an error. */
+/* Rows longer than --seq-len are cut; without --seq-len, they are an error. */
 static void long_rows(void)
 {
     struct finetune_data_options options = rows_options(rows_file(3, 9));
@@ -222,8 +216,7 @@ static void long_rows(void)
     finetune_data_close(data);
 }
 
-/* A stored position leads another reader to the same next step, even in a shuffled second epoch. A
- * position of other data is refused. */
+/* A stored position leads another reader to the same next step. */
 static void places(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));
@@ -249,16 +242,16 @@ static void places(void)
     check_contains(core_err_message(),
                    "the data or the options differ from those of the checkpoint: names, sizes or "
                    "number of the files");
-    place.word[7] = 1; /* as tide wrote it before positions had the options */
+    place.word[7] = 1; /* of a version without options in positions */
     check_int(finetune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_message(), "files and their sizes, --loss");
-    place.word[7] = 0; /* as tide wrote it before positions had a version */
+    place.word[7] = 0; /* of a version without version numbers in positions */
     check_int(finetune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_message(), "another version of tide (it has format 0, and");
     finetune_data_close(data);
 }
 
-/* A position of another run is refused with the flags that differ, and only these. */
+/* A position of a run with other options is refused; the message names the flags that differ. */
 static void other_options(void)
 {
     const struct finetune_data_options first = rows_options(rows_file(9, 5));
@@ -285,8 +278,7 @@ static void other_options(void)
     }
 }
 
-/* Packed rows tell where each document begins; split rows lose nothing; bad rows are skipped on
- * request. */
+/* Packed rows have the beginnings of documents; split rows lose no tokens. */
 static void packing(void)
 {
     struct finetune_data_options options = rows_options(rows_file(4, 5));
@@ -330,8 +322,7 @@ static void packing(void)
     finetune_data_close(data);
 }
 
-/* A micro-batch of N pairs has 2 N rows, in which chosen and rejected rows alternate. Rows,
- * micro-batches and targets are counted in pairs. The same pairs follow after a seek. */
+/* A pair has two rows, chosen and rejected, and counts once. */
 static void pairs(void)
 {
     enum { PAIRS = 5 };
@@ -400,8 +391,7 @@ static void pairs(void)
     check_contains(core_err_message(), "rows.jsonl:1: the row has no chosen and rejected");
 }
 
-/* Data that cannot be trained on are refused; the error names the file, the line or the bad
- * number. */
+/* Unusable data are refused; the error names the file, the line or the number. */
 static void refusals(void)
 {
     static const struct {
@@ -431,7 +421,7 @@ static void refusals(void)
     check_int(finetune_data_open(&options, &data), ==, -ENOENT);
 }
 
-/* Standard input is read once, and its rows come in every epoch. Errors name standard input. */
+/* Standard input is read once, but can be used for several epochs. */
 static void standard_input(void)
 {
     static const char *const texts[] = {"{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101]}\n",
@@ -444,7 +434,7 @@ static void standard_input(void)
         struct finetune_data *data = NULL;
         int ends[2];
         options.shuffle = i == 1;
-        if (i % 2 == 0) { /* a file, as `< FILE` gives it, and a pipe */
+        if (i % 2 == 0) {
             FILE *file = fopen(test_file("in.jsonl", text, strlen(text)), "re");
             check_true(file != NULL);
             check_int(dup2(fileno(file), STDIN_FILENO), ==, STDIN_FILENO);
@@ -482,8 +472,7 @@ static void note_part(void *user, double part)
     *last = part;
 }
 
-/* A run of few steps reads only the rows that it needs, whatever follows them, and can continue
- * with more steps. A run whose length is given in epochs reads all rows. */
+/* A run of few steps reads only the rows that it needs; the number of epochs needs all rows. */
 static void looks_no_further(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101, 102]}\n"
@@ -522,7 +511,7 @@ static void looks_no_further(void)
     check_string(step_of(data), "5 6");
     finetune_data_close(data);
     part = 0;
-    options.begun = 1; /* with other micro-batches, the remaining steps begin at the place */
+    options.begun = 1; /* after the position, other micro-batches are possible */
     options.place = place;
     options.batch = 1;
     data = rows_open(&options);

@@ -1,4 +1,4 @@
-/* Every command of the guides works on a small model. */
+/* Runs the commands of two guides on a small model. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "core/base/file.h"
 #include "tests/harness/test.h"
 
-/* Runs a shell command in the folder of the test, with the programs of this build first in PATH. */
+/* Runs a shell command in the test's folder, with the programs of this build first in PATH. */
 static int run_shell(const char *line)
 {
     static char script[4096];
@@ -31,8 +31,7 @@ static void prepare(void)
               ==, 0);
 }
 
-/* Returns the next command of a code block, with continuation lines joined and /nvme replaced;
- * NULL: there is none. */
+/* Returns the next command of a code block, in one line and with /nvme replaced; NULL at the end. */
 static char *next_command(char **rest)
 {
     static char command[2048];
@@ -59,15 +58,14 @@ static char *next_command(char **rest)
     return NULL;
 }
 
-/* Runs every line of a guide that begins with "tide ", in order. No command may require the removal
- * of another command's output. Returns the number of lines. */
+/* Runs a guide's lines that begin with "tide ", in order; returns their number. */
 static unsigned run_guide(const char *name)
 {
     char path[512];
     char *text = NULL;
     size_t bytes = 0;
     unsigned count = 0;
-    check_int(run_shell("rm -rf tuned"), ==, 0); /* left by an earlier guide */
+    check_int(run_shell("rm -rf tuned"), ==, 0); /* of an earlier guide */
     snprintf(path, sizeof path, "%s/../docs/%s", test_root(), name);
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
     char *rest = text;
@@ -90,7 +88,7 @@ static unsigned run_guide(const char *name)
     return count;
 }
 
-/* Every command of the guides exits with 0 and creates the folder or page that it names. */
+/* The commands of two guides work. */
 static void commands(void)
 {
     prepare();
@@ -113,7 +111,7 @@ static void made_cases(void)
     check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
 }
 
-/* Returns the text of said.txt, which commands of the test write; the caller frees it. */
+/* Returns the text of said.txt; the caller frees it. */
 static char *read_said(void)
 {
     char path[4096];
@@ -124,8 +122,7 @@ static char *read_said(void)
     return said;
 }
 
-/* The tokenizer of demo_tokenizer_make() has a token for each word of the chats. A model that was
- * trained on the chats repeats the replies; an untrained model does not. */
+/* A tiny model learns the replies of chats with the tokenizer that was made from them. */
 static void made_chats(void)
 {
     static const char rows[] =

@@ -1,6 +1,5 @@
-/* Kills `tide finetune` with SIGKILL many times, in turn at a seeded random moment and at a seeded
- * random point of a save (kill_point.c). Each time the run is resumed with another placement. It
- * ends with the same model as an undisturbed run. */
+/* A run that is killed and resumed many times, at random moments and in saves, ends with the model
+ * of an undisturbed run. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,14 +8,13 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* The most steps of a run that is killed repeatedly. */
 enum { KILLED_STEPS_MAX = 999 };
 
 /* Points of a save at which a run is killed: a save has about 40, and a larger number means the
  * last one. */
 enum { POINTS = 36 };
 
-/* Waits until a run has a checkpoint after step `before`, at most half a minute. */
+/* Waits up to 30 s for a checkpoint after step `before`. */
 static void wait_for_newer(const char *folder, int before)
 {
     bool inside;
@@ -25,8 +23,8 @@ static void wait_for_newer(const char *folder, int before)
     }
 }
 
-/* Kills a run at a random time after its next checkpoint. If the run has ended before, its folder
- * is removed, so that the next run begins again. */
+/* Kills a run at a random time after its next checkpoint. If the run ended before, its folder is
+ * removed. */
 static void kill_at_random(const char *line, int *newest, uint64_t *state)
 {
     bool inside = false;
@@ -44,8 +42,7 @@ static void kill_at_random(const char *line, int *newest, uint64_t *state)
     }
 }
 
-/* Kills a run in its first save: at a point before the checkpoint has its name, or (0) just after
- * it was renamed. */
+/* Kills a run in its first save, before or just after the checkpoint has its name. */
 static void kill_in_save(const char *line, int *newest, uint64_t *state)
 {
     char setting[32];
@@ -60,8 +57,8 @@ static void kill_in_save(const char *line, int *newest, uint64_t *state)
     *newest = now;
 }
 
-/* Runs one series: a run that is killed `kills` times and resumed with another placement each time
- * ends with the model of an undisturbed run. */
+/* A run that was killed `kills` times and resumed with other placements ends with the model of an
+ * undisturbed run. */
 static void kill_and_resume(const char *flags, int kills, uint64_t *state)
 {
     static const char *const places[] = {"",
@@ -93,7 +90,7 @@ static void kill_and_resume(const char *flags, int kills, uint64_t *state)
     rig_same_model("untouched", "hurt");
 }
 
-/* Kills with all placements, and with deferred, immediate and speculative updates. */
+/* The updates are deferred, immediate, or speculative. */
 static void killed(void)
 {
     static const char *const flags[] = {"", "--clip 0", "--clip 100"};

@@ -1,6 +1,4 @@
-/* Reads back the files of a run: figures under all their names, events, and the records of
- * TensorBoard byte by byte. If the files cannot be written, the error names them and the run
- * continues. */
+/* Tests the log, the table and the event files of a run. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +34,6 @@ static struct finetune_record record_of(uint64_t step)
     return record;
 }
 
-/* Returns a figure of the record by its key. */
 static double figure_of(const struct finetune_record *record, const char *group, const char *key)
 {
     const struct finetune_figure *figure = NULL;
@@ -52,7 +49,7 @@ static double figure_of(const struct finetune_record *record, const char *group,
     test_fail(__FILE__, __LINE__, "there is no figure %s", key);
 }
 
-/* Figures have the record's values; every figure has a tag, and no two have the same tag. */
+/* Figures have the record's values and different tags. */
 static void figures(void)
 {
     struct finetune_record record = record_of(9);
@@ -105,7 +102,7 @@ static void figures(void)
     }
 }
 
-/* The table has a name for each column; figures that are missing or not finite are empty. */
+/* The table has named columns; figures that are missing or not finite are empty. */
 static void table(void)
 {
     char *text = NULL;
@@ -134,8 +131,7 @@ static void *add_many(void *user)
     return NULL;
 }
 
-/* Events come from several threads: the first ones are kept, the others are counted, and all are
- * written once. */
+/* Events of several threads are written once; too many events are only counted. */
 static void events(void)
 {
     struct finetune_events list;
@@ -192,7 +188,7 @@ static uint32_t masked(const unsigned char *at, size_t count)
     return (crc >> 15 | crc << 17) + 0xA282EAD8U;
 }
 
-/* Returns the next record of a file, after its frame was checked; NULL at the end. */
+/* Returns the next record of a file, whose frame it checks; NULL at the end. */
 static const unsigned char *next_record(const unsigned char **at, const unsigned char *end,
                                         size_t *count)
 {
@@ -216,7 +212,7 @@ static char *read_all(const char *path, size_t *bytes)
     return text;
 }
 
-/* Returns the file in a folder whose name sorts last. */
+/* Returns the file whose name sorts last in a folder. */
 static const char *last_file(const char *folder)
 {
     static char path[1024];
@@ -241,8 +237,7 @@ static bool holds(const unsigned char *record, size_t count, const void *part, s
     return false;
 }
 
-/* A file consists of framed protobuf records: the version, the step of a restart, and one record
- * for each step. */
+/* An event file has framed protobuf records: the version, the step of a restart, and the steps. */
 static void records(void)
 {
     static const unsigned char start[] = {0x10, 0x03, 0x3A, 0x02, 0x08, 0x01};
@@ -258,7 +253,7 @@ static void records(void)
     event_file_begin(file, 300);
     event_file_value(file, "loss", 2.5);
     check_int(event_file_end(file), ==, 0);
-    char *text = read_all(last_file(folder), &bytes); /* before the file is closed */
+    char *text = read_all(last_file(folder), &bytes); /* still open */
     check_contains(last_file(folder), "/a/b/c/events.out.tfevents.");
     check_int(event_file_close(file), ==, 0);
     check_int(event_file_close(NULL), ==, 0);
@@ -277,7 +272,7 @@ static void records(void)
     free(text);
 }
 
-/* Names of event files sort in the order of their creation, even within one second. */
+/* Names of event files sort by creation, even within a second. */
 static void order_of_files(void)
 {
     char folder[512];
@@ -292,7 +287,7 @@ static void order_of_files(void)
     }
 }
 
-/* A run that is refused leaves no event file; files of other runs stay. */
+/* A refused run leaves no event file and keeps those of other runs. */
 static void refused(void)
 {
     char folder[512];
@@ -337,8 +332,7 @@ static void no_folder(void)
     }
 }
 
-/* Writes 20 steps to files that can grow only to `bytes`. Opening the log must succeed. Returns the
- * result of closing it. */
+/* Writes 20 steps to files that can grow to `bytes`; returns the result of closing the log. */
 static int full_drive(struct finetune_log_options options, uint64_t bytes)
 {
     struct finetune_log *log = NULL;
@@ -355,8 +349,7 @@ static int full_drive(struct finetune_log_options options, uint64_t bytes)
     return rc;
 }
 
-/* If the drive becomes full, after any of several numbers of bytes, the error names the file, and
- * the steps continue. */
+/* If the drive becomes full, the error names the file, and steps continue. */
 static void full_drives(void)
 {
     static const char *const names[] = {"f.jsonl", "f.csv", "board"};
@@ -375,7 +368,7 @@ static void full_drives(void)
     }
 }
 
-/* Files of an earlier run are replaced when a run begins; a refused run does not change them. */
+/* A new run replaces the files of an earlier one; a refused run does not. */
 static void earlier_files(void)
 {
     const char *path = test_file("earlier.jsonl", "{\"step\":9}\n", 11);
@@ -399,7 +392,7 @@ static void earlier_files(void)
     }
 }
 
-/* Only the first line of a run has the head; a resumed run writes another one. */
+/* A run has one head in its log; a resumed run adds one. */
 static void heads(void)
 {
     struct tide_engine_options engine;

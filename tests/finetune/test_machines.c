@@ -1,5 +1,4 @@
-/* Runs `tide plan --machine` as a user does: with machines that are only described, models of which
- * only config.json exists, and mistakes. */
+/* Tests `tide plan --machine` with described machines and models that have only config.json. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +34,7 @@ static void begin(void)
     write_model("wide", 2, 25600);
 }
 
-/* Returns the number `key` in an object of the printed plan, or at its top if `object` is NULL; -1:
- * there is none. */
+/* Returns the number `key` of an object in the printed plan (NULL: of the plan itself), or -1. */
 static double number_at(const char *object, const char *key)
 {
     struct core_json *doc = NULL;
@@ -65,8 +63,7 @@ static void every_machine_plans(void)
     rig_end();
 }
 
-/* With --reduce fast, plans count one sum of gradients that a node of four ranks sends to others,
- * instead of the gradients of each rank. */
+/* With --reduce fast, the ranks of a node send the sum of their gradients to other nodes. */
 static void fast_sums_are_planned(void)
 {
 #define NODES                                                                                      \
@@ -93,8 +90,7 @@ static void fast_sums_are_planned(void)
 #undef NODES
 }
 
-/* With more ranks or nodes of a machine, more tokens are trained on per second; with a straggler,
- * fewer. */
+/* More ranks or nodes train more tokens per second; a straggler reduces that. */
 static void nodes_are_planned(void)
 {
     begin();
@@ -114,8 +110,7 @@ static void nodes_are_planned(void)
     rig_end();
 }
 
-/* Chunks grow with the model, so the tape of a model of 200 blocks of 8 billion parameters has
- * fewer than 20,000 commands. */
+/* Chunks grow with the model, so that the tape of a deep model stays short. */
 static void deep_models_have_short_tapes(void)
 {
     if (TEST_SLOW) {
@@ -129,7 +124,7 @@ static void deep_models_have_short_tapes(void)
     rig_end();
 }
 
-/* Returns the seconds that --what-if prints for a part; -1: it does not name the part. */
+/* Returns the seconds that --what-if prints for a part, or -1. */
 static double what_if(const char *part)
 {
     struct core_json *doc = NULL;
@@ -151,13 +146,12 @@ static double what_if(const char *part)
     return value;
 }
 
-/* For twice as much of one part, --what-if prints the seconds that a plan for such a machine
- * has. */
+/* --what-if prints the seconds of a machine that has twice as much of one part. */
 static void one_part_is_doubled(void)
 {
 #define SMALL PLAN "--model %T/small --machine 4090-workstation --batch 2 --accum 1 "
     begin();
-    if (TEST_SLOW) { /* dozens of plans */
+    if (TEST_SLOW) { /* many plans */
         write_model("tiny", 2, 512);
         expect(0, PLAN "--model %T/tiny --machine 4090-workstation --what-if");
         check_double(what_if("GPU"), >, 0);
@@ -180,9 +174,7 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
-/* The text names the ranks to which the figures apply, and lists the parts of the machine,
- * beginning with those that shorten a step most. A plan for one rank has no line about the bytes
- * that ranks receive, and without --what-if there is no list. */
+/* The text names the ranks of its figures and, with --what-if, ranks the parts of the machine. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

@@ -1,5 +1,4 @@
-/* Compares the rates of every schedule with those that DeepSpeed and transformers set
- * (tests/oracle/schedules.py). */
+/* Compares the rates of schedules with DeepSpeed's and transformers' (tests/oracle/schedules.py). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,8 +52,8 @@ static void take_word(struct schedule *schedule, const char *name, double value)
     test_fail(__FILE__, __LINE__, "the fixture says %s", name);
 }
 
-/* Checks one line: "kind name=value ... = rate rate ...". If the first beta changes, the line has
- * its values instead of the rates. Returns the number of comparisons. */
+/* Checks a line "kind name=value ... = rate rate ...", or with the first beta if that changes.
+ * Returns the number of comparisons. */
 static size_t check_line(char *line)
 {
     struct schedule schedule = {0};
@@ -84,8 +83,7 @@ static size_t check_line(char *line)
     return count;
 }
 
-/* The fixture has every kind of schedule, with warmups of 0, 1, all and more than all steps, steps
- * after the end of the run, stairs, and cycles with unequal halves. */
+/* The rates are those of the fixture. */
 static void oracle(void)
 {
     char path[512];
@@ -103,7 +101,7 @@ static void oracle(void)
     check_double(schedule_beta2, ==, 0.99);
 }
 
-/* Without warmup, the first update has the full rate; with warmup, it has rate zero. */
+/* The first update has rate zero with warmup, and the full rate without. */
 static void first_update(void)
 {
     struct schedule schedule = {.kind = SCHEDULE_CONSTANT, .lr = 3e-4, .total = 10};

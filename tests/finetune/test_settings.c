@@ -1,5 +1,4 @@
-/* Tests the settings of a run: flags override a ds_config.json, which overrides defaults, and
- * contradictions cause warnings. */
+/* Tests the settings of a run: defaults, ds_config.json, and flags. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +17,7 @@ static const struct tide_inspection model = {
     .struct_bytes = sizeof model, .vocab = 72, .hidden = 32, .positions = 64};
 static const struct cli_command command = {.name = "finetune"};
 
-/* Parses `arguments` (words separated by spaces) as flags; `config`, if not NULL, is the content of
- * --config. */
+/* Parses `arguments` (words separated by spaces) with the content `config` of --config, or NULL. */
 static int settings_of(const char *config, const char *arguments, struct finetune_settings *out)
 {
     static char words[1024];
@@ -64,7 +62,7 @@ static void expect(const char *config, const char *arguments, struct finetune_se
     }
 }
 
-/* Without flags, the defaults of --help apply. */
+/* The defaults are those of --help. */
 static void defaults(void)
 {
     struct finetune_settings s;
@@ -91,7 +89,6 @@ static void defaults(void)
     finetune_settings_fini(&s);
 }
 
-/* Flags set their options. */
 static void flags(void)
 {
     struct finetune_settings s;
@@ -192,7 +189,6 @@ static void flags(void)
     finetune_settings_fini(&s);
 }
 
-/* Optimizers have defaults of their own. */
 static void optimizers(void)
 {
     struct finetune_settings s;
@@ -278,8 +274,8 @@ static void config(void)
     finetune_settings_fini(&s);
 }
 
-/* The other optimizers of a file are read with their numbers: SGD's momentum is the first beta. A
- * drive that parameters and states share is one store. */
+/* Other optimizers are read from a file; SGD's momentum is the first beta. Parameters and states
+ * may share a store. */
 static void config_optimizers(void)
 {
     struct finetune_settings s;
@@ -311,8 +307,7 @@ static void config_optimizers(void)
     finetune_settings_fini(&s);
 }
 
-/* Measured rates are cached where the XDG specification says: in XDG_CACHE_HOME, or else in .cache
- * of the home folder. Relative folders are not used. */
+/* Rates are cached where XDG says; relative folders are ignored. */
 static void cache_folders(void)
 {
     static const struct {
@@ -345,8 +340,7 @@ static void cache_folders(void)
     }
 }
 
-/* A cycle changes the first beta, unless this is switched off, the optimizer has no betas, or a
- * flag sets them. */
+/* A cycle changes the first beta, unless the file or a flag forbids that, or there are no betas. */
 static void moving_betas(void)
 {
     static const char config[] =
@@ -379,7 +373,7 @@ static void moving_betas(void)
     finetune_settings_fini(&s);
 }
 
-/* All five schedules of DeepSpeed are read with all their numbers; flags override them. */
+/* DeepSpeed's schedules are read; flags override them. */
 static void schedules(void)
 {
     struct finetune_settings s;
@@ -438,8 +432,7 @@ static void schedules(void)
     finetune_settings_fini(&s);
 }
 
-/* "auto" takes the value of the flag without a warning; another value is overridden with a
- * warning. */
+/* A flag overrides "auto" without a warning, other values with one. */
 static void contradictions(void)
 {
     struct finetune_settings s;
@@ -488,8 +481,7 @@ static void contradictions(void)
     finetune_settings_fini(&s);
 }
 
-/* A flag overrides every key that sets the same value. There is a warning for each key that had
- * another value. */
+/* A flag overrides the keys that set its value; keys with another value cause a warning. */
 static void every_flag_tells(void)
 {
     static const struct {
@@ -559,7 +551,7 @@ static void every_flag_tells(void)
     }
 }
 
-/* If a line cannot hold all keys without effect, the others are counted, and no name is cut. */
+/* Keys that do not fit into a line are counted, and no name is cut. */
 static void many_keys_are_told_whole(void)
 {
     struct finetune_settings s;
@@ -591,7 +583,7 @@ static void many_keys_are_told_whole(void)
     finetune_settings_fini(&s);
 }
 
-/* No synonym is a flag of tide, and each answer that begins with a flag names an existing one. */
+/* A synonym is not a flag of tide, but its answer may begin with one. */
 static void synonyms(void)
 {
     struct finetune_flags all;
@@ -662,9 +654,8 @@ static void refusals(void)
     }
 }
 
-/* A warmup may be longer than the run, as in transformers. "auto" in a file takes the value of the
- * flag. DeepSpeed's warmup has at least two steps, both at the lowest rate, and a warning says so.
- * The number of steps is limited. */
+/* A warmup may be longer than the run. DeepSpeed's shortest warmup is raised to two steps, with a
+ * warning. */
 static void warmups(void)
 {
     struct finetune_settings s;
@@ -692,8 +683,7 @@ static void warmups(void)
     finetune_settings_fini(&s);
 }
 
-/* A folder is one store under all of its names, whether it exists or not. A file of settings may
- * name it twice, for the weights and for the states. */
+/* A folder is one store under different names. */
 static void same_stores(void)
 {
     struct tide_engine_options options;
@@ -727,8 +717,8 @@ static void same_stores(void)
     finetune_settings_fini(&s);
 }
 
-/* The number of stores and the length of their names are limited. After a colon, a text with a
- * slash is part of the name; other text is a size. */
+/* The number of stores and the length of their names are limited; the text after the last colon may
+ * be a size. */
 static void stores(void)
 {
     struct tide_engine_options options = {.struct_bytes = sizeof options};
@@ -755,7 +745,7 @@ static void stores(void)
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
-/* Data is read for training as requested, and for evaluation without leaving anything out. */
+/* Training uses the data as requested, evaluation uses all rows. */
 static void data(void)
 {
     struct finetune_settings s;
@@ -779,8 +769,7 @@ static void data(void)
     finetune_settings_fini(&s);
 }
 
-/* No more micro-batches are planned than an epoch has, if the number is known and the same in each
- * epoch. */
+/* Not more micro-batches are planned than an epoch is known to have. */
 static void accum(void)
 {
     static const struct {

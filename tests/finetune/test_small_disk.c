@@ -1,5 +1,4 @@
-/* test_small_disk.c: a file system that is too small, a folder or store that another run uses, and
- * a store of another program: each is a clear error, and existing files do not change. */
+/* test_small_disk.c: small file systems, and folders and stores that others use. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +32,7 @@ static void put(const char *path, const char *text)
     close(fd);
 }
 
-/* Mounts an empty folder with limited space; skips the case if mounting fails. */
+/* Mounts an empty folder with limited space, or skips the case. */
 static void small_disk(const char *name, unsigned kib)
 {
     char size[64];
@@ -49,8 +48,7 @@ static void end_disk(const char *name)
     rig_end();
 }
 
-/* If there is no space for the store, the run ends before its first step with a message that has
- * the numbers. Nothing of the store is left; other files are kept. */
+/* Without space for the store, the run ends before its first step and leaves nothing of the store. */
 static void store_at_step_0(void)
 {
     begin();
@@ -68,9 +66,7 @@ static void store_at_step_0(void)
     end_disk("tiny");
 }
 
-/* Without space for a checkpoint, the run continues, reports each failure, and ends with exit code
- * 1 and a model. Without space for the model, it ends before its first step. No incomplete file is
- * left, and existing files are kept. */
+/* Without space for checkpoints, the run continues; without space for the model, it does not begin. */
 static void output_at_the_first_save(void)
 {
     static const struct {
@@ -96,8 +92,7 @@ static void output_at_the_first_save(void)
     }
 }
 
-/* If a timeline cannot be written completely, the exit code is 1, no incomplete file is left, and
- * the model is still written. */
+/* A timeline that cannot be written changes the exit code to 1; the model is written. */
 static void timeline_on_a_full_disk(void)
 {
     begin();
@@ -113,8 +108,8 @@ static void timeline_on_a_full_disk(void)
     end_disk("disk");
 }
 
-/* If the disk of a log, a table or an event file is full, even before the first step, one message
- * says so, the run continues and writes its model, and the exit code is 1. */
+/* A full disk of a log, a table or an event file is reported once; the run continues, and the exit
+ * code is 1. */
 static void log_on_a_full_disk(void)
 {
     static const char *const flags[] = {"--log %T/disk/log", "--csv %T/disk/log.csv",
@@ -138,8 +133,7 @@ static void log_on_a_full_disk(void)
     end_disk("disk");
 }
 
-/* In the image of a container, folders cannot be renamed or exchanged. A run resumes there from
- * checkpoints of the image, removes them when they are due, and replaces the model. */
+/* In a container's image, folders cannot be renamed or exchanged, but a run can resume there. */
 static void overlay(void)
 {
     char lower[700];
@@ -161,7 +155,6 @@ static void overlay(void)
     end_disk("layers");
 }
 
-/* Returns the KiB in use on the file system of a folder. */
 static unsigned kib_of(const char *name)
 {
     struct statvfs disk;
@@ -169,7 +162,7 @@ static unsigned kib_of(const char *name)
     return (unsigned)((disk.f_blocks - disk.f_bfree) * disk.f_frsize / 1024);
 }
 
-/* Spare files, which are kept to be overwritten, are removed if the model needs their space. */
+/* Spare files are removed if the model needs their space. */
 static void spare_gives_way(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 1 --keep 1 "
@@ -188,8 +181,8 @@ static void spare_gives_way(void)
     end_disk("disk");
 }
 
-/* Without space for the model at the end, the message says that a checkpoint is there to continue
- * from; with more space, the run continues. */
+/* Without space for the model at the end, the message names the checkpoint; with more space, the
+ * run continues. */
 static void model_does_not_fit_any_more(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 2 --keep 1 "
@@ -214,7 +207,7 @@ static void model_does_not_fit_any_more(void)
     end_disk("disk");
 }
 
-/* An output folder that cannot be renamed is refused before anything begins. */
+/* An output folder that cannot be renamed is refused first. */
 static void output_is_a_mount_point(void)
 {
     begin();
@@ -232,8 +225,7 @@ static void wait_for(const char *name)
     check_true(rig_has(name));
 }
 
-/* If two runs have the same output folder, the second one ends at once and does not disturb the
- * first one. */
+/* A second run with the same output folder ends and does not disturb the first run. */
 static void two_runs_on_one_output(void)
 {
     begin();
@@ -252,8 +244,8 @@ static void two_runs_on_one_output(void)
     rig_end();
 }
 
-/* A missing store folder is created only if its parent is a mount point, or on request. Otherwise
- * it could be created on the disk below an unmounted drive. The plan names the drive. */
+/* A missing store folder is created only below a mount point, or on request: else it could be on
+ * the disk below an unmounted drive. */
 static void missing_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/z --overwrite --steps 2 --io threads --place "
@@ -269,12 +261,12 @@ static void missing_store(void)
     snprintf(line, sizeof line, "%s--store %%T/unmounted/deep", run);
     expect(2, line);
     check_contains(rig_err, "/unmounted/deep does not exist, and neither does ");
-    check_true(strstr(rig_err, "--make-store") == NULL); /* it creates no parents */
+    check_true(strstr(rig_err, "--make-store") == NULL); /* --make-store creates no parents */
     snprintf(line, sizeof line, "%s--store /tide-unmounted", run);
     expect(2, line);
     check_contains(rig_err, "/tide-unmounted does not exist, and it would be on the file system of "
                             "/; mount the drive");
-    snprintf(line, sizeof line, "%s--store %%T/unmounted//", run); /* its parent is the same */
+    snprintf(line, sizeof line, "%s--store %%T/unmounted//", run); /* the same parent */
     expect(2, line);
     snprintf(line, sizeof line, "no file system is mounted at %s;", test_directory());
     check_contains(rig_err, line);
@@ -290,7 +282,7 @@ static void missing_store(void)
     check_contains(rig_err, "does not exist");
     snprintf(line, sizeof line, "%s--store %%T/unmounted --make-store", run);
     expect(0, line);
-    check_true(!rig_has("unmounted")); /* the run that created it has removed it */
+    check_true(!rig_has("unmounted")); /* the run removed what it had created */
     small_disk("mounted", 49152);
     snprintf(line, sizeof line, "%s--store %%T/mounted/store:32M", run);
     expect(0, line);

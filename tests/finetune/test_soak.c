@@ -1,6 +1,4 @@
-/* test_soak.c: a long run with states on the drive and frequent checkpoints uses no more memory,
- * files or disk at its end than at its beginning. It takes some seconds, or half an hour in the
- * long form. */
+/* A long run uses no more memory, files or disk at its end than at its beginning. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -14,7 +12,6 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* The resources of a run at one moment. */
 struct held {
     uint64_t rss_bytes;
     uint64_t files;
@@ -31,7 +28,7 @@ static int count_file(const char *path, const struct stat *info, int kind, struc
     return 0;
 }
 
-/* Returns the bytes of a folder's files. Files may appear and disappear while they are counted. */
+/* Returns the bytes of a folder's files, which may appear and disappear meanwhile. */
 static uint64_t disk_of(const char *name)
 {
     counted_bytes = 0;
@@ -71,7 +68,6 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the maximum of each resource during `seconds`. */
 static struct held watch(int child, double seconds)
 {
     struct held most = {0};

@@ -1,5 +1,4 @@
-/* Tests `tide finetune --store` with the real engine and a tiny Llama: stores that are shared,
- * limited, or left by a killed run, and files that may not grow. */
+/* Tests `tide finetune --store` with the real engine and a tiny Llama. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +10,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A store or output folder that another run uses is refused and not changed. A store that cannot be
- * created is refused, too. */
+/* A store or output folder that another run uses is refused and unchanged. */
 static void shared_store(void)
 {
     rig_train_begin();
@@ -57,8 +55,7 @@ static void shared_store(void)
     check_contains(rig_err, "no/where");
 }
 
-/* The planner counts the limits of several stores as the stores do: only whole extents on each
- * store. */
+/* The planner counts whole extents in the limits of several stores, as the stores do. */
 static void limited_stores(void)
 {
     enum { STORES = 4, MIB = 1 << 20 };
@@ -73,7 +70,7 @@ static void limited_stores(void)
     check_true(found != NULL);
     const long least = strtol(found + strlen("any one of: --store DIR:"), NULL, 10);
     check_int(least, >, 0);
-    for (int cut = 0; cut < 2; cut++) { /* each of several stores reserves a MiB for its end */
+    for (int cut = 0; cut < 2; cut++) { /* of several stores, a store reserves a MiB for its end */
         size_t at = (size_t)snprintf(line, sizeof line, "%s", plan);
         for (int i = 0; i < STORES; i++) {
             const long more = cut == 1 ? 4096 : i + 1 < STORES ? MIB / 8 : least * MIB;
@@ -86,7 +83,7 @@ static void limited_stores(void)
     rig_end();
 }
 
-/* If a killed run is resumed without a store, the store of the killed run is removed. */
+/* A killed run's store is removed when the run is resumed without a store. */
 static void killed_store(void)
 {
     rig_train_begin();
@@ -102,13 +99,13 @@ static void killed_store(void)
     check_true(rig_has("killed/model.safetensors") && !rig_has("killed.partial"));
 }
 
-/* A limit on file sizes is an error of the system. Wherever it is reached, the exit code is 1, and
- * not 3, which means that no plan fits. */
+/* A limit on file sizes is an error of the system: the exit code is not that of a plan that does
+ * not fit. */
 static void file_size_limit(void)
 {
     static const char *const stores[] = {
         "", "--store limited:1G --make-store --place states=store --io threads",
-        /* a file of rates has no speeds of several drives, so these are measured */
+        /* speeds of several drives are measured in spite of --rates */
         "--store limited:1G --store more:1G --make-store --place states=store --io threads"};
     char command[2048];
     rig_train_begin();

@@ -1,5 +1,4 @@
-/* Tests `tide finetune` with the real engine and a tiny Llama: the result does not depend on the
- * placement, nothing is left behind, and if a run is refused, the message says what would help. */
+/* Tests `tide finetune` with the real engine and a tiny Llama. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +10,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A run with everything in memory and a run with everything on the drive end with the same bytes.
- * The loss falls, the store is empty afterwards, and the output has all files. */
+/* A run in memory and a run on the drive train the same model. */
 static void anywhere(void)
 {
     rig_train_begin();
@@ -29,7 +27,7 @@ static void anywhere(void)
     check_double(rig_number("drive.jsonl", 8, "plan_host_gb"), >, 0);
 }
 
-/* The loss falls with each precision, optimizer and kind of moments. */
+/* The loss falls with several precisions, optimizers and kinds of moments. */
 static void kinds(void)
 {
     static const char *const flags[] = {
@@ -50,7 +48,7 @@ static void kinds(void)
     }
 }
 
-/* A run takes its learning rates and printed steps from a ds_config.json. */
+/* Learning rates and printed steps come from ds_config.json. */
 static void config(void)
 {
     static const char text[] =
@@ -72,8 +70,7 @@ static void config(void)
     check_true(strstr(rig_err, "step 3/4") == NULL);
 }
 
-/* Rows of different lengths have the same losses, but for rounding, whether they are padded or
- * packed. */
+/* Padded and packed rows have the same losses, but for rounding. */
 static void packed(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2, 3, 4, 5]}\n{\"input_ids\": [9, 8, 7]}\n"
@@ -96,8 +93,7 @@ static void packed(void)
     }
 }
 
-/* Rows of text of several forms can be trained on with the model's tokenizer, all of their tokens
- * or only the answers. */
+/* Rows of text are trained on with the model's tokenizer. */
 static void texts(void)
 {
     static const char rows[] =
@@ -130,8 +126,7 @@ static void texts(void)
         check_double(rig_number("x.jsonl", 7, "loss"), <, 0.7 * rig_number("x.jsonl", 0, "loss"));
     }
     check_true(rig_has("x/tokenizer.json"));
-    /* Rows are made ahead, so that some steps find them ready. On a busy machine others wait;
-     * without a thread that reads ahead every step would. */
+    /* Rows are made ahead, so some steps find them ready; on a busy machine, others wait. */
     size_t waited = 0;
     expect(0, "finetune --model %T/chat/model --data %T/t.jsonl --chat-format chatml --batch 1 "
               "--accum 3 --steps 24 --overwrite --out %T/x --log %T/x.jsonl");
@@ -141,8 +136,7 @@ static void texts(void)
     check_uint(waited, <, 24);
 }
 
-/* Two ranks with one micro-batch each give the results of one rank with two micro-batches, even at
- * the short end of an epoch. */
+/* Two ranks give the results of one rank with twice as many micro-batches. */
 static void ranks(void)
 {
     static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
@@ -163,8 +157,8 @@ static void ranks(void)
     }
 }
 
-/* If a pattern of --freeze freezes only a part or matches nothing, it is refused before anything is
- * measured, and the message names it. */
+/* A pattern of --freeze that matches nothing, or a part that cannot be frozen alone, is refused
+ * before anything is measured. */
 static void frozen_in_part(void)
 {
     rig_train_begin();
@@ -182,7 +176,7 @@ static void frozen_in_part(void)
     rig_end();
 }
 
-/* The budget that a refusal offers for one tier suffices, with the other budgets unchanged. */
+/* A budget that a refusal offers suffices. */
 static void offers_work(void)
 {
     static const struct {
@@ -209,8 +203,7 @@ static void offers_work(void)
     rig_end();
 }
 
-/* A model that cannot fit exits with 3, and the message names sufficient budgets. Nothing is left,
- * not even the folder. */
+/* A model that cannot fit is refused with sufficient budgets, and no output is left. */
 static void too_small(void)
 {
     rig_train_begin();
@@ -230,8 +223,7 @@ static void too_small(void)
     rig_end();
 }
 
-/* A plan needs only config.json, and says which files are missing for training; a run needs the
- * weights. */
+/* A plan needs only config.json, and names the files that training needs. */
 static void config_alone(void)
 {
     char path[512];
@@ -256,7 +248,7 @@ static void config_alone(void)
     rig_end();
 }
 
-/* A dropout in config.json is not applied; commands report that once. */
+/* A dropout in config.json is not applied, which commands report once. */
 static void dropout(void)
 {
     static const char zero[] = "\"attention_dropout\": 0.0";
@@ -280,7 +272,7 @@ static void dropout(void)
     rig_end();
 }
 
-/* A stack of 64 KiB is enough, because threads set the size of their stacks. */
+/* A small stack limit is enough: the command runs in a thread with a larger stack. */
 static void small_stack(void)
 {
     char command[2048];
@@ -297,8 +289,7 @@ static void small_stack(void)
     rig_end();
 }
 
-/* TIDE_ISA=scalar excludes all instruction sets. Runs with fewer instructions work, and an unknown
- * name is reported. */
+/* TIDE_ISA limits the instruction sets; an unknown name is reported. */
 static void instruction_sets(void)
 {
     rig_train_begin();
@@ -311,8 +302,7 @@ static void instruction_sets(void)
     rig_end();
 }
 
-/* The command needs no instruction that valgrind does not know, and a plan reads only initialised
- * bytes. */
+/* A plan runs under valgrind and reads only initialised bytes. */
 static void under_valgrind(void)
 {
     char command[2048];
@@ -334,7 +324,7 @@ static void under_valgrind(void)
     rig_end();
 }
 
-/* An output folder whose path ends with "." is accepted. */
+/* An output folder may be ".", or a link to a folder. */
 static void here(void)
 {
     rig_train_begin();
@@ -343,7 +333,6 @@ static void here(void)
     check_true(rig_has("dot/model.safetensors") && !rig_has("dot.partial"));
     expect(2, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
     check_contains(rig_err, "dot exists and is not empty");
-    /* A link to a folder is accepted like the folder, for example a folder on a larger drive. */
     check_int(mkdir(rig_path("far"), 0700), ==, 0);
     check_int(symlink("far", rig_path("link")), ==, 0);
     expect(0, TRAIN_SMALL "--out %T/link/ --steps 1 -q");

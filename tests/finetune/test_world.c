@@ -1,6 +1,5 @@
-/* `mpirun tide finetune` with a tiny Llama gives the same bytes as ranks that are threads. If one
- * process ends early, all processes end. Tested with Open MPI, some cases also with MPICH; skipped
- * without them. */
+/* Compares `mpirun tide finetune` with ranks that are threads. Needs Open MPI; some cases need
+ * MPICH. */
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,7 +17,7 @@
 
 static struct {
     const char *program, *flags;
-    const char *before; /* words before the program that is started; NULL: none */
+    const char *before; /* words before the program, or NULL */
 } launcher;
 
 static void write_rank(void)
@@ -39,9 +38,8 @@ static void write_rank(void)
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
-/* Every process writes its process ID to pid.RANK, so that a case can send signals to it. If there
- * is a file `apart`, each process works in a separate folder. If there is a file `hosts`, it has
- * the number of the host of each rank. */
+/* Processes write their process IDs to pid.RANK. With a file `apart`, they work in separate
+ * folders; a file `hosts` has the numbers of the ranks' hosts. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -95,9 +93,7 @@ static int pid_of(unsigned rank)
     return atoi(rig_read(pid_name(rank)));
 }
 
-/* Processes and threads end with the same bytes. Tested with each stage of ZeRO, shards that are
- * empty or differ in length, clipping, skipped steps, gradients in fp32, and states on the
- * drive. */
+/* Processes and threads end with the same bytes. */
 static void same_bits(void)
 {
     static const struct {
@@ -125,8 +121,7 @@ static void same_bits(void)
     rig_end();
 }
 
-/* A run that was saved continues to the same bytes. It may also continue with another number of
- * ranks, or with threads. */
+/* A saved run continues to the same bytes, or with another number of ranks. */
 static void resumed(void)
 {
     begin();
@@ -154,8 +149,7 @@ static void resumed(void)
     rig_end();
 }
 
-/* Without a file of rates, processes measure their collectives together, within the memory
- * budgets. */
+/* Without a file of rates, processes measure their collectives together. */
 static void measured(void)
 {
 #define MEASURED TRAIN "--lr 1e-2 --threads 4 -v --zero 3 --gather-within 2 --steps 3 --overwrite "
@@ -163,7 +157,7 @@ static void measured(void)
     world(4, 0, MEASURED "--out %T/processes");
     check_contains(rig_err, "ranks receive ");
     check_contains(rig_err, " GB/s from each other, measured between processes with ");
-    if (!TEST_SLOW) { /* the arrays count against the budget */
+    if (!TEST_SLOW) { /* The arrays of the measurement count against the memory budget. */
         world(2, 0, MEASURED "--out %T/small --host-memory 240M --device-memory 60M");
         const char *size = strstr(rig_err, "measured between processes with ");
         check_true(size != NULL);
@@ -177,8 +171,7 @@ static void measured(void)
     rig_end();
 }
 
-/* If a launcher leaves a process fewer processors than it has threads, a warning says so, because
- * the run is slow without an error. */
+/* A launcher that leaves a process fewer processors than threads causes a warning. */
 static void bound(void)
 {
     cpu_set_t cpus;
@@ -196,7 +189,7 @@ static void bound(void)
     check_contains(rig_err, "rank 0 on ");
     check_contains(rig_err, " has 2 threads, but its launcher binds it to 1 processor: mpirun "
                             "--bind-to none (or a wider binding) lets it use them");
-    check_true(strstr(rig_err, "rank 1 on ") == NULL); /* one warning for all */
+    check_true(strstr(rig_err, "rank 1 on ") == NULL);
     rig_end();
 }
 
@@ -209,7 +202,7 @@ static double summed_reads(const char *log)
     return atof(reads + strlen("\"read_bytes\":"));
 }
 
-/* The log counts the bytes that the drives of all processes moved. */
+/* The log counts the bytes that the drives of the processes moved. */
 static void drives_counted(void)
 {
 #define STORED RANKS "--zero 3 --steps 4 --store %T/store --place weights=store,states=store "
@@ -224,8 +217,7 @@ static void drives_counted(void)
     rig_end();
 }
 
-/* Groups of ranks do not change the model, and nothing is gathered between hosts. A size that does
- * not divide the number of ranks is refused. */
+/* Groups of ranks do not change the model; a size that does not divide the ranks is refused. */
 static void grouped(void)
 {
 #define GROUPS RANKS "--zero 3 --gather int8 --steps 4 "
@@ -253,8 +245,7 @@ static double reduced_between(const char *log)
     return atof(at + strlen("\"reduce_between_bytes\":"));
 }
 
-/* The ranks of a host add their gradients first: between two hosts of two ranks, about half of the
- * bytes pass. Messages and the checkpoint name this way of adding. */
+/* The ranks of a host add their gradients first, so that fewer bytes pass between hosts. */
 static void fast(void)
 {
 #define FAST TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 2 "
@@ -283,8 +274,7 @@ static void fast(void)
     rig_end();
 }
 
-/* Without --threads, the processes of a host divide the processors that they may use, so that none
- * is given twice. */
+/* Without --threads, the processes of a host share its processors. */
 static void threads_are_shared(void)
 {
     cpu_set_t cpus;
@@ -299,7 +289,7 @@ static void threads_are_shared(void)
 }
 
 /* A model whose blocks are shared by ranks: the embedding and the head have 2 cuts of 64 Ki
- * elements, the layer has 7. */
+ * elements, the layer 7. */
 #define CASE                                                                                       \
     "finetune --model %T/case/model --data %T/case/rows.jsonl --batch 1 --accum 1 --lr 1e-2 "      \
     "--threads 3 --steps 2 "
@@ -314,8 +304,7 @@ static void make_case(void)
     }
 }
 
-/* Each process writes a part of a checkpoint. The files are those that threads write, and tide
- * verifies them. */
+/* Processes write the checkpoint that threads write. */
 static void saved(void)
 {
     static const struct {
@@ -352,9 +341,7 @@ static void saved(void)
     rig_end();
 }
 
-/* With adapters, each process makes the same model, either from options that were sent or from the
- * same PEFT folder. Masters come from all processes. So does the identity of the base, of which
- * each process has read a part. */
+/* Processes begin with the same adapters, and save them as threads do. */
 static void adapters(void)
 {
     begin();
@@ -381,7 +368,6 @@ static void adapters(void)
     rig_end();
 }
 
-/* Copies the margin of the third step of a log. */
 static void copy_margin(const char *log, char margin[64])
 {
     static const char key[] = "\"reward_margin\":";
@@ -394,8 +380,7 @@ static void copy_margin(const char *log, char margin[64])
     snprintf(margin, 64, "%.*s", (int)strcspn(at, ",}"), at);
 }
 
-/* The rows are pairs of answers: each process has whole pairs, and the log has the rewards of
- * all. */
+/* Rows may be pairs of answers; the log has the rewards of all processes. */
 static void pairs(void)
 {
 #define PAIRS                                                                                      \
@@ -415,9 +400,8 @@ static void pairs(void)
     rig_end();
 }
 
-/* If a process does not see the folder of the first process, there is an error. If it sees another
- * folder of the same name, there is an error, too, because the first process reads a cut of each
- * part back. The earlier checkpoint is kept. */
+/* A process that sees another folder than the first process is an error, and the earlier checkpoint
+ * is kept. */
 static void apart(void)
 {
     if (TEST_SLOW) {
@@ -445,7 +429,7 @@ static void apart(void)
     rig_end();
 }
 
-/* A process that has other weights at the path of the model is named. */
+/* A process with other weights at the model's path is named. */
 static void other_weights(void)
 {
     begin();
@@ -468,8 +452,7 @@ static void other_weights(void)
     rig_end();
 }
 
-/* Wrong input is reported once, by the first process, unless torchrun started processes that it
- * does not connect. */
+/* The first process reports wrong input for all, unless torchrun's processes are not connected. */
 static void refused(void)
 {
     if (TEST_SLOW) {
@@ -494,7 +477,7 @@ static void refused(void)
     expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none");
     check_contains(rig_err, "rank 1: torchrun started 2 processes, but does not connect them");
     expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none --dev cuda --rendezvous nowhere");
-    check_contains(rig_err, "rank 1: "); /* it has no valid rendezvous, or no NCCL */
+    check_contains(rig_err, "rank 1: "); /* no valid rendezvous, or no NCCL */
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     expect(2, RANKS "--steps 1 --out %T/none --rendezvous localhost:29501");
@@ -513,8 +496,7 @@ static void two_ways(int code, const char *first, const char *second)
     world(1, code, words);
 }
 
-/* Only the first process's arguments have an effect, so a process with other arguments ends the
- * run, and the message names the first that differs. Only -q and -v may differ. */
+/* Processes must have the same arguments, except -q and -v; the message names the first difference. */
 static void arguments(void)
 {
     begin();
@@ -535,8 +517,7 @@ static void arguments(void)
     rig_end();
 }
 
-/* A signal to any process saves the run and ends all processes. The log has the slowest rank of
- * each step. */
+/* A signal to a process saves the run and ends the other processes. */
 static void signalled(void)
 {
     begin();
@@ -550,7 +531,7 @@ static void signalled(void)
     rig_end();
 }
 
-/* MPICH trains, saves, resumes and stops as Open MPI does. A killed process ends the others. */
+/* MPICH trains, saves, resumes and stops as Open MPI does. */
 static void other_library(void)
 {
     begin_mpich();
@@ -558,7 +539,7 @@ static void other_library(void)
     world(2, 0, RANKS "--zero 3 --steps 2 --save-every 2 --out %T/mpich");
     world(2, 0, RANKS "--zero 3 --steps 4 --save-every 4 --out %T/mpich --resume");
     rig_same_model("threads", "mpich");
-    if (TEST_SLOW) { /* the rest tests only the MPI library */
+    if (TEST_SLOW) {
         rig_end();
         return;
     }
@@ -575,18 +556,14 @@ static void other_library(void)
     check_int(kill(pid_of(1), SIGKILL), ==, 0);
     check_int(rig_wait(run), !=, 0);
     for (int i = 0; i < 600 && kill(other, 0) == 0; i++) {
-        usleep(50000); /* waits until the process has ended */
+        usleep(50000);
     }
     check_int(kill(other, 0), ==, -1);
     rig_end();
 }
 
-/* ---- signals at random times ---- */
-
-/* Starts the run once more, and kills the process of a random rank, either while it starts or after
- * its next checkpoint. All processes end with it, and the launcher reports which process it was; if
- * MPI was starting, the launcher may report something else. Returns false if the run had ended
- * before. */
+/* Starts the run once more, and kills the process of a random rank during the start or after its
+ * next checkpoint. Returns false if the run ended before. */
 static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *state)
 {
     const unsigned victim = (unsigned)test_random(state, ranks);
@@ -621,7 +598,7 @@ static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *sta
     for (unsigned rank = 0; rank < ranks; rank++) {
         const int other = pid_of(rank);
         for (int i = 0; i < 600 && kill(other, 0) == 0; i++) {
-            usleep(50000); /* waits until the process has ended */
+            usleep(50000);
         }
         check_int(kill(other, 0), ==, -1);
     }
@@ -635,8 +612,8 @@ static double last_loss(void)
     return strtod(arrow + strlen("-> "), NULL);
 }
 
-/* A run of 2 ranks is killed repeatedly, each time at another moment. With `widens`, every second
- * time it continues with 3 ranks and the same rows per step. Returns the number of kills. */
+/* Kills a run of 2 ranks repeatedly, which continues, with `widens` every second time with 3 ranks.
+ * Returns the number of kills. */
 static unsigned storm_series(const char *flags, bool widens, unsigned kills, uint64_t *state)
 {
     char words[512];
@@ -661,7 +638,7 @@ static unsigned storm_series(const char *flags, bool widens, unsigned kills, uin
     if (newest > 0) {
         char resumed[64];
         snprintf(resumed, sizeof resumed, "checkpoint-%d", newest);
-        check_contains(rig_err, resumed); /* the newest one can be read */
+        check_contains(rig_err, resumed); /* the newest checkpoint */
     }
     if (widens) {
         check_double(fabs(last_loss() - loss), <=, 2e-3);
@@ -673,9 +650,8 @@ static unsigned storm_series(const char *flags, bool widens, unsigned kills, uin
     return struck;
 }
 
-/* Processes are killed at random moments. The checkpoints stay whole, and the run continues. With
- * the same number of ranks it ends with the same bytes, with another number with the same loss
- * within 2e-3. */
+/* After kills at random moments, the run continues from whole checkpoints to the same bytes; with
+ * more ranks, to a similar loss. */
 static void storm(void)
 {
     const unsigned kills = test_full() ? 50 : TEST_COUNT(3, 2);
@@ -688,8 +664,7 @@ static void storm(void)
     rig_end();
 }
 
-/* If a rank cannot create its store, the run ends; the message names the rank, and no store is
- * left. */
+/* A rank that cannot create its store ends the run and is named; no store is left. */
 static void failing_rank(void)
 {
     begin();
