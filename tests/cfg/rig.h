@@ -4,20 +4,18 @@
 
 #include "core/config/config.h"
 
-/* Parses `text` with these options (NULL: the usual ones); fails the case if it is not an
- * object. */
+/* Parses `text` with `options`, or the usual ones; the text must be an object. */
 struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *options);
 
-/* Finds the first note of this kind about the key. Returns false if there is none. */
+/* Finds the first note of this kind about the key; returns false if none exists. */
 bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *key,
               struct core_cfg_note *out);
 
-/* Returns the key's value as JSON, as its note shows it; "" if it has no note. Valid as long as
- * `cfg`. */
+/* Returns the key's value in the JSON of its note, or ""; valid as long as `cfg`. */
 const char *rig_value(const struct core_cfg *cfg, const char *key);
 
-/* Checks that `text` has a note of this kind about `key` on line `line` (0: any line), with a
- * reason that contains `why`. */
+/* Checks that `text` has a note of this kind about `key`, on line `line` unless 0, whose reason
+ * contains `why`. */
 void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
                 const char *why);
 

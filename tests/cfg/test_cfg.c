@@ -1,5 +1,4 @@
-/* Tests the meaning of keys in combination: the rule of the batch size, "auto", older forms,
- * precision, offload and types. Also proves that each kind of bad file has a different error. */
+/* Tests how keys of a configuration act together, and errors of bad files. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +17,7 @@
 #define WARNING CORE_CFG_NOTE_WARNING
 #define BATCH   "\"train_batch_size\": 8"
 
-/* The rule is train = micro x accumulation x world. The missing numbers follow from the given ones,
- * for several worlds. */
+/* Missing numbers follow from train = micro x accumulation x world. */
 static void batch_rule(void)
 {
     static const struct {
@@ -81,7 +79,7 @@ static const char *const auto_text =
     "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\","
     "\"sub_group_size\": \"auto\"}}";
 
-/* "auto" takes the values of the Hugging Face trainer if the caller gives no values. */
+/* Without the caller's values, "auto" is the value of the Hugging Face trainer. */
 static void auto_alone(void)
 {
     struct core_cfg *cfg = rig_accept(auto_text);
@@ -94,7 +92,7 @@ static void auto_alone(void)
     check_double(cfg->scheduler.warmup_max_lr, ==, 5e-5);
     check_int(cfg->scheduler.warmup_num_steps, ==, 0);
     check_true(cfg->scheduler.total_num_steps == CORE_CFG_NONE);
-    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* the precision is tide's default */
+    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* tide's default */
     check_int(cfg->zero.reduce_bucket_size, ==, 500000000);
     check_double(strtod(rig_value(cfg, "zero_optimization.sub_group_size"), NULL), ==, 1000000000);
     struct core_cfg_note note;
@@ -103,7 +101,7 @@ static void auto_alone(void)
     core_cfg_destroy(cfg);
 }
 
-/* "auto" becomes the value that the caller gives, including the hidden size. */
+/* "auto" becomes the value that the caller gives. */
 static void auto_asked(void)
 {
     struct core_cfg_options options;
@@ -150,7 +148,7 @@ static void auto_asked(void)
     core_cfg_destroy(cfg);
 }
 
-/* Older forms and other names are accepted and reported. */
+/* Older forms and names are accepted and reported. */
 static void older_forms(void)
 {
     struct core_cfg *cfg = rig_accept("{" BATCH ", \"zero_optimization\": true}");
@@ -199,8 +197,7 @@ static void older_forms(void)
     core_cfg_destroy(cfg);
 }
 
-/* Unknown keys cause a warning at the top level, and a refusal in a section that DeepSpeed checks.
- * Both name a similar key, if there is one. */
+/* Unknown keys are refused in sections that DeepSpeed checks, and cause warnings elsewhere. */
 static void unknown_keys(void)
 {
     rig_expect("{" BATCH ",\n\"gradient_cliping\": 1}", WARNING, "gradient_cliping", 2,
@@ -238,7 +235,7 @@ static void unknown_keys(void)
     rig_expect(text, REFUSED, "(the file)", 1, "200 keys are unknown or wrong");
 }
 
-/* At most one precision can be enabled, and the settings of fp16's scaler are checked. */
+/* Two precisions, and wrong settings of fp16's scaler, are refused. */
 static void precision(void)
 {
     rig_expect("{" BATCH ", \"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
@@ -258,7 +255,7 @@ static void precision(void)
     rig_expect("{" BATCH ", \"amp\": {\"enabled\": true}}", REFUSED, "amp", 1, "ZeRO");
 }
 
-/* Offload to the store needs a path, and a ratio needs stage 3. */
+/* Offload to the store needs a path; a ratio needs stage 3. */
 static void offload(void)
 {
     static const char text[] = "{" BATCH ", \"zero_optimization\": {\"stage\": 3, "
@@ -284,7 +281,7 @@ static void offload(void)
     rig_expect("{" BATCH ", \"vocabulary_size\": 50257}", WARNING, "vocabulary_size", 1, "8");
 }
 
-/* Each type of optimizer and schedule has certain parameters, and some are required. */
+/* The type of an optimizer or schedule determines its parameters. */
 static void types(void)
 {
     struct core_cfg *cfg = rig_accept(
@@ -338,8 +335,7 @@ static void types(void)
     core_cfg_destroy(cfg);
 }
 
-/* If a type is refused, only this refusal is reported, and the type's parameters are not checked. A
- * parameter that an accepted type lacks is one refusal, too. */
+/* A refused type is one refusal: its parameters are not checked. */
 static void refused_types(void)
 {
     static const struct {
@@ -372,8 +368,7 @@ static void refused_types(void)
     }
 }
 
-/* Features that are switched off are accepted in every form; those that are switched on are
- * refused. */
+/* Features that are off are accepted; those that are on are refused. */
 static void features(void)
 {
     static const char *const off[] = {"false",
@@ -411,8 +406,8 @@ static void expect_load(const char *argument, int code, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Runs without privileges; returns 3 if a file that cannot be read gives the right error, 4 if not,
- * and 77 if root cannot become another user. */
+/* Runs without privileges. Returns 3 if the error of an unreadable file is right, 4 if not, and 77
+ * if root cannot become another user. */
 static int unreadable(void *argument)
 {
     struct core_cfg *cfg = NULL;
@@ -423,8 +418,7 @@ static int unreadable(void *argument)
     return code == -EACCES && strstr(core_err_message(), "Permission denied") != NULL ? 3 : 4;
 }
 
-/* Each kind of bad file has a different error, with the name of the file and, for errors in its
- * text, the line. */
+/* Errors of bad files differ; they have the name and, for text, the line. */
 static void bad_files(void)
 {
     expect_load(test_directory(), -EISDIR, "is a directory");
@@ -476,7 +470,7 @@ static void encode(const char *text, char *out)
     *out = '\0';
 }
 
-/* base64 text is read with and without padding; truncated or damaged text is an error. */
+/* base64 is read with and without padding; damaged text is an error. */
 static void base64(void)
 {
     char text[256];
@@ -520,7 +514,7 @@ static void base64(void)
     free(plain);
 }
 
-/* Comments and trailing commas do not change line numbers; every refusal is counted. */
+/* Comments do not change line numbers; refusals are counted. */
 static void lines(void)
 {
     static const char text[] = "// a\n{ # b\n /* c\n */ \"train_batch_size\": 0, // d\n"

@@ -1,5 +1,4 @@
-/* Tests every key against keys.tsv and deepspeed_defaults.json, which do not depend on our table.
- * They list the values that each key accepts, its default, a wrong type and values out of range. */
+/* Tests keys against keys.tsv (values, defaults) and DeepSpeed's defaults. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-/* Writes a file with `value` at `path`, one level per line; the key is on line `*line`. */
+/* Writes JSON with `value` at `path`, one level per line; the key is on line `*line`. */
 static void build(const char *path, const char *with, const char *value, char *out, size_t bytes,
                   size_t *line)
 {
@@ -57,8 +56,7 @@ static void build(const char *path, const char *with, const char *value, char *o
     snprintf(out + used, bytes - used, "%s}", close);
 }
 
-/* Writes why this key is refused to `why` ("" if it is accepted), and the line of the refusal to
- * *line. */
+/* Writes the reason and the line of the key's refusal; the reason is "" if the key is accepted. */
 static void refusal(const char *text, const char *key, char *why, size_t bytes, size_t *line)
 {
     struct core_cfg *cfg = rig_parse(text, NULL);
@@ -89,7 +87,7 @@ static void expect(char *const *row, int column)
     }
 }
 
-/* Reads keys.tsv and calls `visit` for each row; returns the number of rows. */
+/* Calls `visit` for the rows of keys.tsv; returns their number. */
 static size_t each_row(void (*visit)(char *const *row))
 {
     char *text = NULL;
@@ -121,8 +119,7 @@ static void visit_values(char *const *row)
     expect(row, RANGE);
 }
 
-/* Every key accepts valid values. It refuses wrong types and values out of range, and the refusal
- * has the line and the allowed values. */
+/* A key accepts valid values; the refusal of others has the line and the allowed values. */
 static void values(void)
 {
     check_uint(each_row(visit_values), >, 200);
@@ -177,7 +174,7 @@ static void visit_default(char *const *row)
     }
 }
 
-/* Every key has the default of DeepSpeed's documentation. */
+/* Keys have the defaults of DeepSpeed's documentation. */
 static void defaults(void)
 {
     each_row(visit_default);
@@ -193,8 +190,7 @@ static void visit_name(char *const *row)
     rows_seen[rows_seen_count++] = known->path;
 }
 
-/* Every row of the table has a row in keys.tsv, except sections and the keys that are listed
- * here. */
+/* A row of the table has a row in keys.tsv, except sections and the keys below. */
 static void all_rows(void)
 {
     static const char *const newer[] = {
@@ -229,8 +225,7 @@ static void all_rows(void)
     }
 }
 
-/* Returns whether our default deliberately differs from that of the DeepSpeed that made the
- * fixture. The table has the reasons. */
+/* Returns whether our default deliberately differs from DeepSpeed's. */
 static bool differs_knowingly(const char *path)
 {
     static const char *const known[] = {
@@ -245,7 +240,7 @@ static bool differs_knowingly(const char *path)
     return false;
 }
 
-/* Every default that DeepSpeed printed is also ours. */
+/* The defaults are those that DeepSpeed printed. */
 static void deepspeed_defaults(void)
 {
     struct core_json *doc = NULL;
@@ -260,7 +255,7 @@ static void deepspeed_defaults(void)
             continue;
         }
         if (row == NULL) {
-            /* The fixture has an older name where the table has the newer name. */
+            /* The table has newer names for these. */
             if (strstr(member.key, "gather_fp16") == NULL &&
                 strstr(member.key, "kernel_inject") == NULL &&
                 strcmp(member.key, "tensor_parallel.tp") != 0) {
@@ -280,7 +275,6 @@ static void deepspeed_defaults(void)
     check_uint(compared, >, 150);
 }
 
-/* The committed document equals the printed table. */
 static void document(void)
 {
     char *committed = NULL;
@@ -302,7 +296,7 @@ static void document(void)
     }
 }
 
-/* A resolved configuration can be read again, and resolves to the same. */
+/* A resolved configuration resolves to itself. */
 static void resolved_again(void)
 {
     struct core_cfg *cfg = rig_accept(

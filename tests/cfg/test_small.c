@@ -1,5 +1,4 @@
-/* Tests sizes, suggestions and quoting: accepted notations, the suggested words, and texts that
- * can be pasted into a shell. */
+/* Tests sizes, suggestions and quoting. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -8,7 +7,7 @@
 #include "core/base/suggest.h"
 #include "tests/harness/test.h"
 
-/* Every notation of a size is exact; text that is not a size is refused. */
+/* Sizes are exact in their notations; other text is refused. */
 static void sizes(void)
 {
     static const struct {
@@ -58,7 +57,7 @@ static void sizes(void)
     check_string(core_size_print(UINT64_C(24) << 30, text, sizeof text), "24.0 GiB");
 }
 
-/* Distances count edits; words that differ too much are not suggested. */
+/* Distances count edits; too different words are not suggested. */
 static void guesses(void)
 {
     check_int(core_suggest_distance("stage", "stage"), ==, 0);
@@ -81,8 +80,7 @@ static void guesses(void)
     check_int(core_suggest_distance(longest, "x"), ==, 62);
 }
 
-/* A quoted text is one word of a shell with the same content; a text that is too long becomes
- * '...'. */
+/* A quoted text is one word of a shell; a long text becomes '...'. */
 static void quotes(void)
 {
     char out[CORE_QUOTE_BYTES];

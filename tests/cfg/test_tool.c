@@ -1,5 +1,4 @@
-/* Tests the command `tide config`: exit codes, streams, help, options, and the schema of
- * --json. */
+/* Tests the command `tide config`. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include "core/json/json.h"
 #include "tests/harness/test.h"
 
-static char *out_text; /* output of the last run; freed by the next run */
+static char *out_text; /* of the last run */
 static char *err_text;
 
 static const char *path_in(const char *name)
@@ -32,8 +31,8 @@ static void redirect(int to, const char *path, int flags)
     close(fd);
 }
 
-/* Runs `tide` with the words of `arguments` (no quoting). Standard input comes from `input`, and
- * output goes to `output` (NULL: it is kept). Returns the exit code. */
+/* Runs `tide` with the words of `arguments`, standard input from `input`, and output to `output`
+ * (NULL: kept). Returns the exit code. */
 static int run_to(const char *arguments, const char *input, const char *output)
 {
     char words[1024];
@@ -85,7 +84,7 @@ static int run_config(const char *text, const char *options)
     return run(arguments);
 }
 
-/* --help fits on a screen and shows an example; --version names what was built in. */
+/* --help fits on a screen and has an example; --version names what was built in. */
 static void help(void)
 {
     static const char *const calls[] = {"--help", "-h", "config --help", "config -h"};
@@ -111,7 +110,7 @@ static void help(void)
     check_contains(out_text, "xxhash");
 }
 
-/* Wrong usage exits with 2, with a message on stderr and nothing on stdout. */
+/* Wrong usage exits with 2 and prints only to stderr. */
 static void usage(void)
 {
     static const struct {
@@ -140,8 +139,7 @@ static void usage(void)
     check_int(run_to("config -q -", "/dev/null", NULL), ==, 2);
 }
 
-/* A valid configuration exits with 0. An invalid one exits with 2, and the message has file, line,
- * key and the allowed values. */
+/* An invalid configuration exits with 2 and a message. */
 static void codes(void)
 {
     check_int(run_config("{\"train_batch_size\": 8}", ""), ==, 0);
@@ -172,7 +170,7 @@ static void codes(void)
     check_contains(out_text, "| `zero_optimization.stage` |");
 }
 
-/* If stdout is on a full disk, the command exits with 1 and reports it. */
+/* Output to a full disk fails with exit code 1. */
 static void full_disk(void)
 {
     if (access("/dev/full", W_OK) != 0) {
@@ -183,8 +181,7 @@ static void full_disk(void)
     check_int(run_to("--help", NULL, "/dev/full"), ==, 1);
 }
 
-/* --json has members that docs/config-json.md describes, and the version of the schema. Global
- * options may come before the command. */
+/* --json has the schema of docs/config-json.md. Global options may come first. */
 static void json(void)
 {
     check_int(

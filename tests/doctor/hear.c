@@ -1,4 +1,4 @@
-/* hear.c: collects findings as text, in this process or in a prepared child. */
+/* hear.c: collects findings as text, here or in a prepared child. */
 #include "tests/doctor/hear.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void run(const char *root, const char *store)
     doctor_run(&doctor, &store, store != NULL ? 1 : 0);
 }
 
-/* Runs in the child; never returns, so that no check of this program runs twice. */
+/* Runs in the child, and never returns to the test. */
 static _Noreturn void run_in_child(const char *root, const char *store, int (*prepare)(void),
                                    int pipe_end)
 {

@@ -8,21 +8,20 @@
 
 #include "offload/doctor/doctor.h"
 
-/* Returns a doctor for `root` ("" for this machine) that measures briefly and whose findings are
- * collected from now on. */
+/* Returns a doctor for `root` ("": this machine) that measures briefly; its findings are collected. */
 struct doctor hear_alone(const char *root);
-/* Returns the findings since hear_alone; valid until the next call of hear or hear_alone. */
+/* Returns the findings since hear_alone; valid until the next hear or hear_alone. */
 const char *heard_text(void);
 
-/* Returns the findings about a machine and a store (NULL: no store). With `prepare`, runs in a
- * child that calls `prepare` first; skips the case if `prepare` does not return 0. */
+/* Returns the findings about a machine and a store (or NULL), in a child that calls `prepare` first
+ * if given; skips the case if `prepare` fails. */
 const char *hear(const char *root, const char *store, int (*prepare)(void));
 
-/* Makes a machine of files in the folder `name` of the test, from pairs of path and text up to
- * NULL. Returns its root, valid until the next call. */
+/* Makes a machine of files in the test's folder `name`, from pairs of path and text up to NULL.
+ * Returns the machine's root, valid until the next call. */
 const char *machine(const char *name, const char *const files[][2]);
 
-/* Fails the case if a finding that is not ok has no cure, or one that is ok has one. */
+/* Checks that findings have a cure unless they are ok. */
 void check_cures(const char *heard);
 
 #endif

@@ -1,4 +1,4 @@
-/* Tests `tide doctor`: exit codes, streams, and that its JSON has the same content as its text. */
+/* Tests `tide doctor`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -6,10 +6,10 @@
 #include "core/json/json.h"
 #include "tests/harness/test.h"
 
-static char shown[1 << 16]; /* stdout of the last run, or stderr if requested */
+static char shown[1 << 16]; /* output of the last run */
 
-/* Starts `BEFORE tide doctor ARGUMENTS` in the folder of the test through the shell. Several runs
- * are started together, because a run mostly waits for the drive. */
+/* Starts `BEFORE tide doctor ARGUMENTS` in the test's folder. Runs wait for the drive, so several
+ * are started together. */
 static FILE *start(const char *before, const char *arguments)
 {
     char command[2048];
@@ -21,8 +21,7 @@ static FILE *start(const char *before, const char *arguments)
     return pipe;
 }
 
-/* Waits for the end of a run. Returns the exit code; `shown` has its output, which fits into a
- * pipe. */
+/* Waits for a run and returns the exit code; the output is in `shown`. */
 static int finish(FILE *pipe)
 {
     size_t bytes = fread(shown, 1, sizeof shown - 1, pipe);
@@ -37,8 +36,7 @@ static int run(const char *arguments)
     return finish(start("", arguments));
 }
 
-/* The current folder is examined, the last line has counts, and a pipe gets no colours. With -q
- * only problems are printed. */
+/* Text in a pipe has counts and no colours; -q prints only problems. */
 static void text(void)
 {
     if (TEST_RACES) {
@@ -72,7 +70,7 @@ static void check_finding(const struct core_json_value *finding, int64_t counts[
     }
 }
 
-/* --json prints one object. Its counts match its findings, and each finding has every key. */
+/* --json prints one object, whose counts match its findings. */
 static void json(void)
 {
     int64_t counts[3] = {0};
@@ -95,7 +93,7 @@ static void json(void)
     core_json_destroy(document);
 }
 
-/* Wrong usage exits with 2, with a message on stderr and nothing on stdout. */
+/* Wrong usage exits with 2 and a message. */
 static void wrong_usage(void)
 {
     check_int(run("--store nowhere 2>&1"), ==, 2);
@@ -117,7 +115,7 @@ static void wrong_usage(void)
     check_int(run("--store 2>&1"), ==, 2);
 }
 
-/* If a store fails, the command exits with 1, and the store's line says what to do. */
+/* A failing store gives exit code 1 and says what to do. */
 static void failing_store(void)
 {
     if (TEST_RACES) {
@@ -128,7 +126,6 @@ static void failing_store(void)
     check_contains(shown, "\n      fix:     ");
 }
 
-/* Returns the number of occurrences of a text in the output. */
 static int count_shown(const char *text)
 {
     int count = 0;
@@ -138,8 +135,7 @@ static int count_shown(const char *text)
     return count;
 }
 
-/* Output that cannot be written is a failure, which is reported once. A pipe that its reader closed
- * is not a failure. A file that must not grow is an error and does not kill the process. */
+/* Output that cannot be written is a failure, except to a closed pipe. */
 static void full_output(void)
 {
     if (TEST_RACES) {
@@ -151,7 +147,7 @@ static void full_output(void)
         check_int(count_shown("cannot be written"), ==, 1);
     }
     if (TEST_SLOW) {
-        return; /* the cases below test signals that the same write causes */
+        return; /* the signals below come from the same write */
     }
     FILE *early_json = start("", "--json 2>left.json | head -n 1; cat left.json");
     FILE *early = start("", "2>left | head -n 1; cat left");
@@ -165,7 +161,7 @@ static void full_output(void)
     check_int(count_shown("cannot be written"), ==, 0);
 }
 
-/* --help fits on a screen and shows an example. */
+/* --help fits on a screen and has an example. */
 static void help(void)
 {
     check_int(run("--help"), ==, 0);

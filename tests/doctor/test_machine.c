@@ -1,5 +1,4 @@
-/* Findings about machines: the machine of the test, machines made of files, and machines that
- * forbid some calls. */
+/* Tests findings about machines: real, made of files, or restricted. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@ static void count_finding(void *user, const struct tide_finding *finding)
     counts[finding->verdict]++;
 }
 
-/* The public API reports every topic, with a cure if the verdict is not ok. */
+/* The API reports the topics, with a cure for a problem. */
 static void this_machine(void)
 {
     static const char *const topics[] = {" cpu ", " memory ", " numa ",    " pages ", " memlock ",
@@ -40,7 +39,7 @@ static void this_machine(void)
     check_cures(text);
 }
 
-/* Invalid options are refused with a message and without findings. */
+/* Invalid options are refused without findings. */
 static void bad_options(void)
 {
     int counts[3] = {0};
@@ -61,7 +60,7 @@ static void bad_options(void)
     check_int(counts[0] + counts[1] + counts[2], ==, 0);
 }
 
-/* Without /proc and /sys, the doctor reports what it cannot read and continues to the end. */
+/* Without /proc and /sys, the doctor says what it cannot read, and continues. */
 static void no_proc_and_no_sys(void)
 {
     static const char *const none[][2] = {{"/empty", ""}, {NULL, NULL}};
@@ -75,8 +74,7 @@ static void no_proc_and_no_sys(void)
     check_cures(text);
 }
 
-/* Quotas, governors, small pages, overcommit and used-up AIO requests each have a line and a
- * cure. */
+/* Bad settings have findings with cures. */
 static void a_badly_set_machine(void)
 {
     static const char *const files[][2] = {
@@ -119,8 +117,7 @@ static void a_badly_set_machine(void)
     check_cures(text);
 }
 
-/* Good settings have the verdict ok: no quota in v1 cgroups, reserved huge pages, and powersave
- * with a modern driver. */
+/* Good settings have the verdict ok. */
 static void a_well_set_machine(void)
 {
     static const char *const files[][2] = {
@@ -147,8 +144,7 @@ static void a_well_set_machine(void)
     check_cures(text);
 }
 
-/* The limit of a cgroup is reported beside the machine's memory. If it leaves too little memory for
- * measuring, a finding with a cure says so, and the remaining topics are still examined. */
+/* A small limit of a cgroup is reported, and the doctor continues. */
 static void a_small_cgroup(void)
 {
     static const char *const files[][2] = {
@@ -168,8 +164,7 @@ static void a_small_cgroup(void)
     check_cures(text);
 }
 
-/* The limit is below the buffers that are measured. One processor needs no other thread, whose
- * stack would not fit either. */
+/* The limit is below the measured buffers. With one processor, no other thread needs a stack. */
 static int limit_address_space(void)
 {
     cpu_set_t cpus;
@@ -191,14 +186,13 @@ static int limit_threads(void)
     cpu_set_t cpus;
     const struct rlimit none = {0, 0};
     if (sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) < 2) {
-        return -1; /* no thread is needed */
+        return -1;
     }
     return setrlimit(RLIMIT_NPROC, &none) | setresgid(65534, 65534, 65534) |
            setresuid(65534, 65534, 65534);
 }
 
-/* If a process may not start a thread or map memory, a finding names the limit and how to raise
- * it. */
+/* A process that may not start a thread or map memory gets a finding with a cure. */
 static void limits_of_the_process(void)
 {
     if (TEST_SLOW) {
@@ -217,7 +211,7 @@ static void limits_of_the_process(void)
     check_cures(text);
 }
 
-/* A v1 quota is found in the parent folder of our group. */
+/* A v1 quota is found in the parent of our group. */
 static void an_old_quota(void)
 {
     static const char *const files[][2] = {
@@ -231,14 +225,14 @@ static void an_old_quota(void)
     check_double(doctor_cpu_quota(machine("old", files)), ==, 1.5);
 }
 
-/* A card without a driver is distinguished from a machine without a card. */
+/* A card without a driver differs from a machine without a card. */
 static void a_card_without_a_driver(void)
 {
     static const char *const card[][2] = {
         {"/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"},
         {"/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"},
         {"/sys/bus/pci/devices/0000:01:00.1/vendor", "0x10de\n"},
-        {"/sys/bus/pci/devices/0000:01:00.1/class", "0x040300\n"}, /* its sound device */
+        {"/sys/bus/pci/devices/0000:01:00.1/class", "0x040300\n"}, /* a sound device */
         {NULL, NULL},
     };
     static const char *const none[][2] = {
@@ -268,7 +262,7 @@ static int forbid_with_enosys(void)
     return test_child_refuse_uring(ENOSYS, false);
 }
 
-/* If the filter of a container refuses io_uring, the doctor says so and names the filter. */
+/* A container's filter that refuses io_uring is named. */
 static void seccomp_without_uring(void)
 {
     const char *text = hear("", NULL, forbid_with_eperm);
@@ -300,8 +294,7 @@ static int forbid_with_einval(void)
     return test_child_refuse_uring(EINVAL, false);
 }
 
-/* Each reason why the kernel refuses io_uring has a different cure: locked memory, open files, an
- * old kernel. */
+/* The cure for a refused io_uring depends on the reason. */
 static void uring_refused_for_limits(void)
 {
     static const struct {
@@ -325,7 +318,7 @@ static void uring_refused_for_limits(void)
     }
 }
 
-/* If io_uring is switched off in the kernel, the finding has a cure for this case. */
+/* An io_uring that is switched off in the kernel has a cure. */
 static void uring_switched_off(void)
 {
     static const char *const files[][2] = {{"/proc/sys/kernel/io_uring_disabled", "2\n"},
@@ -342,8 +335,7 @@ static int become_nobody(void)
            setresuid(65534, 65534, 65534);
 }
 
-/* Without privileges and with 64 KiB of memlock, everything is reported, and the line of the limit
- * says how to raise it. */
+/* A small memlock limit of a process without privileges has a cure. */
 static void unprivileged(void)
 {
     if (geteuid() != 0) {
@@ -363,7 +355,7 @@ static int lower_memlock(void)
     return setrlimit(RLIMIT_MEMLOCK, &limit) | setresuid(65534, 65534, 65534);
 }
 
-/* If the hard limit is higher, the cure is a command of the shell. */
+/* Below a higher hard limit, the cure is a shell command. */
 static void memlock_below_its_hard_limit(void)
 {
     if (geteuid() != 0) {
@@ -374,7 +366,6 @@ static void memlock_below_its_hard_limit(void)
     check_contains(text, "=> ulimit -l $(ulimit -Hl)");
 }
 
-/* Sizes are written with units, up to the largest. */
 static void sizes(void)
 {
     char text[DOCTOR_SIZE_BYTES];
@@ -385,7 +376,7 @@ static void sizes(void)
     check_string(doctor_size(UINT64_MAX, text), "16384 PiB");
 }
 
-/* All stores together are measured for at most three seconds, however many there are. */
+/* The time for measuring does not grow with the number of stores. */
 static void time_is_shared(void)
 {
     struct doctor doctor;
@@ -396,7 +387,7 @@ static void time_is_shared(void)
     check_int(doctor.store_ns, >, 0);
 }
 
-/* The worst verdict is kept, and missing fields become empty strings. */
+/* The worst verdict is kept; missing fields become empty strings. */
 static void saying(void)
 {
     struct doctor doctor = hear_alone("");

@@ -1,4 +1,4 @@
-/* Findings about stores and the drives below them. */
+/* Tests findings about stores and their drives. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,8 +13,7 @@
 #include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 
-/* For a usable folder, the file system, direct I/O and both rates are reported, and the folder
- * stays empty. */
+/* A usable folder is measured and stays empty. */
 static void a_good_store(void)
 {
     char folder[512];
@@ -30,7 +29,7 @@ static void a_good_store(void)
     check_uint(test_entries(folder), ==, 0);
 }
 
-/* For each unusable folder, the finding names the reason and a command. */
+/* An unusable folder is reported with the reason and a command. */
 static void unusable_folders(void)
 {
     struct doctor doctor = hear_alone("");
@@ -54,7 +53,6 @@ static void unusable_folders(void)
 static char mounted[512];
 static const char *mount_options;
 
-/* Mounts a small file system that only this child sees. */
 static int mount_small(void)
 {
     return unshare(CLONE_NEWNS) | mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) |
@@ -88,8 +86,7 @@ static const char *hear_mounted(const char *name, const char *options, int (*pre
     return hear("", mounted, prepare);
 }
 
-/* A full disk is a failure with the numbers; a nearly full one is measured in the remaining
- * room. */
+/* A full disk is a failure; a nearly full disk is measured. */
 static void full_disks(void)
 {
     const char *heard = hear_mounted("full", "size=4m", mount_full);
@@ -105,7 +102,7 @@ static void full_disks(void)
     check_cures(heard);
 }
 
-/* A read-only file system is reported with the command that changes it. */
+/* A read-only file system has a cure. */
 static void readonly_disk(void)
 {
     const char *heard = hear_mounted("readonly", "size=8m", mount_readonly);
@@ -113,8 +110,7 @@ static void readonly_disk(void)
                    "it cannot be written to: Read-only file system => sudo mount -o remount");
 }
 
-/* The root of a container is an overlay. The doctor says how to give the container access to a
- * drive. */
+/* In a container's root, the cure gives the container a drive. */
 static void container(void)
 {
     char lower[512];
@@ -133,7 +129,7 @@ static void container(void)
     check_cures(heard_text());
 }
 
-/* A file system with free bytes but no room for another file is a failure, and the cure says so. */
+/* A file system without room for another file is a failure. */
 static void no_inodes(void)
 {
     const char *folder = test_mount_memory("inodes", "size=64m,nr_inodes=1");
@@ -157,7 +153,7 @@ struct limit {
     const char *cure;
 };
 
-static char limited[512]; /* the folder */
+static char limited[512];
 
 static int look_within(void *argument)
 {
@@ -180,8 +176,7 @@ static int look_within(void *argument)
     return 0;
 }
 
-/* If a limit of the process prevents the use of a store, the finding names the command that raises
- * the limit. */
+/* A limit of the process that prevents a store has a cure. */
 static void limits_of_the_process(void)
 {
     static const struct limit limits[] = {
@@ -200,8 +195,7 @@ static void limits_of_the_process(void)
     }
 }
 
-/* An encrypted partition of an NVMe drive is traced to the drive, and the cures for its settings
- * name it. */
+/* An encrypted partition is traced to its drive. */
 static void drives_below_mappings(void)
 {
     static const char *const files[][2] = {
@@ -225,7 +219,7 @@ static void drives_below_mappings(void)
     check_cures(heard_text());
 }
 
-/* The disks of a RAID are counted, and a spinning one is reported with a cure. */
+/* The disks of a RAID are counted; spinning ones are reported. */
 static void spinning_disks(void)
 {
     static const char *const files[][2] = {
@@ -247,7 +241,7 @@ static void spinning_disks(void)
     check_string(heard_text(), "");
 }
 
-/* A symbolic link is refused, as the engine refuses it, and the cure names the folder. */
+/* A symbolic link is refused, and the cure names the folder. */
 static void a_link(void)
 {
     char folder[512];

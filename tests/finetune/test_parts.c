@@ -1,5 +1,4 @@
-/* Tests parts of the commands: the live line on a terminal, exit codes, names, errors of logs, and
- * failed allocations. */
+/* Tests parts of the commands. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -37,7 +36,7 @@ static struct finetune_record record_of(uint64_t step, double seconds)
     };
 }
 
-/* Opens a terminal of `columns` columns; its output can be read from *other. */
+/* Opens a terminal of `columns` columns, whose output can be read from *other. */
 static FILE *open_terminal(unsigned short columns, int *other)
 {
     *other = posix_openpt(O_RDWR | O_NOCTTY);
@@ -60,7 +59,7 @@ static const char *said(int other)
     return text;
 }
 
-static int64_t set_ns; /* time that core_clock_now_ns() returns; 0: the real one */
+static int64_t set_ns; /* for core_clock_now_ns(); 0: the real time */
 
 int64_t __real_core_clock_now_ns(void);
 int64_t __wrap_core_clock_now_ns(void);
@@ -77,8 +76,8 @@ static void count_signal(int number)
     caught = caught + 1;
 }
 
-/* GNU timeout sends its signal twice: within a second, a repeated signal is a copy of the first. A
- * later one ends the process, also in another catch of the same signal. */
+/* GNU timeout sends a signal twice: a repeated signal within a second is ignored, a later one ends
+ * the process. */
 static void repeated_signals(void)
 {
     int status = 0;
@@ -117,7 +116,7 @@ static void repeated_signals(void)
     check_int(caught, ==, 0);
 }
 
-/* On a terminal, one line is overwritten, cut to the terminal's width, and ended once. */
+/* On a terminal, a line is overwritten and cut to the terminal's width. */
 static void terminal(void)
 {
     struct finetune_live live;
@@ -139,7 +138,7 @@ static void terminal(void)
     }
     finetune_live_end(&live);
     check_string(said(other), "\r\n");
-    finetune_live_end(&live); /* there is no live line to end */
+    finetune_live_end(&live); /* without a live line */
     fclose(stream);
     stream = open_terminal(120, &other);
     finetune_live_init(&live, stream, false, 90, 1);
@@ -157,7 +156,7 @@ static void terminal(void)
     close(other);
 }
 
-/* In a pipe, there is one line for each step, or for every N steps; with -q, there is no line. */
+/* In a pipe, lines are printed every N steps; with -q, none. */
 static void pipe_lines(void)
 {
     char *text = NULL;
@@ -200,7 +199,6 @@ static void pipe_lines(void)
     fclose(stream);
 }
 
-/* Times are printed as hours, minutes and seconds. */
 static void clocks(void)
 {
     char text[32];
@@ -211,7 +209,7 @@ static void clocks(void)
     check_string(finetune_live_clock(-5, text, sizeof text), "0:00");
 }
 
-/* Errors of libtide become exit code 2 if the input is wrong, and 1 otherwise. */
+/* The exit code is 2 for wrong input, and 1 for other errors. */
 static void exit_codes(void)
 {
     check_int(finetune_exit_code(-EFBIG), ==, 1);
@@ -226,7 +224,7 @@ static void exit_codes(void)
     check_int(finetune_exit_code(-EDOM), ==, 1);
 }
 
-/* The choices of a plan have the names that flags take. */
+/* Choices have the names that flags take. */
 static void names(void)
 {
     check_string(cli_plan_place_name(TIDE_STORE), "store");
@@ -250,7 +248,7 @@ static void names(void)
     check_double(cli_plan_wear_tb(&unknown), ==, 0);
 }
 
-/* A model is a consistent folder; for other inputs, the error tells what they are. */
+/* For an unusable model, the error tells what its path leads to. */
 static void models(void)
 {
     char path[512];
@@ -352,7 +350,7 @@ static int talk_life(void)
     return rc;
 }
 
-/* If any allocation fails, there is an error and nothing leaks. */
+/* A failed allocation is an error and leaks nothing. */
 static void short_of_memory(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n";
@@ -374,7 +372,7 @@ static void keep_line(void *user, enum core_log_level level, const char *line)
     snprintf(user, 64, "%s", line);
 }
 
-/* Counts and bytes are printed in the unit that suits their size. */
+/* Counts and bytes have suitable units. */
 static void numbers(void)
 {
     static const struct {
@@ -395,7 +393,7 @@ static void numbers(void)
     }
 }
 
-/* Warnings go to a function registered with cli_log_also() until it is removed. */
+/* Warnings go to a function of cli_log_also() until it is removed. */
 static void lines_kept(void)
 {
     char kept[64] = "";
@@ -412,7 +410,7 @@ static void lines_kept(void)
     check_string(kept, "one 1");
 }
 
-/* If a log cannot be opened, the error names the file, and open files are closed. */
+/* A log that cannot be opened is named, and open files are closed. */
 static void no_log(void)
 {
     struct finetune_log *log = NULL;
@@ -432,7 +430,7 @@ static void no_log(void)
     check_int(finetune_log_close(NULL), ==, 0);
 }
 
-/* If JSON could not be written, the command fails, whatever its result was. */
+/* A command whose JSON was not written fails. */
 static void json_that_is_lost(void)
 {
     const struct cli_command command = {.name = "test"};

@@ -1,4 +1,4 @@
-/* Tests the output of a plan, which names the drives of the stores as the kernel does. */
+/* Tests the text of a plan, and the drives that it names. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,9 +7,8 @@
 #include "tools/tide/mounts.h"
 #include "tools/tide/plan_text.h"
 
-/* Finds the drive of three paths: one whose mount point has a space, which the kernel writes as
- * \040; one of a folder that does not exist yet; and a relative path, which begins at the current
- * folder. */
+/* The drive is found for a mount point with a space, a folder that does not exist yet, and a
+ * relative path. */
 static void mount_points(void)
 {
     struct cli_mount mount;
@@ -63,7 +62,6 @@ static void print_all(const struct tide_plan *plan, FILE *stream)
     check_int(cli_plan_print(plan, &options, stream), ==, 0);
 }
 
-/* A plan is printed as a table, as a few lines, and as a tape. */
 static void plans(void)
 {
     char *text = text_of(print_all);

@@ -1,5 +1,4 @@
-/* Tests `tide finetune --loss dpo` with the real engine and a tiny Llama: pairs of answers from a
- * file to adapters. */
+/* Tests `tide finetune --loss dpo` with the real engine and a tiny Llama. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +11,7 @@
     "--batch 2 --threads 2 --rates %T/rates.json "
 #define PAIRS LOUD "-q "
 
-/* Before the first step, adapters change nothing: the loss is log 2, and all rewards are equal.
- * Later, chosen answers get larger rewards, in training and in evaluation. */
+/* New adapters change nothing: the loss begins at log 2. Later, chosen answers have larger rewards. */
 static void learns(void)
 {
     rig_train_begin();
@@ -50,8 +48,8 @@ static void learns(void)
     rig_end();
 }
 
-/* The adapters have the same bits wherever data is kept, even after a run that was resumed; a
- * resumed run warns if beta differs. Ranks with whole pairs end with nearly the same loss. */
+/* The adapters do not depend on the placement or on an interruption, and the loss hardly on the
+ * number of ranks. */
 static void same_results(void)
 {
     rig_train_begin();
@@ -78,9 +76,8 @@ static void same_results(void)
     rig_end();
 }
 
-/* Bits depend on the tokens for which a pair has room, and this number follows from the pairs that
- * a run reads. A resumed run keeps the number if its pairs are shorter, and reports it if they are
- * longer. */
+/* Bits depend on the room for a pair's tokens. A resumed run keeps this number for shorter pairs,
+ * and reports another for longer ones. */
 static void room_of_a_pair(void)
 {
     static const char longer[] = "{\"prompt\": \"a b c d e f\", \"chosen\": \"g h i j k l m n o "
@@ -103,8 +100,7 @@ static void room_of_a_pair(void)
     rig_end();
 }
 
-/* Rows that are not pairs, pairs without --loss dpo, and adapters that cannot be combined with
- * pairs are refused before anything is written. */
+/* Rows that are not pairs, and flags that pairs do not allow, are refused first. */
 static void refused(void)
 {
     static const struct {

@@ -1,5 +1,4 @@
-/* Tests `tide finetune --resume` with the real engine and a tiny Llama: a run that was stopped
- * continues with the bits of one that was not, and replaces only its files. */
+/* Tests `tide finetune --resume` with the real engine and a tiny Llama. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +10,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A run resumes from its newest checkpoint; without --resume it is refused. Losses, norms, rates
- * and the model are those of a run that was not stopped, although the first part had its data on
- * the drive. The checkpoint can be exported and inspected, and one without a manifest is reported
- * as damaged. */
+/* A resumed run has the bits of an uninterrupted run, wherever its data was kept. */
 static void resumed(void)
 {
     rig_train_begin();
@@ -33,7 +29,7 @@ static void resumed(void)
     rig_same_model("whole", "parts");
     for (size_t step = 0; step < 9; step++) {
         static const char *const keys[] = {"step", "loss", "grad_norm", "lr"};
-        const size_t line = step + (step >= 4); /* the first part ends with a line of summary */
+        const size_t line = step + (step >= 4); /* after the summary of the first part */
         for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
             check_double(rig_number("parts.jsonl", line, keys[k]), ==,
                          rig_number("whole.jsonl", step, keys[k]));
@@ -57,8 +53,7 @@ static void resumed(void)
     rig_end();
 }
 
-/* A run that is resumed with another model is refused with the first difference, and its folder
- * does not change: the right model then continues with the same bits. */
+/* A resume with another model is refused and changes nothing. */
 static void resumed_with_another_model(void)
 {
     static const struct {
@@ -94,8 +89,7 @@ static void resumed_with_another_model(void)
     rig_end();
 }
 
-/* OneCycle of a ds_config.json moves the first beta with the rate: the model differs from that of a
- * cycle with constant betas, and a resumed run continues with the betas of its step. */
+/* OneCycle moves the first beta, also in a resumed run. */
 static void cycled_betas(void)
 {
 #define CYCLE(momentum)                                                                            \
@@ -123,7 +117,7 @@ static void cycled_betas(void)
 #undef CYCLED
 }
 
-/* Writes 1,200 different rows of text, of 1 to 9 words; that is more than one window of packing. */
+/* Writes 1,200 rows of text, more than a window of packing. */
 static void many_texts(void)
 {
     enum { ROWS = 1200, ROW_BYTES = 128 };
@@ -142,10 +136,8 @@ static void many_texts(void)
     free(text);
 }
 
-/* A run over packed and shuffled text is stopped in the middle of an epoch, of a packing window and
- * of a file, and again in a later epoch. It continues with exactly the next rows: losses, norms and
- * the model are the same. Under a sanitizer only one kind of rows is tested; the feed's tests have
- * all kinds. */
+/* A resumed run continues with the next rows of text, even in the middle of an epoch, a packing
+ * window and a file. */
 static void resumed_texts(void)
 {
     static const char *const flags[] = {"--pack --shuffle --seed 9", "--pack --split --accum 2",
@@ -171,7 +163,7 @@ static void resumed_texts(void)
             expect(0, line);
         }
         for (size_t step = 0; step < 40; step++) {
-            /* Number of summary lines of earlier parts before the line of this step. */
+            /* Earlier parts have lines of summary. */
             const size_t summaries = (size_t)(step >= 7) + (size_t)(step >= 26);
             check_double(rig_number("t1.jsonl", step + summaries, "loss"), ==,
                          rig_number("t0.jsonl", step, "loss"));
@@ -185,9 +177,8 @@ static void resumed_texts(void)
     rig_end();
 }
 
-/* A run takes its output folder before it reads rows; a second run that starts meanwhile is refused
- * and leaves nothing. A signal before the first step ends a run at once. The test closes the pipe
- * after the signal because TSan runs a handler only after read() has returned. */
+/* A run takes its output folder before it reads rows, and a signal ends it then. The test closes
+ * the pipe after the signal because TSan runs a handler only after read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();
@@ -211,9 +202,8 @@ static void stopped_at_once(void)
     rig_end();
 }
 
-/* On resume, a given loss scale overrides that of the checkpoint. The checkpoint's number of
- * threads is used if the numbers of ranks and of processors are the same; otherwise a message says
- * that bits differ. */
+/* A given loss scale overrides the checkpoint's. The checkpoint's number of threads is kept if
+ * ranks and processors are the same; else a message says that bits differ. */
 static void resumed_otherwise(void)
 {
     char arguments[256];
@@ -237,22 +227,20 @@ static void resumed_otherwise(void)
     expect(0, LONE "--steps 4 --resume");
     check_contains(rig_err, "threads was ");
     check_contains(rig_err, "results will not be identical");
-    expect(2,
-           LONE "--steps 4 --resume --seq-len 4"); /* refused, so its other effects do not matter */
+    expect(2, LONE "--steps 4 --resume --seq-len 4"); /* refused */
     check_contains(rig_err, "/lone/checkpoint-4: ");
     check_contains(rig_err,
                    "the data or the options differ from those of the checkpoint: --seq-len");
     check_true(strstr(rig_err, "will not be identical") == NULL);
     expect(0, LONE "--steps 6 --resume --threads 1");
-    expect(0, LONE "--steps 8 --resume"); /* with the single thread of the checkpoint */
+    expect(0, LONE "--steps 8 --resume"); /* with the checkpoint's single thread */
     check_true(strstr(rig_err, "threads was ") == NULL);
     expect(0, LONE "--steps 10 --resume --ranks 2");
     check_contains(rig_err, "ranks was 1 before this run was resumed and is 2 now");
     rig_end();
 }
 
-/* A run whose length is given in steps reads the rows of these steps. Fewer rows per step after a
- * resume do not hide the longest row that the run will train on. */
+/* Smaller steps after a resume do not hide the longest row of the run. */
 static void resumed_with_smaller_steps(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4]}\n"
@@ -269,8 +257,7 @@ static void resumed_with_smaller_steps(void)
     rig_end();
 }
 
-/* A model of the same family and shapes whose config.json differs is reported; here only some of
- * its layers have windows. */
+/* A changed config.json is reported, although the shapes are equal. */
 static void another_config(void)
 {
     rig_train_begin();
@@ -297,8 +284,7 @@ static int start_ignoring(const int *signals, const char *arguments)
     return child;
 }
 
-/* A closed terminal ends a run like SIGTERM, with a checkpoint. Signals that were ignored at the
- * start of the run (by nohup, or in a shell's background) are still ignored. */
+/* A closed terminal ends a run with a checkpoint, unless SIGHUP was ignored at the start. */
 static void hung_up_and_ignored(void)
 {
     rig_train_begin();
@@ -314,7 +300,7 @@ static void hung_up_and_ignored(void)
     kill(run, SIGHUP);
     const size_t seen = strlen(rig_read("away.jsonl"));
     for (int i = 0; i < 2400 && strlen(rig_read("away.jsonl")) <= seen + 1000; i++) {
-        usleep(50000); /* waits until the run has taken more steps */
+        usleep(50000);
     }
     check_int(waitpid(run, NULL, WNOHANG), ==, 0);
     kill(run, SIGTERM);
@@ -324,8 +310,7 @@ static void hung_up_and_ignored(void)
     rig_end();
 }
 
-/* --resume and --overwrite change neither the user's files in --out nor files that the run was told
- * to write there. A run that would have to replace a file of the user is refused. */
+/* --resume and --overwrite keep files of the user; a run that would replace one is refused. */
 static void files_of_the_user(void)
 {
     rig_train_begin();
@@ -344,7 +329,7 @@ static void files_of_the_user(void)
             expect(0, TRAIN_SMALL "--out %T/u --steps 1 --overwrite -q");
         }
     }
-    /* A finished run says that it is finished, and keeps the last line of its log. */
+    /* A finished run keeps its log, and says that it is finished. */
     expect(0, TRAIN_SMALL "--out %T/twice --steps 2 --save-every 1 -q --log %T/twice.jsonl");
     char *log = strdup(rig_read("twice.jsonl"));
     check_true(log != NULL);
@@ -353,8 +338,8 @@ static void files_of_the_user(void)
     check_true(strstr(rig_err, "measured") == NULL && strstr(rig_err, "tokens/s\n") == NULL);
     check_string(rig_read("twice.jsonl"), log);
     free(log);
-    /* A run whose last step is after its newest checkpoint is finished, too, unless another
-     * checkpoint was due after the newest. */
+    /* A run whose last step is after its newest checkpoint is finished, unless another checkpoint
+     * was due. */
     expect(0, TRAIN_SMALL "--out %T/part --steps 2 --save-every 2 -q");
     expect(0, TRAIN_SMALL "--out %T/part --steps 3 --resume -q");
     expect(0, TRAIN_SMALL "--out %T/part --steps 3 --save-every 2 --resume");
@@ -392,8 +377,7 @@ static void files_of_the_user(void)
     rig_end();
 }
 
-/* --resume replaces a model only if this run has written it and nobody has changed it since, and
- * never replaces it with an older model. */
+/* --resume replaces a model only if this run wrote it, nobody changed it, and it is not newer. */
 static void model_of_another(void)
 {
     static const char *const names[] = {"config.json", "model.safetensors",
@@ -423,8 +407,7 @@ static void model_of_another(void)
             rig_remove("r");
         }
     }
-    /* Tests a model of another run, with a .tide-model, and a model without .tide-model and without
-     * checkpoints. */
+    /* A model of another run, and one of unknown origin. */
     expect(0, TRAIN_SMALL "--out %T/r --steps 2 --save-every 1 -q");
     expect(0, TRAIN_SMALL "--out %T/s --steps 1 -q");
     snprintf(line, sizeof line, "cp -p '%s/s/'*.* '%s/s/.tide-model' '%s/r/'", test_directory(),
@@ -435,8 +418,7 @@ static void model_of_another(void)
     check_int(unlink(rig_path("s/.tide-model")), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
     check_contains(rig_err, "this run did not write it");
-    /* A copy of the model with other times counts as the same model; a copy with a changed byte
-     * does not. */
+    /* A copy is the same model in spite of other times; a changed byte makes another model. */
     expect(0, TRAIN_SMALL "--out %T/t --steps 2 --save-every 1 -q");
     snprintf(line, sizeof line, "cd '%s' && cp -r t t2 && find t2 -exec touch -d 2001-01-01 {} +",
              test_directory());
@@ -450,7 +432,7 @@ static void model_of_another(void)
     expect(2, TRAIN_SMALL "--out %T/t3 --steps 3 --resume -q");
     check_contains(rig_err, "model.safetensors");
     check_contains(rig_err, "this run did not write it");
-    /* The model was trained further than the checkpoint, so it is kept. */
+    /* A model that is newer than the checkpoint is kept. */
     expect(0, TRAIN_SMALL "--out %T/q --steps 2 --save-every 2 -q");
     expect(0, TRAIN_SMALL "--out %T/q --steps 5 --resume -q");
     check_int(mkdir(rig_path("copy"), 0700), ==, 0);
@@ -465,15 +447,14 @@ static void model_of_another(void)
     check_contains(rig_err, "/q/checkpoint-2 is after step 2; request at least that many");
     check_true(strstr(rig_err, "resumed from") == NULL);
     rig_same_model("q", "copy");
-    /* A model whose files are missing is written again. */
+    /* A model without a file is written again. */
     check_int(unlink(rig_path("q/config.json")), ==, 0);
     expect(0, TRAIN_SMALL "--out %T/q --steps 2 --resume -q");
     check_true(rig_has("q/config.json"));
     rig_end();
 }
 
-/* A chat template writes the time. In a resumed run it gets the time at which the first part began,
- * so losses and model are those of a run without an interruption, whatever the clock shows. */
+/* A chat template that writes the time gets the first part's time in a resumed run. */
 static void resumed_clock(void)
 {
     static const char config[] =

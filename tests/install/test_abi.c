@@ -1,4 +1,4 @@
-/* test_abi.c: structs of programs that are older or newer than the library. */
+/* test_abi.c: structs that are older or newer than the library's. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -23,7 +23,7 @@ struct newer {
     int64_t third;
 };
 
-/* Defaults fill the caller's struct and no byte beyond it. */
+/* Defaults fill only the caller's struct. */
 static void inits(void)
 {
     const struct now defaults = {0, 1, 2};
@@ -41,8 +41,7 @@ static void inits(void)
     check_contains(core_err_message(), "struct now is 0");
 }
 
-/* A shorter struct gives zeros for the new fields; a longer struct must have zeros in its
- * additional bytes. */
+/* A shorter struct gives zeros for new fields; a longer one must end in zeros. */
 static void reads(void)
 {
     struct now now;
@@ -63,8 +62,7 @@ static void reads(void)
     check_int(now.second, ==, 9);
 }
 
-/* The caller determines the distance between elements; all elements of an array have the same
- * size. */
+/* Elements of an array have the size that the caller states. */
 static void reads_arrays(void)
 {
     struct now now;
@@ -87,8 +85,8 @@ static void reads_arrays(void)
     check_int(abi_struct_read_at("old", NULL, 0, &now, sizeof now), ==, -EINVAL);
 }
 
-/* The library never writes beyond the caller's struct; fields that only the caller knows become
- * zero. */
+/* The library does not write beyond the caller's struct, and clears fields that only the caller
+ * knows. */
 static void writes(void)
 {
     struct now now = {0, 1, 2};
@@ -104,7 +102,7 @@ static void writes(void)
     check_uint(newer[1].struct_bytes, ==, 7);
 }
 
-/* A missing struct, a size of zero and the size of uninitialised memory are refused. */
+/* A missing struct and an impossible size are refused. */
 static void refuses(void)
 {
     struct now now = {0};

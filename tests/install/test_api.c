@@ -1,4 +1,4 @@
-/* test_api.c: the public functions, called as an application calls them. */
+/* test_api.c: the public functions, as an application calls them. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "tests/harness/test.h"
 
-/* Version and build agree with the header and are never empty. */
+/* Version and build agree with the header. */
 static void build(void)
 {
     char version[32];
@@ -23,7 +23,7 @@ static void build(void)
     check_contains(tide_last_error(), "tide_build");
 }
 
-/* Back ends and foreign libraries are listed until -ENOENT. */
+/* Lists end with -ENOENT. */
 static void lists(void)
 {
     struct tide_backend backend = {.struct_bytes = sizeof backend};
@@ -69,7 +69,7 @@ static int progress(void *user, const struct tide_progress *now)
     return talk->stop && now->done == 0 && now->struct_bytes == sizeof *now;
 }
 
-/* Log lines and progress go to the context of the call, and nowhere after the call. */
+/* Log lines and progress go to the context of the call. */
 static void contexts(void)
 {
     struct talk talks[2] = {{0}};
@@ -107,7 +107,7 @@ static void contexts(void)
     check_int(tide_context_create(&wrong, &contexts[0]), ==, -EINVAL);
 }
 
-/* Devices describe themselves; for a missing one there is a reason. */
+/* A device describes itself; a missing one has a reason. */
 static void devices(void)
 {
     struct tide_device_info info = {.struct_bytes = sizeof info};
@@ -142,7 +142,6 @@ static void *fail_elsewhere(void *argument)
     return NULL;
 }
 
-/* The last error belongs to the calling thread. */
 static void errors_by_thread(void)
 {
     struct tide_backend backend = {.struct_bytes = sizeof backend};

@@ -1,4 +1,4 @@
-/* test_context.c: tests the beginning and the end that all public functions share. */
+/* test_context.c: the beginning and the end of public functions. */
 #include <errno.h>
 #include <tide/tide.h>
 
@@ -24,8 +24,7 @@ static int stop(void *user, const struct tide_progress *progress)
     return progress->done == 1 && progress->total == 2;
 }
 
-/* Between enter and leave this thread logs to the context; before and afterwards, to its earlier
- * sink. */
+/* Between enter and leave, a thread logs to the context. */
 static void binding(void)
 {
     struct tide_context *context = NULL;
@@ -48,7 +47,7 @@ static void binding(void)
     tide_context_destroy(context);
 }
 
-/* Progress asks the application whether to continue, if it has a callback. */
+/* Progress asks the application whether to continue. */
 static void progress(void)
 {
     struct tide_context *context = NULL;

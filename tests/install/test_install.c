@@ -1,4 +1,4 @@
-/* test_install.c: programs outside the tree can use what `meson install` puts into a prefix. */
+/* test_install.c: programs outside the tree use what `meson install` installs. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "tests/harness/test.h"
 
-/* Runs a line of shell with its output in `text`; returns the exit status. */
+/* Runs a line of shell with output in `text`; returns the exit status. */
 static int shell(char *text, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -41,7 +41,7 @@ static const char *build_root(void)
     return root;
 }
 
-/* Installs once into the test's directory and returns the root of the installation. */
+/* Installs once, and returns the root of the installation. */
 static const char *installed(void)
 {
     static char root[512];
@@ -65,7 +65,7 @@ static const char *installed(void)
     return root;
 }
 
-/* Returns the path of a file whose name is relative to the folder of the tests. */
+/* Returns the path of a file in the folder of the tests. */
 static const char *in_tree(const char *name)
 {
     static char path[1024];
@@ -73,8 +73,7 @@ static const char *in_tree(const char *name)
     return path;
 }
 
-/* Compiles a program of the tree with the flags of pkg-config for the installed tide, and runs it
- * with a directory that it may use. */
+/* Compiles a program with pkg-config's flags for the installed tide, and runs it with a folder. */
 static void compile_and_run(const char *compiler, const char *flags, const char *source,
                             const char *expected)
 {
@@ -96,7 +95,7 @@ static void compile_and_run(const char *compiler, const char *flags, const char 
     check_contains(text, expected);
 }
 
-/* A C program compiles, links and runs with the installed copy. */
+/* C programs work with the installed library. */
 static void c_program(void)
 {
     compile_and_run("cc", "-std=c17", in_tree("install/user.c"), " cpu\n");
@@ -105,7 +104,7 @@ static void c_program(void)
     compile_and_run("cc", "-std=c17", in_tree("../docs/optimizer.c"), " at last\n");
 }
 
-/* The short program of docs/api.md compiles, links and runs, too. */
+/* The program of docs/api.md works, too. */
 static void guide(void)
 {
     char text[256];
@@ -119,7 +118,7 @@ static void guide(void)
     compile_and_run("cc", "-std=c17", test_path("guide.c"), "");
 }
 
-/* A C++ program compiles, links and runs with the installed copy, from C++11 to C++20. */
+/* C++ programs work with the installed library. */
 static void cxx_program(void)
 {
     if (!have("c++")) {
@@ -131,7 +130,7 @@ static void cxx_program(void)
     compile_and_run("c++", "-std=c++11", in_tree("../docs/optimizer.cc"), " after 100 updates\n");
 }
 
-/* CMake builds the installed programs against the installed library. */
+/* CMake builds programs with the installed library. */
 static void cmake(void)
 {
     static char text[65536];
@@ -154,7 +153,7 @@ static void cmake(void)
     check_contains(text, " at last\n");
 }
 
-/* The installed command starts from its prefix without being told where its library is. */
+/* The installed command finds its library. */
 static void command(void)
 {
     static char text[65536];
@@ -168,8 +167,7 @@ static void command(void)
     check_contains(text, "tide 0.");
 }
 
-/* The library has its soname. The prefix has the headers and the file of pkg-config, but no static
- * library and no file of a test. */
+/* The prefix has headers and pkg-config's file, but no static library or test. */
 static void contents(void)
 {
     static char text[65536];
@@ -188,12 +186,12 @@ static void contents(void)
     }
 }
 
-/* The command that prints the functions of the public headers, one per line, sorted. */
+/* Prints the functions of the public headers, sorted. */
 static const char headers_functions[] =
     "cat '%s'/../include/tide/*.h | tr '\n' ' ' | grep -o 'TIDE_API [^;]*;' | "
     "grep -o 'tide_[a-z0-9_]*(' | tr -d '(' | sort -u";
 
-/* The shared library exports exactly the functions of the public headers, each with a version. */
+/* The library exports the functions of the public headers, with versions. */
 static void symbols(void)
 {
     static char promised[16384];
@@ -225,7 +223,7 @@ static void symbols(void)
     check_int(count, >=, 40);
 }
 
-/* The comment of every public function says what it returns. */
+/* A public function's comment says what it returns. */
 static void contracts(void)
 {
     static char text[16384];
@@ -235,8 +233,7 @@ static void contracts(void)
     check_string(text, "");
 }
 
-/* The CUDA runtime, if it is linked into the library, calls `cuda_calls` and has global state.
- * Builds without the runtime are checked completely. */
+/* Calls of the CUDA runtime, which also has global state. */
 static const char cuda_calls[] = " dlclose exit setenv ";
 
 static bool is_cuda_call(const char *name)
@@ -257,9 +254,8 @@ static bool has_cuda_runtime(void)
     return atoi(text) > 0;
 }
 
-/* The library needs no function that ends the process (except in tide_world_close, where TCP
- * connects the processes), prints, changes settings of the whole process, or keeps state for all
- * threads. Calls between its functions cannot be diverted to another library. */
+/* The library does not end, print, or change the process; its own calls cannot be diverted to
+ * another library. */
 static void needs(void)
 {
     static const char *const refused[] = {
@@ -300,10 +296,9 @@ static void needs(void)
     check_string(text, "tcp.c.o:\n");
 }
 
-/* The only writable data that all contexts share are values that are found once (`known`,
- * `policy`), when this process was stopped (`process`), the connections to the other processes of
- * its only world (`tcp`), and lists of memory to which a drive or card that does not respond may
- * still write. */
+/* Contexts share little writable data: values found once (`known`, `policy`), when this process was
+ * stopped (`process`), the connections of its world (`tcp`), and memory that a silent drive or card
+ * may still write. */
 static void shared_state(void)
 {
     static char text[65536];

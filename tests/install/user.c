@@ -1,5 +1,4 @@
-/* user.c: a program outside the tree that uses the installed tide: asks for its version, logs
- * through a context, and gets the message of an error. Exits with 0 if all of this works. */
+/* user.c: a program that uses the installed tide; exits with 0 if that works. */
 #include <stdio.h>
 #include <string.h>
 #include <tide/tide.h>

@@ -1,4 +1,4 @@
-// user.cc: does the same as user.c in C++, with the installed header.
+// user.cc: user.c in C++.
 #include <tide/engine.h>
 #include <tide/tide.h>
 

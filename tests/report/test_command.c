@@ -1,4 +1,4 @@
-/* `tide report` as users run it, on logs of `tide finetune`. */
+/* Tests `tide report` with logs of `tide finetune`. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* The log of a run becomes a page beside it, or at --out; a folder with one log is accepted. */
+/* A log becomes a page beside it, or at --out. */
 static void pages(void)
 {
     rig_rows();
@@ -30,7 +30,7 @@ static void pages(void)
     check_contains(rig_out, "Example:\n  tide report run.jsonl");
 }
 
-/* Errors name files that cannot be read or written, and no incomplete page is left. */
+/* Errors name the files, and no incomplete page is left. */
 static void refused(void)
 {
     expect(2, "report");
@@ -62,7 +62,7 @@ static void refused(void)
     check_contains(rig_err, "/fifo cannot be written: it is a FIFO that no process reads; start");
 }
 
-/* The incomplete last line of a killed run is removed before a resumed run appends to the log. */
+/* A resumed run removes the incomplete last line of a killed run. */
 static void torn_log(void)
 {
     rig_rows();

@@ -1,5 +1,4 @@
-/* If an allocation fails while a log is read and its page is written, there is an error and nothing
- * leaks. */
+/* A failed allocation in `tide report` is an error and leaks nothing. */
 #include <stdio.h>
 
 #include "core/base/err.h"

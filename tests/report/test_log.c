@@ -1,4 +1,4 @@
-/* Logs of runs that are complete, torn, resumed or long, and files that are not logs. */
+/* Tests the reading of logs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void read_text(const char *text, struct report_run *run)
     }
 }
 
-/* A step needs only its number; missing figures are unknown, null is not a number. */
+/* A step needs only its number. */
 static void missing_fields(void)
 {
     struct report_run run;
@@ -44,7 +44,6 @@ static void missing_fields(void)
     report_run_fini(NULL);
 }
 
-/* Values of a first line, of drives and of the summary are read. */
 static void heads(void)
 {
     struct report_run run;
@@ -94,7 +93,7 @@ static void heads(void)
     report_run_fini(&run);
 }
 
-/* Repeated steps count once, with their last values, even if the resumed run made fewer steps. */
+/* A repeated step counts once, with its last values. */
 static void resumed(void)
 {
     struct report_run run;
@@ -118,7 +117,7 @@ static void resumed(void)
     report_run_fini(&run);
 }
 
-/* An incomplete line is ignored at the end of the log, and only there. */
+/* An incomplete line is ignored at the end of a log, and an error elsewhere. */
 static void torn(void)
 {
     static const char whole[] = "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":2}";
@@ -138,7 +137,6 @@ static void torn(void)
     check_contains(core_err_message(), "l.jsonl:2:");
 }
 
-/* Errors name file, line and key. */
 static void refused(void)
 {
     static const struct {
@@ -189,7 +187,7 @@ static void refused(void)
     free(wide);
 }
 
-/* A long run is put into a bounded number of buckets, which keep minima and maxima. */
+/* The buckets of a long run are limited, and keep minima and maxima. */
 static void long_run(void)
 {
     const uint64_t steps = TEST_COUNT(200000, 20000);
@@ -219,7 +217,6 @@ static void long_run(void)
     remove(path);
 }
 
-/* Events beyond the limit are counted. */
 static void many_events(void)
 {
     struct report_run run;
@@ -234,7 +231,7 @@ static void many_events(void)
     report_run_fini(&run);
 }
 
-/* Lines with randomly changed bytes are refused or read, without any other effect. */
+/* Randomly changed lines are refused or read. */
 static void mutations(void)
 {
     static const char line[] =

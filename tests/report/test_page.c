@@ -1,5 +1,4 @@
-/* A page is one file that loads nothing from outside and has the data of the run: each figure as in
- * the log. drawing.js checks what the script draws. */
+/* Tests the page of a run; drawing.js tests its drawings. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,7 +47,6 @@ static const struct core_json_value *find(const char *group, const char *key)
     return core_json_find(group != NULL ? core_json_find(root, group) : root, key);
 }
 
-/* Returns the member `part` of a figure. */
 static const struct core_json_value *figure(const char *name, const char *part)
 {
     return core_json_find(core_json_find(find(NULL, "figures"), name), part);
@@ -77,7 +75,7 @@ static const char log_text[] =
     "\"eval_reward_margin\":2,\"eval_reward_accuracy\":1}\n"
     "{\"step\":3,\"loss\":2.5,\"seconds\":0.25}\n{\"median_seconds\":0.5,\"peak_rss_gb\":0.5}\n";
 
-/* The data has each figure, the plan, the events, and null for values that the log lacks. */
+/* The page has the data of the log, and null for missing values. */
 static void data(void)
 {
     make_page(log_text);
@@ -120,7 +118,7 @@ static void data(void)
     end_page();
 }
 
-/* Steps in the same bucket keep their lowest and highest value, their sum and their number. */
+/* Steps in a bucket keep minimum, maximum, sum and number. */
 static void points(void)
 {
     char *text = NULL;
@@ -143,7 +141,7 @@ static void points(void)
     end_page();
 }
 
-/* The page loads nothing from outside, and no text of a log becomes markup. */
+/* The page loads nothing from outside, and texts of a log do not become markup. */
 static void alone(void)
 {
     static const char *const outside[] = {"http:",   "https:", "src=",           "url(",
@@ -160,7 +158,7 @@ static void alone(void)
     end_page();
 }
 
-/* There is a page even for one step, steps without figures, and odd values. */
+/* Small and odd logs have a page. */
 static void small_and_odd(void)
 {
     static const char *const texts[] = {

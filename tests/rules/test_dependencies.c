@@ -1,12 +1,11 @@
-/* test_dependencies.c: reads every #include and enforces which folder may include which, and that
- * each foreign library has one wrapper file. */
+/* test_dependencies.c: which folder may include which, and which file a foreign header. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/harness/test.h"
 #include "tests/rules/tree.h"
 
-/* The first row whose folder contains a file lists what that file may include. */
+/* The first row whose folder contains a file applies to the file. */
 static const struct dependency {
     const char *from;
     const char *to[12];
@@ -38,8 +37,8 @@ static const struct dependency {
     {"tests/", {""}},
 };
 
-/* A foreign header (a prefix, if it ends in '*'), the path of its wrapper, and the number of files
- * that may include it. */
+/* A foreign header (a prefix, if it ends in '*'), its wrapper, and the most files that may include
+ * it. */
 static const struct wrapper {
     const char *header;
     const char *place;
@@ -73,7 +72,6 @@ static const struct wrapper {
     {"zstd.h", "tools/text/", 1},
 };
 
-/* Headers of the C library, the compiler and the kernel. */
 static const char *const native[] = {
     "assert.h",   "ctype.h",    "errno.h",       "float.h",     "fenv.h",      "inttypes.h",
     "iso646.h",   "limits.h",   "locale.h",      "math.h",      "setjmp.h",    "signal.h",
@@ -131,7 +129,7 @@ static bool reaches(const struct dependency *row, const char *target)
     return false;
 }
 
-/* Checks an include of one of our own files, named from the root. */
+/* Checks an include of a file of this tree. */
 static void check_own(const struct rules_tree *tree, struct rules_report *report,
                       const struct rules_file *file, size_t line, const char *target)
 {
@@ -171,8 +169,7 @@ static void check_foreign(struct rules_report *report, int *wrapper_count,
                     header);
 }
 
-/* Parses one line. Returns true and the name between quotes or angle brackets if the line is an
- * include. */
+/* Returns whether a line is an include, and the included name. */
 static bool parse_include(const char *line, char *name, size_t bytes, bool *angle)
 {
     char mark;
@@ -227,14 +224,12 @@ static void rule_dependencies(const struct rules_tree *tree, struct rules_report
     }
 }
 
-/* Every include of the checkout is allowed, and foreign headers are included only by their
- * wrappers. */
 static void dependencies_hold(void)
 {
     rules_check_tree(rule_dependencies);
 }
 
-/* Each planted violation is found, and nothing else is reported. */
+/* Only the planted violations are found. */
 static void violations_are_found(void)
 {
     static const struct rules_plant plants[] = {

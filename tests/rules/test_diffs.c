@@ -1,5 +1,4 @@
-/* test_diffs.c: the worked diffs of the documents fit the tree: a line that a diff keeps or removes
- * is in the file that the diff names, in this order, and a file that a diff adds does not exist. */
+/* test_diffs.c: the diffs in documents apply to the tree. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,11 +9,11 @@
 struct reading {
     struct rules_report *report;
     const struct rules_file *document;
-    const struct rules_file *target; /* NULL: a new file, or one that does not exist */
-    const char *name;                /* name of the file that the diff changes */
+    const struct rules_file *target; /* NULL: no such file */
+    const char *name;
     size_t name_bytes;
-    const char *rest; /* the text of the target after the last hunk */
-    bool added;       /* the diff adds the file */
+    const char *rest; /* the target's text after the last hunk */
+    bool added;
 };
 
 static size_t line_bytes(const char *text)
@@ -33,14 +32,13 @@ static bool fence_ends(const char *line)
     return *line == '\0' || rules_starts(line, "```");
 }
 
-/* Returns whether a line of a hunk belongs to the file before the change; an empty line counts as
- * kept. */
+/* Returns whether a line of a hunk is in the old file; an empty line is kept. */
 static bool is_old(const char *line)
 {
     return *line == ' ' || *line == '-' || *line == '\n';
 }
 
-/* Finds the file of a line `--- a/PATH` or `+++ b/PATH`. */
+/* Finds the file of `--- a/PATH` or `+++ b/PATH`. */
 static void begin_file(struct reading *reading, const struct rules_tree *tree, const char *line)
 {
     reading->added = rules_starts(line, "--- /dev/null");
@@ -62,7 +60,7 @@ static void begin_file(struct reading *reading, const struct rules_tree *tree, c
     }
 }
 
-/* Returns the bytes of the hunk's old lines at the start of `text`, or 0 if they are not there. */
+/* Returns the bytes of the hunk's old lines at `text`, or 0 if others are there. */
 static size_t match(const char *hunk, const char *end, const char *text)
 {
     const char *at = text;
@@ -80,7 +78,7 @@ static size_t match(const char *hunk, const char *end, const char *text)
     return (size_t)(at - text);
 }
 
-/* Reports the first of the hunk's old lines that the rest of the file does not have. */
+/* Reports the first old line that the rest of the file lacks. */
 static void report_missing(const struct reading *reading, const char *hunk, const char *end)
 {
     for (const char *line = hunk; line < end; line += line_bytes(line)) {
@@ -101,7 +99,7 @@ static void report_missing(const struct reading *reading, const char *hunk, cons
                     reading->name);
 }
 
-/* Moves `rest` past the place where the hunk applies. */
+/* Moves `rest` past the hunk. */
 static void find_hunk(struct reading *reading, const char *hunk, const char *end)
 {
     for (const char *text = reading->rest; *text != '\0'; text += line_bytes(text)) {
@@ -114,7 +112,7 @@ static void find_hunk(struct reading *reading, const char *hunk, const char *end
     report_missing(reading, hunk, end);
 }
 
-/* Reads "-BEGIN,COUNT" or "-BEGIN" after a hunk's mark; without ",COUNT" the count is 1. */
+/* Reads "-BEGIN,COUNT" or "-BEGIN" (a count of 1). */
 static long header_count(const char *header, char sign)
 {
     const char *at = strchr(header, sign);
@@ -123,7 +121,7 @@ static long header_count(const char *header, char sign)
     return *end == ',' ? strtol(end + 1, NULL, 10) : 1;
 }
 
-/* Checks the hunk whose line @@ is `header`; returns what follows it. */
+/* Checks the hunk of `header`, and returns the text after the hunk. */
 static const char *read_hunk(struct reading *reading, const char *header)
 {
     const char *hunk = header + line_bytes(header);
@@ -177,14 +175,12 @@ static void rule_diffs(const struct rules_tree *tree, struct rules_report *repor
     }
 }
 
-/* The diffs of this checkout's documents apply to it. */
 static void diffs_apply(void)
 {
     rules_check_tree(rule_diffs);
 }
 
-/* The rule finds lines that are missing, out of order or apart, wrong counts, and files that
- * wrongly exist or are missing. */
+/* Diffs that do not apply are found. */
 static void stale_diffs_are_found(void)
 {
     static const struct rules_plant plants[] = {

@@ -1,5 +1,4 @@
-/* test_links.c: relative links of the documents lead to existing files, and a number belongs to one
- * decision. */
+/* test_links.c: links in documents lead to files, and numbers of decisions differ. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -7,7 +6,7 @@
 #include "tests/harness/test.h"
 #include "tests/rules/tree.h"
 
-/* Root of the tree under test; the rule asks the file system, because a link may lead anywhere. */
+/* Root of the tree under test. A link may lead to any file, so the rule asks the file system. */
 static char root_of_tree[4096];
 
 static void check_link(struct rules_report *report, const struct rules_file *file, size_t at,
@@ -55,14 +54,13 @@ static void rule_links(const struct rules_tree *tree, struct rules_report *repor
     }
 }
 
-/* Every relative link of the checkout's documents leads to a file. */
 static void links_hold(void)
 {
     snprintf(root_of_tree, sizeof root_of_tree, "%s/..", test_root());
     rules_check_tree(rule_links);
 }
 
-/* A dead link is reported with its line; valid links, addresses and code are not reported. */
+/* Only dead links are reported. */
 static void dead_links_are_found(void)
 {
     static const struct rules_plant plants[] = {
@@ -76,8 +74,6 @@ static void dead_links_are_found(void)
     check_contains(text, "docs/a.md:2: links to gone.md");
     check_contains(text, "docs/b.md:1: links to ../docs/missing/");
 }
-
-/* ---- numbers of decisions ---- */
 
 static const char decisions[] = "docs/decisions/";
 enum { NUMBER_DIGITS = 4 }; /* with the hyphen */
@@ -100,7 +96,6 @@ static void rule_numbers(const struct rules_tree *tree, struct rules_report *rep
     }
 }
 
-/* No two decisions have the same number. */
 static void numbers_are_used_once(void)
 {
     rules_check_tree(rule_numbers);

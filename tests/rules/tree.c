@@ -1,4 +1,4 @@
-/* tree.c: reads a tree of sources into memory and collects the violations that rules report. */
+/* tree.c: reads a tree of sources, and collects violations of rules. */
 #include "tests/rules/tree.h"
 
 #include <ctype.h>
@@ -81,7 +81,7 @@ static void blank(char *text, size_t from, size_t to)
     }
 }
 
-/* Returns the end of the comment or literal that starts at `at`, or `at` if none starts there. */
+/* Returns the end of the comment or literal that starts at `at`, or `at`. */
 static size_t skip_token(const char *text, size_t at)
 {
     if (text[at] == '/' && text[at + 1] == '*') {
@@ -154,7 +154,7 @@ static bool is_source(const char *name)
     return false;
 }
 
-/* Returns `folder/name`, or only the name in the root of a tree; the caller frees it. */
+/* Returns `folder/name`, or `name` in the root; the caller frees it. */
 static char *join(const char *folder, const char *name)
 {
     char *path = NULL;
@@ -178,7 +178,7 @@ static void add_file(struct rules_tree *tree, const char *whole, const char *pat
 
 static void walk(struct rules_tree *tree, const char *root, const char *folder);
 
-/* Adds a source, or the sources in a folder; skips hidden names and build trees. */
+/* Adds a source or a folder; skips hidden names and build trees. */
 static void walk_name(struct rules_tree *tree, const char *root, const char *folder,
                       const char *name)
 {

@@ -1,7 +1,5 @@
-/* tree.h: the files of a source tree in memory, and a list of violations.
- * A rule is a function over a tree that reports violations. Each rule's program runs it twice: over
- * the checkout, where it must find nothing, and over a small planted tree, where it must find
- * exactly the planted violations. One thread. */
+/* tree.h: a tree of source files in memory, and violations of rules. A rule's program runs it over
+ * the checkout, where it must find nothing, and over a planted tree. One thread. */
 #ifndef TESTS_RULES_TREE_H
 #define TESTS_RULES_TREE_H
 
@@ -25,7 +23,6 @@ struct rules_report {
     int count;
 };
 
-/* A file of a planted tree. */
 struct rules_plant {
     const char *path;
     const char *text;
@@ -33,22 +30,22 @@ struct rules_plant {
 
 typedef void rule_fn(const struct rules_tree *tree, struct rules_report *report);
 
-/* Adds a violation in line `at` (1-based; 0: of the file as a whole). */
+/* Adds a violation in line `at`, from 1, or 0 for the whole file. */
 void rules_violation(struct rules_report *report, const struct rules_file *file, size_t at,
                      const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 bool rules_starts(const char *text, const char *prefix);
 bool rules_ends(const char *text, const char *suffix);
-/* Returns the folder of a path without the last slash, or "" at the root; the caller frees it. */
+/* Returns a path's folder without the last slash, or ""; the caller frees it. */
 char *rules_folder(const char *path);
 const struct rules_file *rules_find(const struct rules_tree *tree, const char *path);
 /* Returns the line number of text[at], from 1. */
 size_t rules_line(const char *text, size_t at);
 
-/* Fails the case, with the violations printed, if the checkout breaks the rule. */
+/* Fails the case and prints the violations if the checkout breaks the rule. */
 void rules_check_tree(rule_fn *rule);
-/* Runs the rule over a planted tree, and fails the case if the number of violations differs;
- * returns the report's text, valid until the program ends. */
+/* Checks the number of violations in a planted tree. Returns the report, valid until the program
+ * ends. */
 const char *rules_check_planted(rule_fn *rule, const struct rules_plant *plants, size_t count,
                                 int violations);
 
