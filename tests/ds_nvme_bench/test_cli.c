@@ -1,4 +1,4 @@
-/* test_cli.c: the option parser of all commands, with a command that only this test has. */
+/* test_cli.c: tests the option parser. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,7 @@ static int parse(unsigned count, const char *const *words, struct values *out,
     return cli_parse(&command, options, 4, (int)count, argv, parsed);
 }
 
-/* "-" and "_" are equal in names. An alias sets the same option. Longer or shorter names are
- * unknown. */
+/* "-" and "_" are equal in names; an alias sets its option. */
 static void names(void)
 {
     static const char *const good[] = {"--io-size=1M", "--dry_run", "--folder", "a", "--folder=b"};
@@ -56,7 +55,6 @@ static void names(void)
     check_int(parse(3, many, &values, &parsed), ==, CLI_WRONG);
 }
 
-/* cli_fail() returns its code; cli_close() returns the given code if stdout works. */
 static void codes(void)
 {
     core_err_set(-EIO, "a message");
@@ -65,7 +63,7 @@ static void codes(void)
     check_int(cli_close(&command, CLI_NOT_VERIFIED), ==, CLI_NOT_VERIFIED);
 }
 
-/* Output to a file has no colours, and columns are as wide as their widest cell. */
+/* Output to a file has no colours, and columns fit their cells. */
 static void tables(void)
 {
     char *text = NULL;

@@ -1,11 +1,11 @@
-/* Lists become numbers; a bad list is refused with the name of its option. */
+/* Tests the lists of numbers in options. */
 #include <errno.h>
 
 #include "core/base/err.h"
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/lists.h"
 
-/* Numbers and sizes are sorted, and repetitions are dropped. */
+/* Lists are sorted without repetitions. */
 static void lists(void)
 {
     uint32_t list[BENCH_LIST_MAX];
@@ -20,8 +20,7 @@ static void lists(void)
     check_uint(list[0], ==, 2);
 }
 
-/* Refuses words, negative numbers, values out of range, sizes that are not multiples, empty lists
- * and too many items. */
+/* A bad list is refused with the name of its option. */
 static void bad_lists(void)
 {
     static const struct {

@@ -1,5 +1,4 @@
-/* test_numbers.c: figures computed from samples: medians, intervals, trends, the recommendation,
- * wear, and the comparison of bytes. */
+/* test_numbers.c: tests figures computed from samples. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,7 +9,6 @@
 #include "tools/ds_nvme_bench/verify.h"
 #include "tools/ds_nvme_bench/wear.h"
 
-/* Tests the median of an odd and an even number of samples, in any order. */
 static void median(void)
 {
     const double odd[] = {5, 1, 3};
@@ -20,8 +18,7 @@ static void median(void)
     check_double(bench_median(odd, 1), ==, 5);
 }
 
-/* The interval contains the median, is reproducible, and is a point for equal samples. One outlier
- * among nine samples does not extend it. */
+/* The interval contains the median, is reproducible, and ignores an outlier. */
 static void interval(void)
 {
     const double same[] = {2, 2, 2, 2, 2};
@@ -39,7 +36,7 @@ static void interval(void)
     check_double(once.low, >=, 8);
 }
 
-/* A drive that slows down shows a trend; noise around a level does not. */
+/* A drive that slows down has a trend; noise has none. */
 static void trend(void)
 {
     const double falls[] = {10, 9.6, 9.1, 8.4, 8.0, 7.5, 7.1, 6.4};
@@ -53,8 +50,6 @@ static void trend(void)
     check_int(likely, ==, 0);
 }
 
-/* ---- recommendation ---- */
-
 static struct bench_sweep *sweep; /* result of one case; freed by the next case */
 
 static void begin(void)
@@ -64,7 +59,7 @@ static void begin(void)
     check_true(sweep != NULL);
 }
 
-/* Adds six samples around `level`, each multiplied by the speed of the drive in that round. */
+/* Adds six samples around `level`, multiplied by the drive's speed in that round. */
 static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, const double *round)
 {
     struct bench_point *point = &sweep->points[sweep->count++];
@@ -78,7 +73,7 @@ static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, 
     point->interval = bench_median_interval(point->samples, 6);
 }
 
-/* On a steady drive, the smallest setting within 2 % of the best is recommended. */
+/* On a steady drive, the smallest setting that is nearly the best is recommended. */
 static void smallest_that_is_good(void)
 {
     begin();
@@ -97,9 +92,8 @@ static void smallest_that_is_good(void)
     check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
 }
 
-/* The first candidates are the three fastest settings. Of the settings with nearly their speed, one
- * that keeps 16 MiB in flight follows, then those with the fewest bytes in flight. Slow settings
- * are not candidates. The score of a setting is that of its worst operation. */
+/* Candidates are the fastest settings and smaller ones that are nearly as fast. A setting's worst
+ * operation counts. */
 static void candidates(void)
 {
     struct bench_params picked[BENCH_CANDIDATES_MAX];
@@ -124,7 +118,7 @@ static void candidates(void)
     check_double(fabs(bench_sweep_score(sweep, &picked[3]) - 2.6 / 3), <, 1e-9);
 }
 
-/* A setting must be good at every operation: the fastest reader that writes badly loses. */
+/* The fastest reader that writes badly is not recommended. */
 static void all_operations(void)
 {
     begin();
@@ -132,7 +126,7 @@ static void all_operations(void)
     add(BENCH_WRITE, 1 << 20, 8, 1.0, NULL);
     add(BENCH_READ, 1 << 20, 32, 2.9, NULL);
     add(BENCH_WRITE, 1 << 20, 32, 2.0, NULL);
-    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* not a candidate: writing was not measured */
+    add(BENCH_READ, 4 << 20, 32, 3.0, NULL); /* no candidate without a sample of writing */
     bench_sweep_recommend(sweep);
     check_int(sweep->recommendation.depth, ==, 32);
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
@@ -141,9 +135,8 @@ static void all_operations(void)
     check_true(strstr(sweep->recommendation.reason, "smallest") == NULL);
 }
 
-/* If the speed of the drive changes by half between rounds, samples are compared by round: the
- * better setting is found although its fastest sample is below that of the other setting. The
- * confidence is low. */
+/* If the drive's speed changes between rounds, the better setting is found by comparing samples
+ * within rounds. */
 static void drift_cancels(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
@@ -156,8 +149,7 @@ static void drift_cancels(void)
     check_true(!sweep->recommendation.confident);
 }
 
-/* If noise hides which setting is best, the smallest one with at least 8 MiB in flight is taken
- * among equal ones. */
+/* If noise hides the best setting, the smallest with at least 8 MiB in flight is recommended. */
 static void robust_when_unsure(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
@@ -171,7 +163,6 @@ static void robust_when_unsure(void)
     check_true(!sweep->recommendation.confident);
 }
 
-/* Without samples, nothing is recommended and nothing is divided by zero. */
 static void nothing_measured(void)
 {
     begin();
@@ -182,10 +173,7 @@ static void nothing_measured(void)
     sweep = NULL;
 }
 
-/* ---- wear and sizes ---- */
-
-/* A step moves 26 bytes per parameter, of which 12 are written. A day of steps writes 12/26 of the
- * bytes that a day of I/O moves. */
+/* 12 of the 26 bytes that a step moves per parameter are written. */
 static void wear(void)
 {
     struct bench_wear wear = bench_wear_of(1e9, 2.6e9, 1036.8e12);
@@ -198,7 +186,7 @@ static void wear(void)
     check_double(bench_wear_of(1e9, 1e9, 0).life_days, ==, 0);
 }
 
-/* Sizes of models are parsed; any other text is refused with an example. */
+/* Sizes of models are parsed; other text is refused with an example. */
 static void params(void)
 {
     static const struct {
@@ -217,13 +205,10 @@ static void params(void)
     }
 }
 
-/* ---- comparison ---- */
-
 enum { PIECE = 4096, BYTES = 64 * PIECE };
 static unsigned char memory[BYTES] __attribute__((aligned(PIECE)));
 
-/* Filled memory compares as equal; one changed bit in any byte is found with the offset of its
- * piece. */
+/* A changed bit is found, with the offset of its piece. */
 static void wrong_bit(void)
 {
     uint64_t first = 7;
@@ -238,8 +223,7 @@ static void wrong_bit(void)
     }
 }
 
-/* Detects a piece of another pass (stale), a piece of another offset (misdirected), half of two
- * pieces (torn) and a missing piece (lost). */
+/* Stale, misdirected, torn and lost pieces are found. */
 static void wrong_piece(void)
 {
     uint64_t first = 0;

@@ -1,5 +1,4 @@
-/* test_parts.c: the parts that measure, on a small real scratch file. Every byte is accounted
- * for. */
+/* test_parts.c: tests the parts that measure, on a small file. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +51,7 @@ static uint64_t latencies_of(const struct bench_point *point)
     return blocks;
 }
 
-/* A point has the requested number of samples, on every back end and for every operation, and more
- * after the next visit. The operation rw moves bytes in both directions. */
+/* Points have the requested samples, and more after another visit. */
 static void points(void)
 {
     static const char *const backends[] = {NULL, "libaio", "threads"};
@@ -76,7 +74,7 @@ static void points(void)
             check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
             const uint64_t first_visit = latencies_of(&point);
             check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
-            check_uint(latencies_of(&point), >, first_visit); /* latencies of both visits */
+            check_uint(latencies_of(&point), >, first_visit); /* of both visits */
             core_region_free(&memory);
             check_uint(point.count, ==, 6);
             check_double(point.median, >, 0);
@@ -93,7 +91,7 @@ static void points(void)
     check_double(bench_cpu_seconds(), >, 0);
 }
 
-/* Checksums that a point writes are valid when it reads; an interrupt ends it. */
+/* Checksums that a point writes are valid when read; an interrupt ends a point. */
 static void checksums(void)
 {
     struct bench_how how = brief;
@@ -123,7 +121,7 @@ static void moved(void *user, uint64_t done_bytes, uint64_t bytes)
     moved_of = bytes;
 }
 
-/* Checks that progress was reported up to the last byte, and resets it. */
+/* Checks that progress was reported to the end, and resets it. */
 static void check_all_moved(uint64_t bytes)
 {
     check_uint(moved_bytes, ==, bytes);
@@ -131,7 +129,7 @@ static void check_all_moved(uint64_t bytes)
     moved_bytes = 0;
 }
 
-/* Swap and verify move as many bytes as they report; an interrupt ends them. */
+/* Swap and verify move the bytes that they report; an interrupt ends them. */
 static void swap_and_verify(void)
 {
     struct bench_swap swap;
@@ -170,15 +168,14 @@ static void swap_and_verify(void)
     stop = 1;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINTR);
     check_int(bench_verify_run(&verifying, &verify), ==, -EINTR);
-    /* the size is not a multiple of a request: the end is verified, too */
+    /* the size is not a multiple of a request */
     open_target_of(NULL, 66 << 20);
     check_int(bench_verify_run(&verifying, &verify), ==, 0);
     check_uint(verify.bytes, ==, 132 << 20);
     check_uint(verify.wrong, ==, 0);
 }
 
-/* A grid visits each setting `rounds` times and recommends one of them; the adaptive sweep takes no
- * more samples than its time allows. */
+/* A grid visits its settings `rounds` times; the adaptive sweep keeps to its time. */
 static void sweeps(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -210,7 +207,7 @@ static void sweeps(void)
     for (unsigned i = 0; i < sweep->count; i++) {
         samples += sweep->points[i].count;
     }
-    /* A sample takes at least 1.4 ms, although a budget of 50 s gives it 70 ms. */
+    /* A sample takes at least 1.4 ms, or 70 ms with a budget of 50 s. */
     check_double(samples * 0.0014, <, 2);
     check_true(bench_sweep_find(sweep, BENCH_READ, sweep->recommendation.block_bytes,
                                 sweep->recommendation.depth, 1) != NULL);
@@ -222,8 +219,7 @@ static void sweeps(void)
 
 enum { SCRATCH = 64 << 20 };
 
-/* Reads the scratch file and checks that no block of 4096 bytes is equal to the one 32 MiB after
- * it, where the random bytes repeat. */
+/* Checks that blocks differ from those 32 MiB later, where the random bytes repeat. */
 static void check_no_repetition(unsigned char *data)
 {
     check_int(pread(target.fd, data, SCRATCH, 0), ==, SCRATCH);
@@ -232,8 +228,7 @@ static void check_no_repetition(unsigned char *data)
     }
 }
 
-/* What the fill and a sweep write cannot be compressed or stored once: a file of zeros has none of
- * them left where the sweep wrote, and blocks differ. */
+/* Written data cannot be compressed or deduplicated. */
 static void written_data(void)
 {
     enum { BYTES = SCRATCH };
@@ -287,8 +282,7 @@ static void count_beats(void *user, const struct bench_point *point, double shar
     beats++;
 }
 
-/* The adaptive sweep measures only listed blocks and depths, and reports progress while it
- * measures. */
+/* The adaptive sweep measures only listed blocks and depths. */
 static void listed_only(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -307,7 +301,7 @@ static void listed_only(void)
                                           .stop = &stop,
                                           .beat = count_beats};
     check_int(bench_sweep_run(&options, sweep), ==, 0);
-    check_uint(beats, >, sweep->count); /* while points are measured, not only before */
+    check_uint(beats, >, sweep->count); /* also while a point is measured */
     for (unsigned i = 0; i < sweep->count; i++) {
         const struct bench_params *params = &sweep->points[i].params;
         check_true(params->block_bytes == 256 << 10 || params->block_bytes == 512 << 10);
@@ -316,8 +310,7 @@ static void listed_only(void)
     free(sweep);
 }
 
-/* A target refuses a file larger than the free space, a missing folder, an unknown back end and a
- * missing node. */
+/* Targets with too large a file, or without a folder, back end or node, are refused. */
 static void targets(void)
 {
     struct bench_target none = {0};
@@ -391,8 +384,7 @@ static int verify_life(void)
     return bench_verify_run(&options, &verify);
 }
 
-/* If any request to the system fails in any part, there is an error, and everything is closed and
- * freed. */
+/* A failed system call is an error; nothing leaks. */
 static void failed_requests(void)
 {
     test_directory_in_memory();
@@ -403,7 +395,7 @@ static void failed_requests(void)
     check_int(test_fail_every(verify_life, TEST_STRIDE(3)), >=, 5);
 }
 
-/* The environment can be read, and the drive below the target is searched. */
+/* The environment and the drive are found. */
 static void surroundings(void)
 {
     struct bench_environment environment;
@@ -420,7 +412,7 @@ static void surroundings(void)
                bench_compiler()[0] != '\0');
 }
 
-/* Progress is drawn and cleared on a terminal, and not drawn without one. */
+/* Progress is drawn on a terminal only. */
 static void progress(void)
 {
     struct bench_progress none = {.path = "x"};
@@ -451,8 +443,7 @@ static int parse(struct bench_options *out, unsigned count, const char *const *w
     return bench_options_parse((int)count, argv, out);
 }
 
-/* Options mean the same with "-" or "_", with "=" or a space, and with sizes in different units.
- * Modes have defaults. */
+/* Options may be spelled in several ways; modes have defaults. */
 static void spellings(void)
 {
     static const char *const same[][12] = {

@@ -1,4 +1,4 @@
-/* test_report.c: reports of invented measurements, read back by other code. */
+/* test_report.c: tests reports of invented measurements. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -65,7 +65,7 @@ static char *save(const struct bench_report *report, const char *name,
     return text;
 }
 
-/* Every key that the schema requires of an object exists, and there is no unknown key. */
+/* The object has the required keys of the schema, and no unknown key. */
 static void check_keys(const struct core_json_value *schema, const struct core_json_value *object)
 {
     struct core_json_member member;
@@ -95,7 +95,7 @@ static void check_keys(const struct core_json_value *schema, const struct core_j
     }
 }
 
-/* The report can be read back with the same numbers and has the keys that docs/ describes. */
+/* The JSON report has the same numbers and documented keys. */
 static void json_reads_back(void)
 {
     struct bench_report report = make("/nvme");
@@ -125,8 +125,7 @@ static void json_reads_back(void)
     core_json_destroy(doc);
 }
 
-/* There is one line for each point, with as many columns as the header; a path with a comma is
- * quoted. */
+/* A point is a line with the columns of the header; paths are quoted. */
 static void csv(void)
 {
     struct bench_report report = make("/nv,me \"x\"");
@@ -148,7 +147,7 @@ static void csv(void)
     free(text);
 }
 
-/* Every element is closed, attributes are quoted, and nothing is NaN. */
+/* Elements are closed, attributes are quoted, and no number is NaN. */
 static void svg(void)
 {
     struct bench_report report = make("/nvme");
@@ -171,7 +170,7 @@ static void svg(void)
     free(text);
 }
 
-/* The pictures of each directory have its name, and all depths, however many. */
+/* A picture has the name of its directory, and many depths. */
 static void svg_of_many(void)
 {
     struct bench_report report = make("/a<b>&c");
@@ -187,8 +186,7 @@ static void svg_of_many(void)
     free(text);
 }
 
-/* The emitted block has the keys that the engine of DeepSpeed reads, with the recommended
- * values. */
+/* The emitted block has the keys and recommended values for DeepSpeed. */
 static void config(void)
 {
     struct bench_report report = make("/nvme");
@@ -205,8 +203,7 @@ static void config(void)
     core_json_destroy(doc);
 }
 
-/* A file that tide wrote, an empty file or a missing file may be replaced; the configuration of the
- * user may not. */
+/* Only a file that tide wrote, or an empty one, is replaced. */
 static void what_gives_way(void)
 {
     struct bench_report report = make("/nvme");
@@ -234,7 +231,7 @@ static char *table_of(const struct bench_report *report)
     return text;
 }
 
-/* A single setting is not recommended. Without points of rw, the table says how to get them. */
+/* A single setting is not recommended. */
 static void one_setting(void)
 {
     struct bench_report report = make("/nvme");
@@ -256,8 +253,7 @@ static void one_setting(void)
     free(text);
 }
 
-/* The table marks the recommended setting and shows the cost for the model; the verdict names the
- * limit. */
+/* The table marks the recommendation; the verdict names the limit. */
 static void table_and_verdict(void)
 {
     char verdict[512];
@@ -315,7 +311,7 @@ static void table_and_verdict(void)
     free(text);
 }
 
-/* Two directories on one drive count as one drive; if drives are unknown, each directory counts. */
+/* Directories on one drive count once, but separately if drives are unknown. */
 static void drives(void)
 {
     struct bench_report report = make("/nvme");
@@ -332,8 +328,7 @@ static void drives(void)
     free(three);
 }
 
-/* A run compared with itself has no slower points. Compared with a faster run, it lists each point
- * that is slower by more than the tolerance. */
+/* Only points that are slower by more than the tolerance are listed. */
 static void compare(void)
 {
     unsigned slower = 0;

@@ -1,5 +1,4 @@
-/* test_tool_hurt.c: the built program under bad conditions: a directory without permission, another
- * process that writes to its file, signals, and a system that forbids io_uring. */
+/* test_tool_hurt.c: the program under bad conditions. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -27,7 +26,7 @@ static void become_nobody(void)
     }
 }
 
-/* If the directory has no write permission, the program exits with 2 and names the directory. */
+/* A directory without write permission is refused and named. */
 static void not_writable(void)
 {
     if (geteuid() != 0) {
@@ -53,8 +52,7 @@ static void become_nobody_unlocked(void)
     become_nobody();
 }
 
-/* If memory must not be locked, a sweep says so once, names the limit that it needs, and
- * measures. */
+/* If memory must not be locked, a sweep reports the needed limit and measures. */
 static void memory_not_locked(void)
 {
     if (geteuid() != 0) {
@@ -82,7 +80,7 @@ static void nap(long milliseconds)
         NULL);
 }
 
-/* Returns the nameless scratch file of a running process, or -1. */
+/* Returns the nameless scratch file of a process, or -1. */
 static int scratch_of(pid_t child)
 {
     for (int fd = 3; fd < 64; fd++) {
@@ -97,13 +95,13 @@ static int scratch_of(pid_t child)
             if (scratch >= 0 && fstat(scratch, &info) == 0 && info.st_size >= 64 << 20) {
                 return scratch;
             }
-            close(scratch); /* it was made to examine the file system */
+            close(scratch); /* a file for examining the file system */
         }
     }
     return -1;
 }
 
-/* Waits until the process has its scratch file; from then on it handles signals. */
+/* Waits for the process's scratch file; from then on, the process handles signals. */
 static int wait_scratch(pid_t child)
 {
     int fd = -1;
@@ -115,7 +113,7 @@ static int wait_scratch(pid_t child)
     return fd;
 }
 
-/* While another process writes to the scratch file, verify detects it and exits with 4. */
+/* Verify detects another process's writes to the scratch file, and exits with 4. */
 static void wrong_bytes(void)
 {
     static char garbage[4096];
@@ -139,8 +137,7 @@ static void wrong_bytes(void)
     check_contains(tool_out, "WRONG");
 }
 
-/* Ctrl-C and SIGTERM at any moment make the program exit with 130 and a message, and nothing is
- * left behind. */
+/* Ctrl-C and SIGTERM end the program with 130 and leave nothing behind. */
 static void interrupted(void)
 {
     static const char swap[] = "--mode swap --tensor_size 4M --loops 60";
@@ -181,8 +178,7 @@ static void forbid_uring(void)
     }
 }
 
-/* If io_uring is forbidden, another back end measures. If io_uring is requested, the program fails
- * with the reason. */
+/* If io_uring is forbidden, another back end measures, unless io_uring is requested. */
 static void uring_forbidden(void)
 {
     int code = tool_run_prepared(tool_with_drive("--mode point --op read"), forbid_uring);

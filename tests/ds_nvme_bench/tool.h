@@ -4,19 +4,18 @@
 
 #include <sys/types.h>
 
-extern char *tool_out; /* output of the last run; freed by the next run */
+extern char *tool_out; /* of the last run */
 extern char *tool_err;
 
-/* Returns a path in the directory of the case; valid for four calls. */
+/* Returns a path in the case's directory, valid for four calls. */
 const char *tool_path(const char *name);
-/* Returns the directory that is measured; it is empty before and after. */
+/* Returns the measured directory, which is empty before and after. */
 const char *tool_drive(void);
 void tool_check_empty(const char *path);
 
-/* Starts a program of tools/ with the words of `arguments` (no quoting). Its process calls
- * `prepare` first. */
+/* Starts a program of tools/ with words separated by spaces; its process calls `prepare` first. */
 pid_t tool_start(const char *program, const char *arguments, void (*prepare)(void));
-/* Waits for the program's end. Returns the exit code. */
+/* Waits for the end, and returns the exit code. */
 int tool_finish(pid_t child);
 int tool_run_prepared(const char *arguments, void (*prepare)(void));
 int tool_run(const char *arguments);

@@ -301,8 +301,7 @@ static void written(void)
         {RUN_HAD "--log %T/had/generation_config.json", "--log ", "--out "},
         {RUN_HAD "--log %T/had.partial/log", "--log ", "--out "},
         {RUN_M "--log %T/o.partial/log", "--log ", "--out "},
-        {RUN_M "--out %T/p --log %T/p.partial/log", "--log ", "--out "}, /* p.partial does not exist
-                                                                          * yet */
+        {RUN_M "--out %T/p --log %T/p.partial/log", "--log ", "--out "}, /* no p.partial yet */
         {RUN_M "--out %T/p --tensorboard %T/p.partial", "--tensorboard ", "--out "},
         {"finetune --model %T/m --data %T/d*.jsonl --out %T/o --log %T/dd.jsonl", "--log ",
          "--data "},

@@ -1,5 +1,5 @@
-/* layout.c: prints the offset and size of each field, and the value of each enumerator, of the
- * headers that guests mirror. tests/api/names.awk makes GUEST_NAMES from these headers. */
+/* layout.c: prints offsets, sizes and enumerators of the headers that guests mirror.
+ * tests/api/names.awk makes GUEST_NAMES. */
 #include <stddef.h>
 #include <stdio.h>
 #include <tide/blocks.h>

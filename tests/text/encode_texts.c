@@ -1,6 +1,5 @@
-/* encode_texts.c: a program for tests/oracle/tokenizer_check.py. Reads texts from standard input,
- * each preceded by its length, and writes the ids of each text and the text decoded from the
- * ids. */
+/* encode_texts.c: for tests/oracle/tokenizer_check.py: reads texts, preceded by their lengths, and
+ * writes their ids and the decoded texts. */
 #include <stdio.h>
 #include <stdlib.h>
 

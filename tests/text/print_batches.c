@@ -1,6 +1,5 @@
-/* print_batches.c MODEL FILE LENGTH 0|1|pairs: a program for tests/oracle/trl_rows.py and
- * dpo_rows.py. Prints the rows of a feed (1: packed), one on each line: ids, labels and the lengths
- * of documents. */
+/* print_batches.c MODEL FILE LENGTH 0|1|pairs: for tests/oracle/trl_rows.py and dpo_rows.py: prints
+ * a feed's rows (1: packed): ids, labels and lengths of documents. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,7 @@
 #include "core/json/write.h"
 #include "tools/text/data/feed.h"
 
-/* Returns the number of tokens of a row without padding. An answer of a pair is trained on until
- * its end. */
+/* Returns a row's tokens without padding. A pair's answer is trained on until its end. */
 static int64_t row_tokens(const struct text_batch *batch, int64_t row, bool pairs)
 {
     int64_t count = pairs ? batch->length : batch->tokens;

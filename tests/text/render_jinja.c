@@ -1,6 +1,5 @@
-/* render_jinja.c TEMPLATE INPUTS [NOW]: a program for tests/oracle/chat_templates.py. Renders a
- * template for each object of variables in the JSON array INPUTS, and writes an array of [text,
- * spans] or [null, message]. */
+/* render_jinja.c TEMPLATE INPUTS [NOW]: for tests/oracle/chat_templates.py: renders a template for
+ * the objects in a JSON array, and writes an array of [text, spans] or [null, message]. */
 #include <stdio.h>
 #include <stdlib.h>
 

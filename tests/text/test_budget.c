@@ -1,5 +1,5 @@
-/* Rows of data use no more memory than is charged and allowed. The test sees all allocations of the
- * process, including those of libraries, and compares them with the charges. */
+/* Compares the memory that rows of data use with what is charged. The test sees allocations of
+ * libraries, too. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 #include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 
-static _Atomic int64_t live; /* bytes of all blocks except those from before main */
+static _Atomic int64_t live; /* of blocks allocated since main */
 static _Atomic int64_t peak;
 
 #if TEST_SLOW
@@ -111,8 +111,8 @@ static struct text_feed_options options_for(const char *const *file, struct text
                                       .memory = memory};
 }
 
-/* Reads all batches; writes one hash of all to *sum and the last counts to *counts. Returns 0 or
- * the feed's error. */
+/* Reads the batches; sets *sum to their hash and *counts to the last counts. Returns 0 or the
+ * feed's error. */
 static int read_all(const struct text_feed_options *options, uint64_t *sum,
                     struct text_counts *counts)
 {
@@ -137,7 +137,7 @@ static int read_all(const struct text_feed_options *options, uint64_t *sum,
 struct shape {
     const char *front, *text, *end;
     size_t count;
-    bool bad; /* no row can be made of this text */
+    bool bad; /* no row can be made of it */
 };
 
 static const struct shape shapes[] = {
@@ -161,8 +161,7 @@ static const struct shape shapes[] = {
     {"{\"text\": \"a b\", \"tools\": [0", ",{\"a\":{\"b\":1,\"c\":\"d\"}}", "]}", 100000, false},
 };
 
-/* The heap has at most 256 KiB more than is charged, for rows of many shapes, and all memory is
- * freed. */
+/* The heap has at most 256 KiB more than is charged, and memory is freed. */
 static void counts_all(void)
 {
     if (!SEES_BLOCKS) {
@@ -196,8 +195,7 @@ static void counts_all(void)
     }
 }
 
-/* A limit on rows holds for rows of every shape. A second reading with the limit that the first one
- * reported gives the same rows. */
+/* A limit on rows holds. The reported minimum suffices for the same rows. */
 static void keeps_the_limit(void)
 {
     if (TEST_RACES) {
@@ -239,8 +237,7 @@ static void keeps_the_limit(void)
     }
 }
 
-/* Which rows are refused depends only on the rows, not on threads or on earlier rows. The error
- * names line, size and flag. */
+/* Which rows are refused depends only on the rows, not on threads. */
 static void refuses_by_the_row(void)
 {
     enum { LIMIT = 4 << 20, ROWS = 60 };
@@ -285,8 +282,7 @@ static void refuses_by_the_row(void)
     check_contains(core_err_message(), "--data-memory");
 }
 
-/* A row that is longer than allowed is skipped without being kept in memory, in lines, arrays and
- * shuffled files. */
+/* A row that is longer than allowed is skipped without being kept in memory. */
 static void passes_over(void)
 {
     if (TEST_RACES) {
@@ -323,7 +319,7 @@ static void passes_over(void)
     free(text);
 }
 
-/* The text that a template writes is charged to the row. */
+/* A template's output is charged to the row. */
 static void templates(void)
 {
     if (TEST_RACES) {
@@ -352,9 +348,8 @@ static void templates(void)
     }
 }
 
-/* Blocks are charged to the budget that is bound when they are allocated until they are freed,
- * whatever budget is bound then. A full budget refuses an allocation and reports the requested
- * size. */
+/* A block is charged to the budget that was bound at its allocation. A full budget refuses an
+ * allocation and reports the size. */
 static void charges(void)
 {
     struct core_budget budget;

@@ -1,5 +1,4 @@
-/* Tests the content and order of micro-batches that are made from rows of ids, and that a run
- * continues exactly at a position. */
+/* Tests micro-batches made from rows of ids. */
 #include "tools/text/data/feed.h"
 
 #include <errno.h>
@@ -53,9 +52,7 @@ static void check_row(const struct text_batch *batch, int64_t row, const char *i
     check_string(got_labels, labels);
 }
 
-/* Rows come in order, padded to the longest row of the batch. The first label of a document is
- * never predicted. Rows that are too long are cut and counted. The last batch of an epoch may be
- * short. */
+/* Rows come in order, padded to the longest of the batch; long rows are cut. */
 static void in_order(void)
 {
     static const char text[] =
@@ -96,8 +93,7 @@ static void in_order(void)
     text_feed_close(feed);
 }
 
-/* Rows are packed by best fit, with positions and starts of documents. A row that is too long is
- * cut or split. */
+/* Rows are packed by best fit, with positions and starts of documents. */
 static void packed(void)
 {
     static const char text[] = "{\"input_ids\":[1,2,3,4,5]}\n{\"input_ids\":[6,7]}\n"
@@ -132,7 +128,7 @@ static void packed(void)
     text_feed_close(feed);
 }
 
-/* Writes `count` rows. Row i consists of 2 + i % 5 tokens with the id i. */
+/* Writes `count` rows; row i has 2 + i % 5 tokens with the id i. */
 static const char *write_rows(const char *name, int count, int padding)
 {
     const char *path = test_file(name, "", 0);
@@ -149,8 +145,8 @@ static const char *write_rows(const char *name, int count, int padding)
     return path;
 }
 
-/* Writes a hash of each batch after a position, and the position after the batch; returns the
- * number of batches. */
+/* Writes the hashes of batches after a position, and the positions after them; returns the number
+ * of batches. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -170,8 +166,7 @@ static size_t sums_of(const struct text_feed_options *options, const struct text
     return count;
 }
 
-/* The same batches follow from the position after any batch, across epochs, in order and shuffled,
- * packed and unpacked. */
+/* The same batches follow from a position, in order and shuffled, packed and unpacked. */
 static void resumes(void)
 {
     enum { MOST = 120 };
@@ -203,8 +198,7 @@ static void resumes(void)
     }
 }
 
-/* Every row comes once in an epoch, even if files have many windows. Each epoch has another order.
- * Neighbouring rows are separated. */
+/* A row comes once in an epoch. Epochs have different orders, and neighbouring rows are separated. */
 static void shuffles(void)
 {
     enum { ROWS = 30000 };
@@ -246,8 +240,7 @@ static void shuffles(void)
     free(first);
 }
 
-/* Ranks share the rows of a batch, pad them to the same length, and know the number of all
- * targets. */
+/* Ranks share the rows of a batch, pad them equally, and know the number of all targets. */
 static void ranks_share(void)
 {
     const char *files[] = {write_rows("k.jsonl", 10, 0)};
@@ -270,8 +263,7 @@ static void ranks_share(void)
     }
 }
 
-/* Reads an epoch to its end. Writes its numbers of batches and rows; returns the counts that the
- * last call reports. */
+/* Reads an epoch; writes its numbers of batches and rows, and returns the last counts. */
 static struct text_counts read_epoch(const struct text_feed_options *options, uint64_t *batches,
                                      uint64_t *rows)
 {
@@ -289,8 +281,7 @@ static struct text_counts read_epoch(const struct text_feed_options *options, ui
     return batch.counts;
 }
 
-/* After an epoch the counts are those of all its rows before packing; packing halves the number of
- * rows. */
+/* After an epoch the counts are those of its rows before packing. */
 static void counts_an_epoch(void)
 {
     const char *files[] = {write_rows("m.jsonl", 50, 0)};
@@ -329,7 +320,7 @@ static void refuses(void)
     options.batch_rows = 17;
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
     check_contains(core_err_message(), "a micro-batch has more than 2^30 tokens");
-    options.seq_len = options.batch_rows = INT64_MAX; /* their product is not computed */
+    options.seq_len = options.batch_rows = INT64_MAX; /* The product would overflow. */
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
     check_contains(core_err_message(), "--seq-len");
     options = options_for(missing, 1);
@@ -349,7 +340,7 @@ static void refuses(void)
         check_uint(batch.counts.documents, <=, 2);
     }
     check_int(code, ==, 0);
-    check_uint(batch.counts.rows, ==, 3); /* at the end the counts are those of all rows */
+    check_uint(batch.counts.rows, ==, 3); /* the counts at the end */
     check_uint(batch.counts.bad, ==, 1);
     text_feed_close(feed);
     options.files = other;
@@ -364,7 +355,7 @@ static void refuses(void)
     text_feed_close(feed);
 }
 
-/* A window has 1,000 documents if rows are packed, otherwise one. */
+/* A window of packed rows has 1,000 documents, another window one. */
 static void windows(void)
 {
     const char *files[] = {write_rows("v.jsonl", 1500, 0)};
@@ -381,8 +372,7 @@ static void windows(void)
         check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
         check_uint(text_reader_bad(reader), ==, 0);
         check_true(text_reader_encoder(reader) == NULL);
-        /* 200 rows each for documents of 6 tokens (cut), of 5 and of 4, and 200 rows with documents
-         * of 3 and of 2. */
+        /* 200 rows for documents of 6 tokens (cut), of 5, of 4, and of 3 and 2. */
         check_uint(text_pack_rows(pack), ==, packs == 1 ? 800 : 1);
         check_uint(text_pack_documents(pack, 0), ==, 1);
         const struct text_document first = text_pack_document(pack, 0, 0);
@@ -405,8 +395,7 @@ static void windows(void)
     }
 }
 
-/* A window that is filled step by step is full with 1,000 documents and has as many rows as that of
- * text_pack_fill(). */
+/* A window that is filled in steps is like that of text_pack_fill(). */
 static void window_by_parts(void)
 {
     size_t rows[2];
@@ -452,7 +441,6 @@ static struct text_windows *open_windows(const struct text_feed_options *options
     return windows;
 }
 
-/* Returns a hash of the content of a window. */
 static uint64_t sum_window(const struct text_windows *windows)
 {
     struct text_counts counts;
@@ -471,8 +459,7 @@ static uint64_t sum_window(const struct text_windows *windows)
     return sum;
 }
 
-/* The next window is filled while this one is used, row by row, and never more than one window
- * ahead. Its content does not depend on filling ahead, in this epoch and the next. */
+/* The next window is filled while this one is used; its content does not depend on that. */
 static void windows_ahead(void)
 {
     const char *files[] = {write_rows("u.jsonl", 2500, 0)};
@@ -490,8 +477,7 @@ static void windows_ahead(void)
         while (text_windows_ahead(ahead)) {
             more++;
         }
-        /* At the end of an epoch the first window of the next epoch is ready; after the last epoch
-         * no window is. */
+        /* The first window of the next epoch is ready early, but none after the last epoch. */
         const size_t least = step == 4 ? 0 : step == 7 ? 0 : rows[step % 4];
         check_uint(more, >=, least);
         check_uint(more, <=, 1001);
@@ -510,7 +496,7 @@ static void windows_ahead(void)
     text_windows_close(ahead);
 }
 
-/* An error in a row that was read ahead is returned when the row's window is requested. */
+/* An error in a row that was read ahead is returned with the row's window. */
 static void wrong_ahead(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3]}\n";
@@ -526,7 +512,7 @@ static void wrong_ahead(void)
     text_windows_close(windows);
 }
 
-/* Files are recognised as inputs under any name and by patterns; other files are not inputs. */
+/* Input files are recognised under other names and by patterns. */
 static void files_that_are_read(void)
 {
     char pattern[700];
@@ -545,8 +531,7 @@ static void files_that_are_read(void)
     check_true(text_records_means("-", name) && !text_records_means("-", beside));
 }
 
-/* Each label after the first token that is not ignored is a target. A row of ids replaces the
- * content of a sample. */
+/* Labels are targets, except the first token's and ignored ones. A row of ids replaces the sample. */
 static void targets_of_samples(void)
 {
     struct text_sample sample = {0};
@@ -569,7 +554,7 @@ static void targets_of_samples(void)
     text_sample_fini(&sample);
 }
 
-/* Each wrong list of ids gives an error that tells what is wrong. */
+/* The error of a wrong list of ids tells what is wrong. */
 static void wrong_ids(void)
 {
     static const struct {
@@ -622,7 +607,7 @@ static int feed_life(void)
     return code;
 }
 
-/* Whichever allocation fails, the feed returns an error and frees everything. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     life_files[0] = write_rows("l.jsonl", 20, 0);

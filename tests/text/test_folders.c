@@ -1,5 +1,5 @@
-/* Files beside a tokenizer.json: special tokens as transformers collects them (folders.json,
- * written by tests/oracle/tokenizer_folders.py), chat templates by name, and errors in both. */
+/* Tests files beside a tokenizer.json, compared with transformers (folders.json of
+ * tests/oracle/tokenizer_folders.py). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,6 @@ static void check_ids(const struct text_tokenizer *tokenizer, const struct core_
     text_scratch_destroy(scratch);
 }
 
-/* Ids, the number of tokens and the named tokens are those of transformers. */
 static void as_transformers(void)
 {
     char path[4096];
@@ -104,7 +103,6 @@ static void as_transformers(void)
     core_json_destroy(doc);
 }
 
-/* Errors name the file and the key. */
 static void refuses(void)
 {
     static const struct {
@@ -148,8 +146,7 @@ static void refuses(void)
     }
 }
 
-/* Contradictions that are not errors are reported: ids of added_tokens_decoder, and the tokens
- * around a text if transformers 4 and 5 use different ones. */
+/* Contradictions that are not errors are reported, as are differences between transformers 4 and 5. */
 static void warns(void)
 {
     static const struct {
@@ -193,8 +190,7 @@ static void warns(void)
     test_listen_end();
 }
 
-/* A token that is only in tokenizer_config.json may have an id beyond the embeddings; only rows
- * with this token are errors. */
+/* A token may have an id beyond the embeddings; only rows with this token are errors. */
 static void beyond(void)
 {
     struct text_row row;
@@ -225,8 +221,7 @@ static void beyond(void)
     text_encoder_destroy(encoder);
 }
 
-/* Without tokenizer.json, the error names the files that are there instead, and how to make a
- * tokenizer.json. */
+/* Without tokenizer.json, the error names other files and the way to make a tokenizer.json. */
 static void no_tokenizer(void)
 {
     char folder[4096];
@@ -270,8 +265,7 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
     text_row_fini(&row);
 }
 
-/* Templates come from a list in the configuration, from files that replace this list, and from a
- * list without a default. */
+/* Templates come from a list in the configuration, or from files, which replace the list. */
 static void templates(void)
 {
     const char *folder = model_folder_make("named", "gpt2");
@@ -315,8 +309,7 @@ static int folder_life(void)
     return code;
 }
 
-/* If an allocation fails, loading the folder is an error, and all memory is freed. This holds for
- * every allocation. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     life_folder = model_folder_make("life", "gpt2");
@@ -329,8 +322,7 @@ static void out_of_memory(void)
     check_int(test_fail_nth(folder_life), >=, 10);
 }
 
-/* Models with many kinds of input have many named tokens. Their number is limited, and more are an
- * error. */
+/* A model has many named tokens, up to a limit. */
 static void many_names(void)
 {
     for (int count = 60; count <= 401; count += 341) {

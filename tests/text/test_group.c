@@ -1,5 +1,4 @@
-/* Rows that several threads encode give the same batches, places, counts and errors in the same
- * order as with one thread. */
+/* Compares rows that several threads encode with those of one thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 
 enum { ROWS = 700, THREADS = 4 };
 
-/* Makes a model folder. Returns NULL if this build cannot read its tokenizer. */
+/* Makes a model folder, or returns NULL if this build cannot read its tokenizer. */
 static const char *make_folder(const char *tokenizer)
 {
     return model_folder(
@@ -43,8 +42,7 @@ static size_t write_row(char *out, size_t room, int kind, int number, int digits
                             number, digits, digit);
 }
 
-/* Writes rows of all kinds; one in `bad` rows is wrong (0: none). A long row fills a group
- * alone. */
+/* Writes rows of several kinds, one in `bad` of which is wrong (0: none). A long row fills a group. */
 static const char *make_rows(const char *name, int rows, int bad, bool has_long)
 {
     const size_t room = (size_t)rows * 300 + (1 << 21);
@@ -80,8 +78,8 @@ static void check_batches(const struct text_batch *left, const struct text_batch
     check_true(memcmp(&left->counts, &right->counts, sizeof left->counts) == 0);
 }
 
-/* Compares two feeds until their end or error; `from` may be NULL. Returns the position in the
- * middle. */
+/* Compares two feeds from a position, or from the start, to their end or error. Returns the
+ * position in the middle. */
 static struct text_position compare(const struct text_feed_options *options,
                                     const struct text_position *from, int *code)
 {
@@ -157,8 +155,7 @@ static void long_row(void)
     check_int(code, ==, 0);
 }
 
-/* Reading stops at the first bad row, no matter which thread finds a bad row first, and at a
- * truncated file. */
+/* Reading stops at the first bad row, whichever thread finds one first, and at a truncated file. */
 static void stops_at_the_first(void)
 {
     const char *folder = make_folder("qwen2");
@@ -188,7 +185,7 @@ static void stops_at_the_first(void)
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
 }
 
-/* An encoder that shares the tokenizer and template of another gives the same tokens. */
+/* Encoders that share a tokenizer and template give the same tokens. */
 static void shared_encoder(void)
 {
     static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
@@ -218,7 +215,6 @@ static void shared_encoder(void)
     }
 }
 
-/* The number of threads is the requested one, or that of the processors. */
 static void how_many(void)
 {
     check_uint(text_feed_threads(3), ==, 3);
@@ -242,7 +238,7 @@ static int life(void)
     return rc;
 }
 
-/* If any allocation or thread fails, reading returns an error and frees all memory. */
+/* A failed allocation or thread is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     const char *files[] = {make_rows("few.jsonl", 5, 0, false)};

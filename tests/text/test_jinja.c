@@ -1,5 +1,5 @@
-/* Chat templates are compared with jinja2 (the fixture, written by tests/oracle/chat_templates.py);
- * positions of errors and limits are tested, too. */
+/* Compares chat templates with jinja2 (tests/oracle/chat_templates.py), and tests errors and
+ * limits. */
 #include "tools/text/jinja/jinja.h"
 
 #include <errno.h>
@@ -26,7 +26,6 @@ static int render(const char *source, const struct jinja_limits *limits,
     return code;
 }
 
-/* Compares the result of one template for one input. */
 static void check_result(const char *name, const struct jinja_template *template,
                          struct jinja_run *run, const struct core_json_value *input,
                          const struct core_json_value *want, int64_t now)
@@ -65,8 +64,7 @@ static void check_result(const char *name, const struct jinja_template *template
     }
 }
 
-/* Every template renders every conversation like jinja2, byte for byte, and refuses the same
- * conversations. */
+/* Templates render or refuse conversations like jinja2. */
 static void fixture(void)
 {
     char path[4096];
@@ -149,7 +147,7 @@ static void errors_have_lines(void)
     }
 }
 
-/* A template that would never end, or would use all memory, ends with an error. */
+/* A template without an end, or with too much output, is an error. */
 static void bounds(void)
 {
     static const char *const sources[] = {
@@ -222,8 +220,7 @@ static int life(void)
     return code;
 }
 
-/* Values that are kept are rendered like new ones, whole and in part. A value that is too large is
- * refused. */
+/* Kept values are rendered like new ones; a value that is too large is refused. */
 static void kept(void)
 {
     static const char json[] = "[{\"content\": \"a\"}, {\"content\": [1, {\"b\": null}]}, 3]";
@@ -258,8 +255,7 @@ static void kept(void)
     core_json_destroy(doc);
 }
 
-/* Times have no time zone, as in transformers; a template that asks for the zone is not an
- * error. */
+/* Times have no time zone, as in transformers. */
 static void times(void)
 {
     static const struct {
@@ -280,8 +276,7 @@ static void times(void)
     check_contains(out, "the time cannot be written in that format");
 }
 
-/* Every operation whose time is proportional to its operands is charged for them: a thousand
- * repetitions over a hundred thousand bytes exceed the limit of 200,000 steps. */
+/* Operations are charged for work that is proportional to their operands. */
 static void counts_work(void)
 {
     static const char *const operations[] = {
@@ -361,13 +356,12 @@ static void counts_work(void)
     }
 }
 
-/* A loop over characters is charged a step for each character, and each write is a step, so long
- * work ends soon. */
+/* Loops over characters and writes are charged. */
 static void counts_characters(void)
 {
     static const struct {
         const char *source;
-        uint64_t steps; /* too few steps */
+        uint64_t steps;
     } rows[] = {
         {"{{ ('a '*50000)|title|length }}", 150000},
         {"{{ ('a '*50000).upper()|length }}", 150000},
@@ -392,8 +386,7 @@ static void counts_characters(void)
     }
 }
 
-/* strip() searches for characters. The work charged is the sum of both lengths, not their
- * product. */
+/* The work of strip() is the sum of the lengths, not their product. */
 static void strips_sets(void)
 {
     static const struct {
@@ -415,8 +408,7 @@ static void strips_sets(void)
     }
 }
 
-/* Searches give the results of Python, with long parts and parts that overlap themselves, and end
- * even on ten million bytes. */
+/* Searches give Python's results, and take linear time. */
 static void searches(void)
 {
     static const struct {
@@ -453,7 +445,7 @@ static void searches(void)
     check_contains(out, "the format '%#' is not supported");
 }
 
-/* If any allocation fails, rendering returns an error and frees all memory. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     struct jinja_template *template = NULL;

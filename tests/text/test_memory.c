@@ -1,5 +1,4 @@
-/* Reading a file of any size needs the memory of a few batches, in order and shuffled. Continuing
- * at a position reads only the surroundings of the position. */
+/* Tests the memory for reading a large file, and what is read after a position. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +9,13 @@
 #include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 
-/* Allowed memory beyond that of a small file: the list of rows of a window and its buffers. A feed
- * that kept one number for each token would need five times this memory. */
+/* Memory beyond that of a small file, for a window's list of rows and its buffers. One number per
+ * token would need five times as much. */
 enum { SMALL_BYTES = 2 << 20, LARGE_BYTES = 40 << 20, SLACK_BYTES = 8 << 20, NUMBERS = 64 };
 
 enum mode { IN_ORDER, SHUFFLED, PACKED, MODES };
 
-/* Returns the number in a line of /proc/self/FILE that begins with `name`; 0 if there is none. */
+/* Returns the number in a line of FILE that begins with `name`, or 0. */
 static uint64_t number_of(const char *file, const char *name)
 {
     char line[256];
@@ -67,7 +66,7 @@ static unsigned write_rows(const char *name, size_t bytes, const char **path)
     return row;
 }
 
-/* Makes a folder with a tokenizer that every build can use. */
+/* Makes a folder with a tokenizer that any build can use. */
 static const char *make_folder(void)
 {
     static const char config[] = "{\"eos_token\": \"<|endoftext|>\"}";
@@ -90,8 +89,8 @@ static struct text_feed_options options_for(const char *const *file, enum mode m
                                       .ahead = 1};
 }
 
-/* Returns a hash of the batches after the first `documents` documents of an epoch. *at is the
- * position where they begin, *bytes the number of bytes that were read up to there. */
+/* Returns the hash of the batches after `documents` documents of an epoch. *at is their position,
+ * *bytes the bytes read before. */
 static uint64_t read_on(const struct text_feed_options *options, uint64_t documents,
                         struct text_position *at, uint64_t *bytes)
 {
@@ -119,8 +118,8 @@ static uint64_t read_on(const struct text_feed_options *options, uint64_t docume
     return sum;
 }
 
-/* In each mode, a file of 40 MiB needs little more memory than one of 2 MiB. From a position in its
- * last quarter, the same batches follow, and earlier parts are not read again. */
+/* A large file needs little more memory than a small one. From a position, earlier parts are not
+ * read. */
 static void stays_bounded(void)
 {
     if (TEST_SLOW) {

@@ -1,6 +1,4 @@
-/* Rows that are pairs of answers. Tests their ids and the beginning of their answers against TRL
- * (pairs.json, written by tests/oracle/dpo_rows.py), errors, and that the two rows of a pair are
- * neighbours in a batch. */
+/* Tests rows that are pairs of answers, compared with TRL (pairs.json of tests/oracle/dpo_rows.py). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +28,7 @@ static struct text_feed_options options_for(const char *const *files, const char
                                       .epochs = 1};
 }
 
-/* Returns whether a row of a batch has these ids followed by padding, with an answer that begins at
- * `begin`. */
+/* Returns whether a row has these ids, then padding, and an answer that begins at `begin`. */
 static bool is_answer(const struct text_batch *batch, int64_t row,
                       const struct core_json_value *ids, int64_t begin)
 {
@@ -46,7 +43,6 @@ static bool is_answer(const struct text_batch *batch, int64_t row,
     return same;
 }
 
-/* Reads a group of pairs in batches of three with two threads. */
 static void check_group(const struct core_json_value *group)
 {
     enum { PAIRS = 3 };
@@ -104,7 +100,7 @@ static void check_group(const struct core_json_value *group)
     text_feed_close(feed);
 }
 
-/* Ids, the beginnings of both answers and dropped pairs equal those of TRL. */
+/* Ids, beginnings of answers and dropped pairs are TRL's. */
 static void as_trl(void)
 {
     char path[4096];
@@ -126,8 +122,7 @@ static void as_trl(void)
 #define QUESTION         TURN("user", "q")
 #define ANSWER(text)     TURN("assistant", text)
 
-/* The error of a wrong pair names the key. A row of another kind is not a pair, and a pair is not a
- * row of another kind. */
+/* The error of a wrong pair names the key; rows of other kinds are not pairs. */
 static void wrong_rows(void)
 {
     static const struct {
@@ -186,8 +181,7 @@ static void wrong_rows(void)
     }
 }
 
-/* A prompt that both answers contain ends with their common messages, in whatever order the
- * messages have their members. */
+/* A prompt that two answers contain ends with their common messages. */
 static void common_prompts(void)
 {
     static const struct {
@@ -211,7 +205,7 @@ static void common_prompts(void)
         {QUESTION ", " ANSWER("a") ", " QUESTION ", " ANSWER("b"),
          QUESTION ", " ANSWER("b") ", " QUESTION ", " ANSWER("c"), 1},
     };
-    /* In each case the second messages differ from the first in one member. */
+    /* The messages differ in one member. */
     static const char *const differ[][2] = {
         {"\"x\": 1", "\"x\": 2"},        {"\"x\": true", "\"x\": false"},
         {"\"x\": [1]", "\"x\": [1, 2]"}, {"\"x\": {\"y\": 1}", "\"x\": {\"z\": 1}"},
@@ -238,13 +232,13 @@ static void common_prompts(void)
                      "a") "], \"rejected\": [%s, " ANSWER("b") "]}",
                  left, right);
         check_int(text_row_parse_pair(json, strlen(json), &row), ==, 0);
-        check_uint(row.prompt_messages, ==, 1); /* both have the system turn */
+        check_uint(row.prompt_messages, ==, 1); /* the common system turn */
         check_uint(core_json_count(row.rejected_messages), ==, 3);
         text_row_fini(&row);
     }
 }
 
-/* Writes a file with `count` pairs of different lengths; pair i has the text "i." in its prompt. */
+/* Writes pairs of different lengths; pair i has "i." in its prompt. */
 static const char *write_pairs(const char *name, int count)
 {
     static const char filler[] = "one two three four five six";
@@ -260,8 +254,8 @@ static const char *write_pairs(const char *name, int count)
     return path;
 }
 
-/* Checks the properties of every batch of pairs: both rows of a pair begin with the same tokens,
- * which are not trained on, and padding has no labels. */
+/* Checks that two rows of a pair begin with equal tokens, and that these and padding have no
+ * labels. */
 static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
 {
     const size_t length = (size_t)batch->length;
@@ -281,8 +275,8 @@ static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
     }
 }
 
-/* Writes a hash of each batch after a position, and the position after the batch; returns the
- * number of batches. */
+/* Writes the hashes of batches after a position, and the positions after them; returns the number
+ * of batches. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -303,8 +297,7 @@ static size_t sums_of(const struct text_feed_options *options, const struct text
     return count;
 }
 
-/* The same pairs follow from the position after any batch, in order and shuffled. Ranks have whole
- * pairs, which together are those of one rank. A position of other rows is refused. */
+/* The same pairs follow from a position. Ranks have whole pairs, together those of one rank. */
 static void resumes(void)
 {
     enum { PAIRS = 23, MOST = 40 };
@@ -362,8 +355,7 @@ static void resumes(void)
     check_contains(core_err_message(), "those of the checkpoint: --loss");
 }
 
-/* Long answers are cut, and the pair is counted once. Pairs whose prompt fills the row are dropped.
- * Equal answers are counted. A model without an end token adds no token. */
+/* Long answers are cut; pairs whose prompt fills the row are dropped. */
 static void counts(void)
 {
     static const char rows[] =
@@ -392,8 +384,7 @@ static void counts(void)
     text_feed_close(feed);
 }
 
-/* A bad row is an error that names its line, or is skipped. Options that contradict pairs are
- * refused. */
+/* A bad row is an error or is skipped; options that contradict pairs are refused. */
 static void refuses(void)
 {
     static const char rows[] = "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n"
@@ -449,7 +440,7 @@ static void refuses(void)
     options.on_bad_row = TEXT_BAD_STOP;
     files[0] = test_file("silent.jsonl", chats, strlen(chats));
     options.model = model_folder("silent", "gpt2", silent);
-    for (size_t i = 0; i < 2; i++) { /* the template does not print one of the answers */
+    for (size_t i = 0; i < 2; i++) { /* The template omits an answer. */
         check_int(text_feed_open(&options, NULL, &feed), ==, 0);
         check_int(text_feed_next(feed, &batch), ==, -EINVAL);
         check_contains(
@@ -474,7 +465,7 @@ static int life(void)
     return model_folder_encode(life_folder, rows, 2, text_row_parse_pair);
 }
 
-/* If any allocation fails, encoding returns an error and frees all memory. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     life_folder = model_folder("life", "gpt2", config);

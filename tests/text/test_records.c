@@ -1,5 +1,4 @@
-/* Rows of files as JSON texts, from lines, arrays, compressed data, patterns and pipes, and places
- * in them. */
+/* Tests how files are read as rows of JSON. */
 #include "tools/text/data/records.h"
 
 #include <errno.h>
@@ -36,7 +35,7 @@ static const char *write_text(const char *name, const char *text)
     return test_file(name, text, strlen(text));
 }
 
-/* Lists all rows with their names in messages, as "name=text;". */
+/* Lists rows as "name=text;", with their names in messages. */
 static void list(struct text_records *records, char *out, size_t bytes)
 {
     struct text_record record;
@@ -65,8 +64,7 @@ static void check_rows(const char *name, const char *text, const char *want)
     text_records_close(records);
 }
 
-/* Lines may have any line end. Blank lines are skipped but counted. Elements of an array are
- * numbered. */
+/* Lines have different ends; blank lines count; elements of an array have numbers. */
 static void lines_and_arrays(void)
 {
     check_rows("a.jsonl", "{1}\n\n  \r\n{2}\r\n{3}",
@@ -89,7 +87,6 @@ static void check_refused(const char *text, const char *says)
     text_records_close(records);
 }
 
-/* Errors in arrays name the place. */
 static void broken_arrays(void)
 {
     check_refused("[{} {}]", "row 2: expected a comma or the end of the array");
@@ -101,7 +98,7 @@ static void broken_arrays(void)
     check_refused("[\"a\nb\"]", "row 1: a string contains a control character");
 }
 
-/* Reading can continue at the place of any row. */
+/* Reading can continue at the place of a row. */
 static void places(void)
 {
     static const char *const names[] = {"p.jsonl", "p.json"};
@@ -129,7 +126,7 @@ static void places(void)
     }
 }
 
-/* Checks that the lines of the fixtures follow in order from `from` on. */
+/* Checks that the fixture's lines follow from `from` on. */
 static void check_fixture(struct text_records *records, int from)
 {
     struct text_record record;
@@ -143,8 +140,7 @@ static void check_fixture(struct text_records *records, int from)
     check_int(text_records_next(records, &record), ==, 0);
 }
 
-/* Compressed data with several members or frames is read in order, from a place on, a second time,
- * and shuffled. */
+/* Compressed data may have several members or frames. */
 static void packed_data(void)
 {
     static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
@@ -178,7 +174,7 @@ static void packed_data(void)
     }
 }
 
-/* Writes the file of a fixture `copies` times in a row, which is valid compressed data. */
+/* Writes a fixture `copies` times, which is valid compressed data. */
 static const char *write_copies(const char *fixture, const char *name, size_t copies)
 {
     char path[4096];
@@ -197,9 +193,8 @@ static const char *write_copies(const char *fixture, const char *name, size_t co
     return written;
 }
 
-/* A resumed run continues at its place in compressed data that is larger than the buffer, forwards
- * after a new start and backwards in an open file. Data that ends before the place is an error that
- * names both sizes. */
+/* Reading can continue in large compressed data, or back up. Data that ends before the place is an
+ * error. */
 static void places_in_packed_data(void)
 {
     enum { COPIES = 100, ROWS = 40 };
@@ -238,7 +233,7 @@ static void places_in_packed_data(void)
     }
 }
 
-/* Zeros after compressed data, which pad the blocks of tapes, are ignored. */
+/* Zeros after compressed data, as on tapes, are ignored. */
 static void padded_gzip(void)
 {
     char path[4096];
@@ -249,7 +244,7 @@ static void padded_gzip(void)
     check_true(file != NULL);
     const size_t count = fread(bytes, 1, 2000, file);
     fclose(file);
-    for (int again = 0; again < 2; again++) { /* the second time another member follows the zeros */
+    for (int again = 0; again < 2; again++) { /* then with another member after the zeros */
         memcpy(bytes + 10000, bytes, again == 0 ? 0 : count);
         int code = try_open(test_file("padded.gz", bytes, again == 0 ? 10240 : 10000 + count),
                             false, false, &records);
@@ -268,7 +263,7 @@ static void padded_gzip(void)
     }
 }
 
-/* Compressed data that is truncated or changed is an error, not the end. */
+/* Truncated or changed compressed data is an error. */
 static void broken_packed_data(void)
 {
     static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
@@ -303,8 +298,7 @@ static void broken_packed_data(void)
     }
 }
 
-/* A pattern expands to files in the order of names. A changed file gives another mark. A pattern
- * without matches, a folder and a missing file are refused. */
+/* A pattern gives files in the order of names; a changed file changes the mark. */
 static void patterns(void)
 {
     char got[500] = "";
@@ -332,7 +326,7 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
-/* A named pipe, a socket or a device is refused at once, without waiting for a writer. */
+/* Special files are refused without waiting. */
 static void special_files(void)
 {
     char path[4096];
@@ -349,7 +343,7 @@ static void special_files(void)
     check_contains(core_err_message(), "/socket is a socket or a device; expected");
 }
 
-/* If the system allows too few open files, the error says what to do. */
+/* The limit on open files has an error with advice. */
 static void too_many_files(void)
 {
     struct rlimit before;
@@ -365,8 +359,7 @@ static void too_many_files(void)
     check_contains(core_err_message(), "`ulimit -n` limits their number");
 }
 
-/* If there are many files, few are open at a time, in order and shuffled. A file that changes
- * during reading is reported. */
+/* Of many files, few are open at a time; a file that changes during reading is reported. */
 static void many_files(void)
 {
     enum { FILES = 60, OPEN = 40 };
@@ -413,8 +406,7 @@ static void many_files(void)
     check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
 }
 
-/* Standard input is copied once, and several readers read the copy, each at its position. Errors of
- * copying are reported. */
+/* Standard input is copied once for several readers. */
 static void kept_input(void)
 {
     int fd = -1;
@@ -471,7 +463,7 @@ static void kept_input(void)
     free(kept);
 }
 
-/* A pipe is read once without a copy, or is copied if it is shuffled or read again. */
+/* A pipe is copied only if it is shuffled or read again. */
 static void pipes(void)
 {
     for (int way = 0; way < 3; way++) {
@@ -497,8 +489,7 @@ static void pipes(void)
     }
 }
 
-/* Each epoch permutes a range differently. An array is shuffled into each order about equally
- * often. */
+/* Epochs permute a range differently, and orders are about equally frequent. */
 static void orders(void)
 {
     static const uint64_t counts[] = {1, 2, 3, 5, 64, 1000, 4097};
@@ -517,7 +508,6 @@ static void orders(void)
         check_true(count < 64 || moved > count / 2);
         free(seen);
     }
-    /* Each of the six orders of three items is about equally frequent. */
     unsigned times[27] = {0};
     for (uint64_t window = 0; window < 6000; window++) {
         uint64_t items[3] = {0, 1, 2};
@@ -545,7 +535,7 @@ static int records_life(void)
     return code;
 }
 
-/* If any allocation fails, reading returns an error and frees all memory. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     static const char *const names[] = {"/text/fixtures/rows.jsonl.gz",

@@ -1,5 +1,4 @@
-/* Expressions for PCRE2. Character classes are those of the tokenizer's table, whatever Unicode
- * version the library has. Constructs that PCRE2 interprets differently are refused. */
+/* Tests expressions for PCRE2, with the character classes of the tokenizer's table. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +11,7 @@
 
 static struct token_unicode *unicode;
 
-/* Writes every `stride`-th character as UTF-8, and notes for each byte the character that begins
- * there. */
+/* Writes every `stride`-th character as UTF-8, and notes which character begins at a byte. */
 static char *all_points(uint32_t stride, size_t *bytes)
 {
     char *text = malloc(0x110000 * 4 / stride + 8);
@@ -104,7 +102,7 @@ static bool no_other(uint32_t point)
     return !other(point);
 }
 
-/* Each expression finds exactly the characters for which `is` returns true. */
+/* An expression matches the characters for which `is` returns true. */
 static void classes(void)
 {
     static const struct {
@@ -167,8 +165,7 @@ static void classes(void)
     free(text);
 }
 
-/* Returns whether this build knows names of scripts. Without PCRE2, expressions with any name are
- * accepted at first and refused later. */
+/* Returns whether this build knows names of scripts. Without PCRE2, names are checked late. */
 static bool knows_scripts(void)
 {
     struct token_pcre *pcre = NULL;
@@ -178,7 +175,7 @@ static bool knows_scripts(void)
     return code == 0;
 }
 
-/* Constructs are translated, left unchanged, or refused with their place. */
+/* Constructs are translated, unchanged, or refused with their place. */
 static void translates(void)
 {
     static const struct {

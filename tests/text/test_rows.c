@@ -1,4 +1,4 @@
-/* Rows of text: their content by keys, errors, the format of chats, and the trained parts. */
+/* Tests rows of text. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "tools/text/data/row.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* Writes the text of a row with trained parts in brackets and ^ for NUL, or the error. */
+/* Writes a row's text with trained parts in brackets and ^ for NUL, or the error. */
 static void show(struct text_encoder *encoder, const char *json, enum text_train_on train_on,
                  char *out, size_t bytes)
 {
@@ -62,7 +62,7 @@ static const char qwen_config[] =
     "%}<|im_start|>"
     "assistant\\n{% endif %}\"}";
 
-/* Each kind of row has the expected text and trained parts. */
+/* Rows have the expected text and trained parts. */
 static void kinds(void)
 {
     static const struct {
@@ -123,7 +123,7 @@ static void kinds(void)
     check_contains(core_err_message(), "--chat-format: unknown format \"frob\" (one of chatml|");
 }
 
-/* Each error in a row of text names the key. */
+/* An error in a row names the key. */
 static void wrong_rows(void)
 {
     static const struct {
@@ -177,8 +177,7 @@ static void wrong_rows(void)
     }
 }
 
-/* Messages for templates have no nulls, roles have their usual names, reasoning has the name that
- * templates use, and tools are parsed from text. */
+/* Messages are made uniform for templates. */
 static void plain_messages(void)
 {
     static const char json[] =
@@ -199,7 +198,7 @@ static void plain_messages(void)
     text_row_fini(&row);
 }
 
-/* Members of chat_template_kwargs beyond the limit are refused, not dropped. */
+/* Too many members of chat_template_kwargs are refused. */
 static void too_many_variables(void)
 {
     struct text_row row;
@@ -226,7 +225,7 @@ static void too_many_variables(void)
     jinja_run_destroy(run);
 }
 
-/* Every named format is rendered with a system turn and two questions, with its trained parts. */
+/* The named formats are rendered with their trained parts. */
 static void formats(void)
 {
     static const char json[] =
@@ -295,8 +294,7 @@ static void formats(void)
     jinja_run_destroy(run);
 }
 
-/* Templates and tokens are found in every place of a model folder: lists by name, separate files,
- * objects, ids. */
+/* Templates and tokens are found in several places of a model folder. */
 static void folders(void)
 {
     struct text_chat *chat = NULL;
@@ -330,8 +328,8 @@ static void folders(void)
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
 }
 
-/* If a template renders a beginning differently from the whole, the trained parts follow from what
- * both have in common, and a warning is printed. A feed makes batches of text. */
+/* If a template renders the first messages differently when others follow, the common text
+ * determines the trained parts, with a warning. */
 static void ambiguous(void)
 {
     static const char config[] =
@@ -383,8 +381,7 @@ static void ambiguous(void)
     text_feed_close(feed);
 }
 
-/* In a long conversation, the same tokens are trained on in both cases: if the template marks the
- * assistant's text, and if beginnings of the conversation are rendered to find this text. */
+/* A template that marks the assistant's text, and one that does not, have the same trained tokens. */
 static void long_chat(void)
 {
     static const char *const turns[] = {
@@ -422,7 +419,7 @@ static void long_chat(void)
     check_contains(got[0], "<u>turn 0<a>[turn 1<|im_end|>]<u>");
 }
 
-/* A run that keeps the conversation renders beginnings like a run that does not. */
+/* Keeping the conversation does not change how its first messages are rendered. */
 static void beginnings(void)
 {
     static const char json[] =
@@ -465,7 +462,7 @@ static int life(void)
     return model_folder_encode(life_folder, rows, 4, text_row_parse);
 }
 
-/* If any allocation fails, encoding returns an error and frees all memory. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
     life_folder = model_folder("life", "gpt2", qwen_config);

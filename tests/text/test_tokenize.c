@@ -1,4 +1,4 @@
-/* `tide tokenize` as users run it: its output, its figures, its files and its exit codes. */
+/* Tests `tide tokenize`. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "core/base/file.h"
 #include "tests/harness/test.h"
 
-static char *said; /* The output of the last command on both streams; the next command frees it. */
+static char *said; /* of the last command */
 
 static int run(const char *arguments)
 {
@@ -63,7 +63,7 @@ static void make_files(void)
     free(tokenizer);
 }
 
-/* N rows are shown as tokens, with trained ones in brackets. */
+/* Rows are shown as tokens, with trained ones in brackets. */
 static void shows(void)
 {
     make_files();
@@ -77,8 +77,7 @@ static void shows(void)
     check_true(strstr(said, "2: ") == NULL);
 }
 
-/* Rows of ids are written, and the written file reads back as the same rows; without a model ids
- * are shown as numbers. */
+/* Written rows of ids can be read again; without a model, ids are shown as numbers. */
 static void writes(void)
 {
     make_files();
@@ -98,7 +97,7 @@ static void writes(void)
     check_contains(said, "/nonexistent/x cannot be written");
 }
 
-/* The figures are rows, tokens, cut and bad rows, and the filled part of packed rows. */
+/* --stats counts rows, tokens, and cut and bad rows. */
 static void counts(void)
 {
     make_files();
@@ -114,7 +113,7 @@ static void counts(void)
     check_contains(said, "skipped: bad.jsonl:2: messages: is not a list of messages");
 }
 
-/* Both rows of a pair are shown, but the pair is counted once. */
+/* A pair is shown as two rows and counted once. */
 static void pairs(void)
 {
     static const char rows[] = "{\"prompt\": \"ab\", \"chosen\": \"!\", \"rejected\": \"??\"}\n"
@@ -175,12 +174,12 @@ static void refuses(void)
         check_int(run(cases[i].arguments), ==, 2);
         check_contains(said, cases[i].says);
     }
-    /* nothing was written into this file */
+    /* The file is unchanged. */
     check_int(run("--model model --data rows.jsonl"), ==, 0);
 }
 
-/* Ids that the model does not have are refused here, before training. A model with fewer embeddings
- * than its tokenizer has ids is refused, too. */
+/* Ids that the model does not have are refused, and a tokenizer with more ids than the model has
+ * embeddings. */
 static void beyond_the_model(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 70000]}\n";
@@ -199,7 +198,7 @@ static void beyond_the_model(void)
     check_contains(said, "model/config.json:1:");
 }
 
-/* --help fits on a screen and shows an example. Standard input is accepted like a file. */
+/* --help fits on a screen; standard input is accepted. */
 static void helps(void)
 {
     make_files();
@@ -214,8 +213,7 @@ static void helps(void)
     check_contains(said, "2: ");
 }
 
-/* If the command fails, an existing output is unchanged and no other file is left beside it. The
- * output may be in the folder of the model if it overwrites nothing. */
+/* If the command fails, an existing output is unchanged, and no other file is left. */
 static void keeps_what_was_there(void)
 {
     make_files();
@@ -242,9 +240,7 @@ static void keeps_what_was_there(void)
     check_contains(said, "would overwrite a file that --model model reads");
 }
 
-/* A link to a missing file counts as this file, even through further links. The output is refused
- * if the file would be an input or one of the model's files; otherwise it is created. A circle of
- * links cannot be written. */
+/* An output that is a link to a missing file creates the file, unless it would be an input. */
 static void follows_links_to_nothing(void)
 {
     char far[4200];
@@ -276,7 +272,6 @@ static void follows_links_to_nothing(void)
     check_contains(said, "File name too long");
 }
 
-/* A full device and a FIFO that nobody reads have errors of their own. */
 static void full_device(void)
 {
     make_files();
@@ -287,7 +282,7 @@ static void full_device(void)
     check_contains(said, "fifo cannot be written: it is a FIFO that no process reads");
 }
 
-/* With --shuffle, the default seed is 42, as in tide finetune. */
+/* The default seed is that of tide finetune. */
 static void shuffles_as_training(void)
 {
     char rows[4000] = "";
@@ -305,7 +300,7 @@ static void shuffles_as_training(void)
     free(second);
 }
 
-/* No byte of a row controls the terminal, whether it is shown in messages or as tokens. */
+/* Bytes of a row cannot control the terminal. */
 static void steers_no_terminal(void)
 {
     static const char role[] = "{\"messages\": [{\"role\": \"k\\u001b[2J\\u009b1m\\u202e\\nx\", "
@@ -326,8 +321,7 @@ static void steers_no_terminal(void)
     }
 }
 
-/* If a file is in another encoding, the error names the command that converts it; otherwise it
- * names the line of a byte that is not UTF-8. */
+/* An error names the encoding of a file, or the line that is not UTF-8. */
 static void names_encodings(void)
 {
     static const struct {
@@ -352,7 +346,7 @@ static void names_encodings(void)
     }
 }
 
-/* Templates get the time of SOURCE_DATE_EPOCH, as UTC, whatever the time zone. */
+/* Templates get the time of SOURCE_DATE_EPOCH in UTC. */
 static void keeps_the_time(void)
 {
     static const char config[] =
@@ -373,7 +367,6 @@ static void keeps_the_time(void)
     check_contains(said, "SOURCE_DATE_EPOCH: \"now\" is not a number of seconds");
 }
 
-/* Returns the number of files in the folder of the test whose name begins with `begin`. */
 static unsigned files_like(const char *begin)
 {
     unsigned count = 0;
@@ -386,8 +379,8 @@ static unsigned files_like(const char *begin)
     return count;
 }
 
-/* Starts a command that has read one row for kept.jsonl and waits for more rows. The parent writes
- * rows to *rows. With `ignores`, the command ignores SIGHUP. */
+/* Starts a command with output to kept.jsonl, writes a row, and waits for the temporary file. *rows
+ * is for more rows. */
 static pid_t start_waiting(bool ignores, int *rows)
 {
     static const char row[] = "{\"input_ids\": [1, 2, 3]}\n";
@@ -419,8 +412,7 @@ static pid_t start_waiting(bool ignores, int *rows)
     return child;
 }
 
-/* A signal ends the command as usual, and no file is left beside its output. An ignored signal does
- * not end it. */
+/* A signal ends the command without a leftover file, unless the signal is ignored. */
 static void leaves_nothing_behind(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -445,8 +437,7 @@ static void leaves_nothing_behind(void)
     free(kept);
 }
 
-/* If a folder takes the output's name while rows are read, the folder is kept, and no other file is
- * left beside it. */
+/* A folder that takes the output's name meanwhile is kept, and no other file is left. */
 static void name_is_taken(void)
 {
     int rows;
@@ -459,10 +450,10 @@ static void name_is_taken(void)
     check_int(waitpid(child, &status, 0), ==, child);
     check_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
     check_uint(files_like("kept.jsonl."), ==, 0);
-    check_int(rmdir(test_path("kept.jsonl")), ==, 0); /* the folder was empty */
+    check_int(rmdir(test_path("kept.jsonl")), ==, 0);
 }
 
-/* The next run removes the file of a killed run, but not that of a run that is still writing. */
+/* A run removes the file of a killed run, but not that of a writing one. */
 static void takes_over(void)
 {
     int rows;

@@ -1,5 +1,5 @@
-/* test_tokenizer.c: tokenizers are compared with the `tokenizers` package (the fixtures, written by
- * tests/oracle/tokenizer_check.py), and errors in files are tested. */
+/* test_tokenizer.c: compares tokenizers with the `tokenizers` package
+ * (tests/oracle/tokenizer_check.py), and tests errors in files. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct subject {
     struct text_scratch *scratch;
 };
 
-/* Opens a family; returns false if this build lacks the library that the family needs. */
+/* Opens a family, or returns false if this build cannot. */
 static bool open_family(const char *name, struct subject *out)
 {
     char path[4096];
@@ -99,7 +99,7 @@ static void check_row(const char *name, struct text_scratch *scratch,
     free(ids);
 }
 
-/* Ids and decoded text equal those of the `tokenizers` package, for every family. */
+/* Ids and decoded text are those of the `tokenizers` package. */
 static void fixtures(void)
 {
     for (size_t k = 0; k < FAMILIES; k++) {
@@ -118,8 +118,7 @@ static void fixtures(void)
     }
 }
 
-/* Tokens that are not special cover the text from its first to its last byte, in order. Ids are the
- * same with and without spans. */
+/* Spans of tokens cover the text in order, and do not change ids. */
 static void spans_cover_the_text(void)
 {
     static const char text[] = "Hello  wörld, it's 1234 的一是 \xF0\x9F\x98\x80!\n<|eot_id|> x";
@@ -149,7 +148,7 @@ static void spans_cover_the_text(void)
     }
 }
 
-/* Tests names, ids and special tokens, and which tokens decoding drops. */
+/* Tests names, ids and special tokens. */
 static void tokens_have_names(void)
 {
     struct subject subject;
@@ -182,8 +181,8 @@ static void tokens_have_names(void)
     close_family(&subject);
 }
 
-/* The decoder of SentencePiece files is Metaspace: it drops the spaces of the first token unless
- * nothing was prepended. The texts are those of the `tokenizers` package. */
+/* SentencePiece's decoder drops the first token's spaces unless nothing was prepended. The texts
+ * are those of the `tokenizers` package. */
 static void metaspace(void)
 {
     static const struct {
@@ -222,8 +221,7 @@ static void metaspace(void)
     }
 }
 
-/* Ids that are missing in the vocabulary of the model may be those of added tokens. Ids without a
- * token decode to nothing. */
+/* Ids missing in the vocabulary may be added tokens; others decode to nothing. */
 static void holes(void)
 {
     static const char json[] =
@@ -256,8 +254,7 @@ static void put_instead(char *json, const char *old, const char *new)
     memcpy(at, new, strlen(new));
 }
 
-/* A file whose prefix and suffix are empty, as in the file of GPT-2, and whose unknown token is
- * neither in the vocabulary nor needed, gives the same ids. */
+/* Empty prefixes and an unused unknown token do not change ids. */
 static void nothings(void)
 {
     char path[4096];
@@ -280,7 +277,7 @@ static void nothings(void)
     free(json);
 }
 
-/* Checks one case of odd_pipelines.json: a file in two parts, with the vocabulary between them. */
+/* Checks a case of odd_pipelines.json: a file in two parts, with the vocabulary between them. */
 static void check_odd(const char *vocab, const struct core_json_value *odd, size_t index)
 {
     char name[60];
@@ -316,9 +313,7 @@ static void check_odd(const char *vocab, const struct core_json_value *odd, size
     free(json);
 }
 
-/* Unusual pipelines give the results of the `tokenizers` package: expressions that PCRE2 interprets
- * differently, tokens that take the same white space, Metaspace after steps that drop characters,
- * and dropped characters between others. */
+/* Unusual pipelines give the results of the `tokenizers` package. */
 static void odd_pipelines(void)
 {
     char path[4096];
@@ -334,7 +329,7 @@ static void odd_pipelines(void)
     core_json_destroy(doc);
 }
 
-/* A text that is not UTF-8 is refused with the index of the byte. */
+/* Text that is not UTF-8 is refused with the byte's index. */
 static void bad_text(void)
 {
     struct subject subject;
@@ -346,7 +341,7 @@ static void bad_text(void)
     close_family(&subject);
 }
 
-/* Texts so long that a quadratic merge or pattern would not end are encoded. */
+/* Long texts do not take quadratic time. */
 static void long_texts(void)
 {
     static const char *const units[] = {
@@ -374,7 +369,6 @@ static void long_texts(void)
     free(text);
 }
 
-/* Encodes the rows on one thread of the case threads(). */
 static void *encode_rows(void *argument)
 {
     const struct text_tokenizer *tokenizer = argument;
@@ -400,7 +394,7 @@ static void *encode_rows(void *argument)
     return (void *)(uintptr_t)sum;
 }
 
-/* Threads share a tokenizer, each with its scratch memory, and get the same ids. */
+/* Threads can share a tokenizer. */
 static void threads(void)
 {
     struct subject subject;
@@ -421,7 +415,7 @@ static void threads(void)
 
 #define MODEL "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 
-/* Each error in a file names the file and the key. */
+/* Errors in a file name the file and the key. */
 static void bad_files(void)
 {
     static const struct {
@@ -515,8 +509,7 @@ cleanup:
     return rc;
 }
 
-/* If any allocation fails while a step loads, encodes or decodes, the step returns an error and
- * frees all memory. */
+/* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
 #define LIFE(normalizers, pre_tokenizers, decoders, fallback)                                      \
@@ -533,8 +526,7 @@ static void out_of_memory(void)
     "{\"SpecialToken\":{\"id\":\"<x>\"}},{\"Sequence\":{}},{\"SpecialToken\":{\"id\":\"<x>\"}}],"  \
     "\"special_tokens\":{\"<x>\":{\"ids\":[8]}}},"                                                 \
     "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" decoders "]}}"
-/* Normal forms are left out: creating one calls the library for each code point, which takes too
- * long here. */
+/* Without normal forms, which call the library for each code point: too slow here. */
 #define LIFE_LOWER "{\"type\":\"Lowercase\"},"
 #define LIFE_META                                                                                  \
     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|[^\\\\s]\"},\"behavior\":\"Isolated\"},"  \

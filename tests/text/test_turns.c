@@ -1,7 +1,4 @@
-/* Finds the assistant's text in templates without {% generation %}. For templates of known
- * families, the result equals that of the same template with {% generation %}, whatever the
- * template omits of earlier turns. If the text cannot be found, nothing that others wrote is
- * trained on. */
+/* Tests how the assistant's text is found in templates without {% generation %}. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,8 +25,7 @@ struct bench {
     _Atomic bool said;
 };
 
-/* Makes a model folder whose tokenizer has these special tokens. Returns NULL if this build cannot
- * read it. */
+/* Makes a folder with these special tokens, or returns NULL if this build cannot read it. */
 static const char *make_folder(const char *source, const struct core_json_value *special)
 {
     struct core_json_write json;
@@ -111,8 +107,7 @@ static void check_spans(const struct bench *bench, const struct core_json_value 
     }
 }
 
-/* Every template of the fixture (tests/oracle/turns.py) gives the expected result for every
- * conversation. */
+/* The trained parts are those of the fixture (tests/oracle/turns.py). */
 static void fixture(void)
 {
     char path[4096];
@@ -150,9 +145,7 @@ static void fixture(void)
     core_json_destroy(doc);
 }
 
-/* The template writes the length of the conversation at its beginning, so no beginning equals that
- * of the whole. A question is never taken for an answer. If the template refuses a beginning,
- * encoding is an error. */
+/* If the first messages are always rendered differently, a question is not taken for an answer. */
 static void not_told(void)
 {
     static const char json[] =
