@@ -8,7 +8,8 @@
 
 #include "offload/doctor/doctor.h"
 
-/* Returns a doctor for `root` ("": this machine) that measures briefly; its findings are collected. */
+/* Returns a doctor for `root` ("": this machine) that measures briefly; its findings are
+ * collected. */
 struct doctor hear_alone(const char *root);
 /* Returns the findings since hear_alone; valid until the next hear or hear_alone. */
 const char *heard_text(void);

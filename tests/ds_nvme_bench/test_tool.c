@@ -1,4 +1,4 @@
-/* test_tool.c: the built program: modes, exit codes, messages, files. */
+/* test_tool.c: tests the built program. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void check_plain(const char *text)
     }
 }
 
-/* --help shows our options with an example, but no synonyms and no control characters. */
+/* --help has an example, but no synonyms or control characters. */
 static void help(void)
 {
     check_int(tool_run("--help"), ==, 0);
@@ -35,7 +35,7 @@ static void help(void)
     check_contains(tool_out, "backends:");
 }
 
-/* Every mode exits with 0, prints its results to stdout, and leaves the directory empty. */
+/* A mode prints results to stdout, and leaves the directory empty. */
 static void modes(void)
 {
     static const struct {
@@ -70,7 +70,7 @@ static void modes(void)
     }
 }
 
-/* Wrong usage exits with 2 before anything is written, and the message has the expected values. */
+/* Wrong usage exits with 2 before anything is written. */
 static void usage(void)
 {
     static const struct {
@@ -121,7 +121,7 @@ static void usage(void)
     }
 }
 
-/* A file, a device or a symbolic link instead of a directory is refused and not changed. */
+/* A target that is not a directory is refused and unchanged. */
 static void no_directory(void)
 {
     const char *file = test_file("precious", "precious", 8);
@@ -146,8 +146,7 @@ static void no_directory(void)
     check_contains(tool_err, "symbolic link");
 }
 
-/* tmpfs is measured through the page cache with a warning. If tmpfs is too small, the exit code is
- * 1 and the message says that the file does not fit. */
+/* tmpfs is measured with a warning, and must be large enough. */
 static void memory_file_system(void)
 {
     char arguments[700];
@@ -168,8 +167,8 @@ static void memory_file_system(void)
     check_contains(tool_err, "does not fit");
 }
 
-/* --json, --csv, --plot and --emit-config work in one run, and `tide config` accepts the emitted
- * file. With `--json -`, stdout has only the report. */
+/* The outputs work in one run, and `tide config` accepts the emitted file. With `--json -`, stdout
+ * has only the report. */
 static void files(void)
 {
     char options[2048];
@@ -201,11 +200,11 @@ static void files(void)
     check_int(tool_run(tool_with_drive("--mode point --op read --json -")), ==, 0);
     check_int(core_json_parse(tool_out, strlen(tool_out), "stdout", NULL, &doc), ==, 0);
     core_json_destroy(doc);
-    check_contains(tool_err, "GB/s reading"); /* the verdict */
+    check_contains(tool_err, "GB/s reading");
 }
 
-/* A run that is slower than the baseline exits with 3 and names the points; otherwise it exits with
- * 0. A baseline with other settings exits with 2. */
+/* A run that is slower than the baseline exits with 3; a baseline with other settings is wrong
+ * usage. */
 static void baseline(void)
 {
     static const char kept[] = "{\"schema_version\": 1, \"points\": [{\"dir\": \"%s\", \"params\": "
@@ -228,7 +227,7 @@ static void baseline(void)
         check_int(tool_run(tool_with_drive(options)), ==, rows[i].code);
         check_contains(rows[i].code == 2 ? tool_err : tool_out, rows[i].says);
     }
-    /* A report that replaces the baseline is first compared with it. */
+    /* A report is compared with the baseline that it replaces. */
     char text[1024];
     char options[1400];
     snprintf(text, sizeof text, kept, tool_drive(), 4, "1e15");
@@ -240,8 +239,7 @@ static void baseline(void)
     check_true(strstr(tool_out, "was 1000000.00") == NULL);
 }
 
-/* Settings that do not fit are left out with a message, and the configuration of the user is not
- * overwritten. */
+/* Settings that do not fit are reported; the user's configuration is kept. */
 static void nothing_in_silence(void)
 {
     static const char mine[] = "{\"optimizer\": {}}";

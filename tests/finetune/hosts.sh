@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# hosts.sh TIDE KILLED: runs `mpirun tide finetune` on machines that are network namespaces with host names of their own,
-# joined by a bridge with delay, loss and a limited rate. The model has the same bytes as with threads; in the long form,
-# a pulled cable ends the processes on both sides. All processes are in a PID namespace that ends with this script.
+# hosts.sh TIDE KILLED: runs `mpirun tide finetune` on machines that are network namespaces, joined by a slow bridge.
+# The processes are in a PID namespace that ends with this script.
 . "$(dirname "$0")/machines.sh"
 mpirun=mpirun.openmpi
 
@@ -14,8 +13,6 @@ fi
 tide=$2 killed=$3 work=$4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 cd "$work" || exit 1
-
-# ---- the machines ----
 
 nodes=2
 [[ -n $TIDE_TEST_FULL ]] && nodes=4
@@ -45,7 +42,7 @@ make_machines() {
 
 make_machines 2>make.err || skip "machines cannot be made: $(head -n 1 make.err)"
 
-# mpirun starts its daemons with this instead of ssh.
+# mpirun starts daemons with this instead of ssh.
 {
     echo '#!/bin/sh'
     echo 'case $1 in'
@@ -54,9 +51,8 @@ make_machines 2>make.err || skip "machines cannot be made: $(head -n 1 make.err)
     done
     echo 'esac'
 } >agent
-# Messages go to files, because those of a machine whose cable is pulled reach no other machine. A machine has a drive of
-# its own if there is a folder with its name. With a file `kill`, the process of node1 kills itself at the rename whose
-# number is in the file (kill_point.c).
+# Messages go to files, because a pulled cable stops them. A folder with a machine's name is its drive. A file `kill` has
+# the number of the rename at which the process of node1 kills itself (kill_point.c).
 cat >rank <<END
 #!/bin/sh
 rank=\$OMPI_COMM_WORLD_RANK
@@ -78,14 +74,12 @@ world() { # machines, arguments; `more`: further ranks on the first machine
         --mca oob_tcp_if_include 10.77.0.0/24 --bind-to none -H $list -n $(($1 + ${more:-0})) ./rank "${@:2}"
 }
 
-# The embedding and the head have 2 cuts of 64 Ki elements, the layer has more.
+# The embedding and the head have 2 cuts of 64 Ki elements, the layer more.
 "$(dirname "$tide")/tide_make_case" case -q --hidden 256 --layers 1 --heads 4 --kv-heads 2 --inner 320 --vocab 512 \
     --seq-len 8 --rows 6 || exit 1
 train=(finetune --model "$work/case/model" --data "$work/case/rows.jsonl" --batch 1 --accum 1 --lr 1e-2 --threads 4)
 explain="err.* out.txt"
 echo "1..5"
-
-# ---- the same bytes, even after resuming ----
 
 same() { # machines
     "$tide" "${train[@]}" --zero 3 --ranks "$1" --steps 4 --out "threads$1" >out.txt 2>&1 &&
@@ -96,8 +90,6 @@ same() { # machines
 }
 same 2 && { [[ $nodes == 2 ]] || same $nodes; }
 tell 1 same_bytes $?
-
-# ---- parts of checkpoints on drives of their own ----
 
 same_model() { # steps, stage
     [[ -e threads.$1.$2 ]] ||
@@ -137,8 +129,7 @@ replicated() { # stage
 parts && replicated 2 && { [[ -z $TIDE_TEST_FULL ]] || { replicated 0 && replicated 1; }; }
 tell 2 parts_of_checkpoints $?
 
-# Ranges that a machine lacks come from one that has them: if machines have changed places, if a machine has no part, and
-# with another number of ranks. If no machine has them, the error names rank and host.
+# Ranges that a machine lacks come from a machine that has them. If no machine has them, the error names rank and host.
 spoil() { # file: bytes of its first range, which is what rank 0 wrote
     printf '\377\377\377' | dd of="$1" bs=1 seek=100000 conv=notrunc status=none
 }
@@ -164,7 +155,7 @@ moved() {
     rm -r node0/parts node1/parts && cp -r one node0/parts
     ! world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 &&
         grep -q "rank 1 on node1 needs what rank 1 wrote of parts/checkpoint-2, which no machine of this run has: " err.0 || return 1
-    # A machine that cannot read its part says so, and the run continues from an earlier step.
+    # If a machine cannot read its part, the run continues from an earlier step.
     rm -r node0/parts && cp -r one node1/parts && cp -r other node0/parts && spoil node1/parts/checkpoint-2/m.safetensors
     world 2 "${train[@]}" "${flags[@]}" --steps 3 --resume >out.txt 2>&1 && same_model 3 3 &&
         grep -q "checkpoint-2 is skipped: rank 1 on node1: .*m.safetensors: .* do not match their checksum" err.0 &&
@@ -174,10 +165,8 @@ moved() {
 moved
 tell 3 moved_parts $?
 
-# A machine is killed at a rename of the part that replaces its old one: at each in turn, or in the
-# short form at one in the middle. The next run completes that part before it asks who has what, and
-# continues from it, even if no other machine has those ranges any more. The old part tells how many
-# files are renamed.
+# A machine is killed at a rename of the part that replaces its old one. The next run completes that part first,
+# because no other machine may have its ranges.
 killed_in_renames() {
     local flags=(--zero 3 --checkpoint-local --save-every 1 --out parts -v) files
     files=$(find one/checkpoint-2 -type f ! -name '.*' | wc -l)
@@ -194,8 +183,6 @@ killed_in_renames() {
 killed_in_renames
 tell 4 killed_in_renames $?
 rm -rf node0 node1
-
-# ---- a pulled cable ----
 
 both_ended() {
     ! kill -0 "$(cat pid.0)" 2>/dev/null && ! kill -0 "$(cat pid.1)" 2>/dev/null

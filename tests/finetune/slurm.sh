@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# slurm.sh TIDE DOCS: runs the job script of DOCS/cluster.md on a Slurm of one machine, which this script starts in a
-# namespace of its own and which ends with it. The job is stopped as Slurm does before a time limit and submitted again; its
-# model has the bytes of two ranks that are threads. Skipped without Slurm's programs (Debian: slurm-wlm, munge) or the right
-# to start them.
+# slurm.sh TIDE DOCS: runs the job script of DOCS/cluster.md on a Slurm of one machine, in a namespace. The job is stopped
+# as before a time limit and submitted again. Needs Slurm (Debian: slurm-wlm, munge) and the right to start it.
 . "$(dirname "$0")/machines.sh"
 
 if [[ $1 != inside ]]; then
@@ -15,9 +13,7 @@ tide=$2 docs=$3 work=$4
 export PATH=$(dirname "$tide"):$PATH:/usr/sbin SLURM_CONF=$work/slurm.conf
 cd "$work" || exit 1
 
-# ---- Slurm ----
-
-# Waits for a condition for half a minute.
+# Waits for a condition for 30 s.
 wait_for() { # command
     for ((i = 0; i < 300; i++)); do
         ! "$@" || return 0
@@ -65,9 +61,7 @@ start_slurm >start.out 2>&1 ||
     skip "Slurm does not start: $(cat start.out slurmd.log slurmctld.log 2>/dev/null | grep -iE "error|fatal" | head -n 1)"
 srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
 
-# ---- the job script of the documentation ----
-
-# The model that the script names is a small one here. Its rows last for more steps than the job takes before it is stopped.
+# A small model has the name in the script. The rows last longer than the job before it is stopped.
 tide_make_case case -q --hidden 64 --layers 2 --heads 4 --kv-heads 2 --inner 128 --vocab 256 --seq-len 32 --rows 3000 || exit 1
 ln -s case/model Qwen3-4B
 ln -s case/rows.jsonl rows.jsonl
@@ -86,7 +80,7 @@ job_has_ended() {
     [[ $(job_field JobState) != JobState=@(PENDING|CONFIGURING|RUNNING|COMPLETING) ]]
 }
 
-# Waits without a limit; Meson has one.
+# Meson limits the time.
 wait_for_job() {
     until job_has_ended; do sleep 0.1; done
 }

@@ -31,7 +31,8 @@ static void prepare(void)
               ==, 0);
 }
 
-/* Returns the next command of a code block, in one line and with /nvme replaced; NULL at the end. */
+/* Returns the next command of a code block, in one line and with /nvme replaced; NULL at the
+ * end. */
 static char *next_command(char **rest)
 {
     static char command[2048];

@@ -11,7 +11,8 @@
     "--batch 2 --threads 2 --rates %T/rates.json "
 #define PAIRS LOUD "-q "
 
-/* New adapters change nothing: the loss begins at log 2. Later, chosen answers have larger rewards. */
+/* New adapters change nothing: the loss begins at log 2. Later, chosen answers have larger
+ * rewards. */
 static void learns(void)
 {
     rig_train_begin();

@@ -1,4 +1,5 @@
-/* Compares the rates of schedules with DeepSpeed's and transformers' (tests/oracle/schedules.py). */
+/* Compares the rates of schedules with DeepSpeed's and transformers'
+ * (tests/oracle/schedules.py). */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -48,7 +48,8 @@ static void end_disk(const char *name)
     rig_end();
 }
 
-/* Without space for the store, the run ends before its first step and leaves nothing of the store. */
+/* Without space for the store, the run ends before its first step and leaves nothing of the
+ * store. */
 static void store_at_step_0(void)
 {
     begin();
@@ -66,7 +67,8 @@ static void store_at_step_0(void)
     end_disk("tiny");
 }
 
-/* Without space for checkpoints, the run continues; without space for the model, it does not begin. */
+/* Without space for checkpoints, the run continues; without space for the model, it does not
+ * begin. */
 static void output_at_the_first_save(void)
 {
     static const struct {

@@ -496,7 +496,8 @@ static void two_ways(int code, const char *first, const char *second)
     world(1, code, words);
 }
 
-/* Processes must have the same arguments, except -q and -v; the message names the first difference. */
+/* Processes must have the same arguments, except -q and -v; the message names the first
+ * difference. */
 static void arguments(void)
 {
     begin();

@@ -1,5 +1,4 @@
-"""guest.py: runs test cases of the Python package and prints TAP. All cases are skipped if TIDE_TEST_PYTHON (or
-python3) has no torch."""
+"""guest.py: runs cases of the Python package and prints TAP; skips them without torch."""
 
 import os
 import pathlib
@@ -25,11 +24,11 @@ CACHE = str(pathlib.Path(os.environ.get("TIDE_BUILD_ROOT", tempfile.gettempdir()
 
 
 class Skipped(Exception):
-    """A case needs something that is not there; the message names it."""
+    """A case lacks something; the message names it."""
 
 
 def refused(kind, words, call):
-    """Fails unless `call` raises `kind` with a message that contains these words."""
+    """Fails unless `call` raises `kind` with a message that has these words."""
     try:
         call()
     except kind as error:
@@ -39,7 +38,7 @@ def refused(kind, words, call):
 
 
 def main(cases):
-    """Runs cases, each with a folder of its own; arguments of the command line select cases by name."""
+    """Runs the cases that the command line selects, in separate folders."""
     chosen = [case for case in cases if not sys.argv[1:] or any(w in case.__name__ for w in sys.argv[1:])]
     print(f"1..{len(chosen)}", flush=True)
     failed = False

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_adamw.py: tide.AdamW against torch.optim.AdamW, and what it refuses."""
+"""test_adamw.py: compares tide.AdamW with torch.optim.AdamW."""
 
 import copy
 import itertools
@@ -47,7 +47,7 @@ def vector(model):
 
 
 def check_close(found, expected, lr, of_step=1e-3):
-    """Compares weights: the norm over all parameters, and each element relative to the change by one step."""
+    """Compares the norms of weights, and elements relative to the change by one step."""
     found, expected = vector(found), vector(expected)
     norm = ((found - expected).norm() / expected.norm()).item()
     worst = ((found - expected).abs().max() / lr).item()
@@ -63,7 +63,7 @@ LR, DECAY = 2.0**-10, 2.0**-4  # torch's factor 1 - LR * DECAY is then exact in 
 
 
 def same_as_torch(_):
-    """100 steps in fp32 end near torch's weights. p.grad is None after backward, and zero_grad has no effect."""
+    """100 steps in fp32 end near torch's weights; gradients are dropped after backward."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     optimizer = create(b.parameters(), lr=LR, weight_decay=DECAY)
@@ -78,8 +78,7 @@ def no_gradient(model):
 
 
 def near_double(_):
-    """With the defaults, whose decay factor torch rounds in fp32, weights are near those of torch in fp64. Our forward
-    and backward are in fp32."""
+    """Weights are near torch's in fp64. torch rounds the default factor of decay in fp32."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     a = a.double()
@@ -89,7 +88,7 @@ def near_double(_):
 
 
 def bf16(_):
-    """bf16 weights are the roundings of an fp32 master that follows the same gradients."""
+    """bf16 weights are the roundings of an fp32 master."""
     b = network(16, 64, 4, dtype=torch.bfloat16)
     masters = [torch.nn.Parameter(p.detach().float()) for p in b.parameters()]
     reference = torch.optim.AdamW(masters, lr=LR, weight_decay=DECAY)
@@ -108,8 +107,7 @@ def bf16(_):
 
 
 def groups_and_scheduler(_):
-    """Two groups have their own settings. A scheduler changes both rates after each step, even if updates run
-    during the next forward."""
+    """Groups have their own settings, which a scheduler can change while updates run."""
     for clip in (0.0, 1e6):
         models = [network(16, 64, 64, 4)]
         models.append(copy.deepcopy(models[0]))
@@ -134,7 +132,7 @@ def groups_and_scheduler(_):
 
 
 def states_on_a_drive(folder):
-    """States in files, with less memory than they need, give the same bits as states in memory."""
+    """States in files give the bits of states in memory."""
     a = network(16, 1024, 1024, 4)
     b = copy.deepcopy(a)
     optimizer = create(b.parameters(), store=[(folder, "256MiB")], states="store")
@@ -149,7 +147,7 @@ def states_on_a_drive(folder):
 
 
 def without_gradient(_):
-    """A parameter without a gradient keeps its weights and its step count; a step without gradients does nothing."""
+    """A parameter without a gradient does not change; a step without gradients does nothing."""
     a = network(16, 32, 32, 4)
     b = copy.deepcopy(a)
     for model in (a, b):
@@ -168,8 +166,7 @@ def without_gradient(_):
 
 
 def clipping(_):
-    """clip= has the effect and the norm of torch's clip_grad_norm_ before the step. Calls of torch's function,
-    which would do nothing, raise an error."""
+    """clip= does what torch's clip_grad_norm_ does, which raises an error here."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     norms = []
@@ -188,8 +185,7 @@ def clipping(_):
 
 
 def accumulation(_):
-    """Accumulating N backward passes gives torch's result. The last step may have fewer passes; one pass too many
-    is an error."""
+    """Accumulated backward passes give torch's result; too many are an error."""
     for way in ("steps", "with"):
         a = network(16, 32, 4)
         b = copy.deepcopy(a)
@@ -211,7 +207,7 @@ def accumulation(_):
 
 
 def weights_that_the_program_writes(_):
-    """After load_state_dict on the model between steps, updates start from the new weights, also with a master."""
+    """Updates start from the weights that the program loads between steps."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         b = network(16, 32, 4, dtype=dtype)
         saved = copy.deepcopy(b.state_dict())
@@ -227,9 +223,8 @@ def weights_that_the_program_writes(_):
 
 
 def averaged_weights(_):
-    """Training continues from averages of the weights (EMA) that the program writes back between steps: in fp32 as
-    with torch, in 16 bits like an optimizer that gets the averages as its masters. weights_changed() reports a
-    write through p.data."""
+    """The program may write averages of the weights (EMA) back between steps. weights_changed() reports a write
+    through p.data."""
     def average(model, averaged, optimizer, hidden):
         if optimizer is not None:
             optimizer.synchronize()
@@ -276,8 +271,7 @@ def averaged_weights(_):
 
 
 def states_after_writes(folder):
-    """After the program has written weights between steps, saved and copied states have masters of the new
-    weights, and none refers to a checkpoint of earlier weights."""
+    """Saved and copied states have the masters of weights that the program wrote."""
     runs = itertools.count()
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         def begin():
@@ -309,7 +303,8 @@ def states_after_writes(folder):
 
 
 def writes_during_updates(folder):
-    """With attach(), a write to weights that may still be updated raises an error; after synchronize() it is allowed."""
+    """With attach(), writing to weights before their update has ended is an error; synchronize() waits for the
+    end."""
     for call in (lambda b, _: b(torch.ones(1, 16)), lambda _, optimizer: optimizer.synchronize(),
                  lambda _, optimizer: optimizer.save(folder)):
         b = network(16, 32, 4)
@@ -329,7 +324,7 @@ def writes_during_updates(folder):
 
 
 class Tied(torch.nn.Module if torch else object):
-    """The head uses the table of the embedding."""
+    """The head uses the embedding's table."""
     def __init__(self, dtype=None):
         super().__init__()
         self.table = torch.nn.Embedding(40, 16, dtype=dtype)
@@ -342,8 +337,8 @@ class Tied(torch.nn.Module if torch else object):
 
 
 def tied_weights(_):
-    """A weight of two modules is one parameter and gets the gradients of both, as with torch; load_state_dict() sets it for
-    both. Different parameters in the same memory are refused."""
+    """A weight of two modules is one parameter, as in torch. Different parameters in the same memory are
+    refused."""
     def steps(model, optimizer, count):
         generator = torch.Generator().manual_seed(4)
         for _ in range(count):
@@ -386,9 +381,8 @@ def tied_weights(_):
 
 
 def borrowed_gradients(_):
-    """Writing to a gradient that the library uses, or freeing its memory, raises an error with its name in the
-    next call that waits for the update. With check_gradients the library itself finds such a write before any
-    weight changes. After the error the memory belongs to the program again."""
+    """Writing to a gradient that the library uses, or freeing its memory, is an error. check_gradients finds a
+    write before weights change."""
     def begin(**settings):
         p = torch.nn.Parameter(torch.ones(1000))
         optimizer = create([("weights", p)], clip=1.0, **settings)
@@ -432,8 +426,7 @@ def borrowed_gradients(_):
 
 
 def negated_gradients(_):
-    """A gradient that torch stores negated, the imaginary part of a conjugated number, is used with its right
-    sign."""
+    """A gradient that torch stores negated is used with the right sign."""
     for clip in (0.0, 1.0):
         p = torch.nn.Parameter(torch.zeros(1))
         optimizer = create([p], lr=LR, weight_decay=0, clip=clip)
@@ -444,8 +437,7 @@ def negated_gradients(_):
 
 
 def borrowed_again(_):
-    """If the program did not wait for the last step's update of a parameter, the next submit ends the old borrow, with
-    its check, and begins the new one."""
+    """A submit checks and ends the earlier borrow of the same gradient."""
     model = network(16, 4)
     optimizer = create(model.parameters(), clip=1.0)
     optimizer.attach(model)
@@ -469,8 +461,7 @@ def borrowed_again(_):
 
 
 def dropped_in_forward(_):
-    """With attach() the gradients of a module's parameters are freed when its forward has waited for their update, not
-    only in the next backward."""
+    """With attach(), a module's forward frees the gradients whose update has ended."""
     for clip in (0.0, 1.0):
         model = network(16, 8, 4)
         optimizer = create(model.parameters(), clip=clip)
@@ -487,7 +478,7 @@ def dropped_in_forward(_):
 
 
 def attached(_):
-    """With attach() each forward sees updated weights, even those of a module that is not called itself."""
+    """With attach(), forward sees updated weights, even of a module that is not called."""
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -519,7 +510,7 @@ def attached(_):
 
 
 def stale_weights(_):
-    """Autograd raises an error if a graph uses weights again after their update."""
+    """Using a graph's weights after their update is an error of autograd."""
     w = torch.nn.Parameter(torch.ones(8))
     z = torch.ones(8, requires_grad=True)
     optimizer = create([w])
@@ -530,8 +521,7 @@ def stale_weights(_):
 
 
 def small_gradients(folder):
-    """Gradients of many small parameters are submitted several at a time. All belong to their step, what a step
-    refuses is refused, and gradients are dropped after their updates."""
+    """Gradients of small parameters are submitted together, and belong to their step."""
     def loss(params):
         return sum((p * p).sum() for p in params)
 
@@ -570,7 +560,7 @@ def small_gradients(folder):
 
 
 def refusals(_):
-    """Each wrong use raises an exception with a message."""
+    """Wrong use raises an exception with a message."""
     good = torch.nn.Parameter(torch.ones(4, 4))
     turned = torch.nn.Parameter(torch.ones(4, 6).t())
     refused(ValueError, "w.turned is not contiguous", lambda: create([("w.turned", turned)]))
@@ -595,8 +585,8 @@ def refusals(_):
 
 
 def not_finite(folder):
-    """A gradient that is not finite ends the optimizer with an error that names it, or its step is skipped. No checkpoint
-    is written from then on."""
+    """A gradient that is not finite is an error, or its step is skipped. After the error, no checkpoint is
+    written."""
     for check in (False, True):
         p = torch.nn.Parameter(torch.ones(8))
         optimizer = create([("weights", p)], check_overflow=check)
@@ -617,8 +607,7 @@ def not_finite(folder):
 
 
 def state_dict(folder):
-    """Groups are saved and loaded; a warning says that the states are not. After save(), or with `checkpoints`, a
-    state_dict refers to the checkpoint, which is loaded with it; a missing or a different checkpoint is an error."""
+    """A state_dict has groups without states, or refers to a checkpoint, which is loaded with it."""
     b = network(16, 32, 4, dtype=torch.bfloat16)
     optimizer = create(b.parameters(), lr=0.25)
     assert "tide" not in optimizer.state_dict()
@@ -653,8 +642,7 @@ def state_dict(folder):
 
 
 def states_of_torch(_):
-    """Training continues from torch's states in tide and from tide's in torch, through state_dicts. full_state_dict()
-    is refused beyond its limit; a state_dict that is not AdamW's is refused."""
+    """Training continues from torch's states, and in torch from tide's. full_state_dict() is limited."""
     a = network(16, 64, 4)
     settings = {"lr": LR, "weight_decay": DECAY}
     a.unused = torch.nn.Parameter(torch.ones(3))
@@ -698,7 +686,7 @@ def states_of_torch(_):
 
 
 def masters_of_states(_):
-    """full_state_dict() of bf16 weights has their masters: another optimizer that loads it trains to the same bits."""
+    """full_state_dict() of bf16 weights has their masters."""
     a = network(16, 64, 4, dtype=torch.bfloat16)
     optimizer = create(a.parameters(), lr=1e-2)
     train(a, optimizer, 20)
@@ -712,8 +700,8 @@ def masters_of_states(_):
 
 
 def later_groups(folder):
-    """A group that is added between steps trains like one that existed before and had no gradients; the others keep
-    their bits. A group that does not fit is refused and leaves the optimizer as it was."""
+    """A group that is added between steps trains like an older one without gradients; a group that does not fit is
+    refused."""
     for settings in ({}, {"store": [(folder, "256MiB")], "states": "store"}, {"clip": 1e6}):
         a = network(16, 64, 4, dtype=torch.bfloat16)
         b = copy.deepcopy(a)
@@ -743,7 +731,7 @@ def later_groups(folder):
 
 
 def checkpoints(folder):
-    """A run that was saved and loaded has the same bits as an uninterrupted one; another model is refused."""
+    """A loaded run has the bits of an uninterrupted one; another model is refused."""
     for dtype in (torch.float32, torch.bfloat16):
         a = network(16, 32, 4, dtype=dtype)
         optimizer = create(a.parameters(), lr=1e-2)
@@ -760,7 +748,7 @@ def checkpoints(folder):
 
 
 def data_loader_workers(_):
-    """Forked workers can run and end while an optimizer exists; a worker that uses it gets an error."""
+    """Forked workers may run while an optimizer exists, but not use it."""
     b = network(16, 32, 4)
     optimizer = create(b.parameters())
     data = torch.utils.data.TensorDataset(torch.randn(32, 16), torch.randn(32, 4))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_blocks.py: tide.Blocks: tensors and arrays in a store, saved activations, and the structs of all headers."""
+"""test_blocks.py: tests tide.Blocks, and the structs of the headers."""
 
 import gc
 import os
@@ -17,8 +17,7 @@ if torch is not None:
 
 
 def round_trip(folder):
-    """Tensors that do not fit into memory are returned unchanged, with their type and shape, also into the caller's
-    memory."""
+    """Tensors that do not fit into memory are returned unchanged."""
     with tide.Blocks("4MiB", store=[(folder, "64MiB")]) as blocks:
         put = {f"layer {i}": torch.randn(512, 512) for i in range(16)}
         put["bf16"] = torch.randn(3, 5).bfloat16()
@@ -41,8 +40,7 @@ def round_trip(folder):
 
 
 def conjugated(folder):
-    """Tensors whose memory torch conjugates or negates when it reads it are stored with the values that it reads,
-    even when autograd saves them."""
+    """Tensors that torch stores conjugated or negated keep their values."""
     complex64 = torch.randn(200, 100, dtype=torch.complex64)
     with tide.Blocks("8MiB", store=[(folder, "64MiB")]) as blocks:
         for value in (complex64.conj(), complex64.conj().t(), complex64.conj()[:1, :1].imag):
@@ -60,7 +58,7 @@ def conjugated(folder):
 
 
 def pins(_):
-    """A pinned view is the store's own memory: the next get returns what was written to it."""
+    """A write to a pinned view is a write to the store."""
     with tide.Blocks("16MiB") as blocks:
         blocks.put("a", torch.zeros(1000))
         view = blocks.get("a", pin=True)
@@ -78,8 +76,7 @@ def pins(_):
 
 
 def activations(folder):
-    """Gradients do not depend on whether activations are stored, also in a second pass over one graph. The blocks
-    are dropped with the graph. Weights are not stored."""
+    """Storing activations does not change gradients. The graph drops its blocks."""
     model = torch.nn.Sequential(*(layer for _ in range(12)
                                   for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())))
     x = torch.randn(1024, 256)
@@ -106,7 +103,7 @@ def activations(folder):
 
 
 def layout(_):
-    """The structs and enumerators of the package equal those of the headers."""
+    """The package's structs and enumerators are those of the headers."""
     program = os.environ["TIDE_TEST_LAYOUT"]
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     rows = {name: (int(value), int(size)) for name, value, size in map(str.split, lines)}
@@ -130,7 +127,7 @@ def layout(_):
 
 
 def sizes(_):
-    """Sizes are parsed as by the tide command."""
+    """Sizes are parsed as in the tide command."""
     for text, value in (("4096", 4096), ("512K", 512 << 10), ("1.5M", 3 << 19), ("24GiB", 24 << 30),
                         ("24GB", 24 * 10**9), (None, 0), (7, 7)):
         assert library.size(text) == value, text
@@ -139,7 +136,7 @@ def sizes(_):
 
 
 def stores(_):
-    """A tuple is one store with its size, not two stores; a list has paths and such pairs."""
+    """A tuple is a store with its size; a list has several stores."""
     for store, expected in ((None, []), ("/a", [("/a", 0)]), (("/a", "1K"), [("/a", 1024)]),
                             (pathlib.Path("/a"), [("/a", 0)]), (["/a", ("/b", 7)], [("/a", 0), ("/b", 7)])):
         paths = library.store_paths(store)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""test_programs.py: tide.AdamW in training programs of others: Hugging Face's Trainer, accelerate, GradScaler, a
-DataLoader whose parent is killed; and with the sizes and types of DeepSpeed's own test of its cpu_adam."""
+"""test_programs.py: runs tide.AdamW in training programs of others."""
 
 import contextlib
 import copy
@@ -46,7 +45,7 @@ def needs(*names):
 
 
 def talks(case):
-    """Redirects the output of libraries to stderr, because stdout must be TAP."""
+    """Sends output of libraries to stderr, because stdout is TAP."""
     @functools.wraps(case)
     def quiet(folder):
         with contextlib.redirect_stdout(sys.stderr):
@@ -83,8 +82,7 @@ def make_trainer(folder, model, optimizer, **settings):
 
 @talks
 def trainer(folder):
-    """Trainer trains as with torch.optim.AdamW, with accumulation, and resumes; its clipping is refused with the
-    message that says what to set."""
+    """Hugging Face's Trainer trains and resumes as with torch.optim.AdamW; its clipping is refused."""
     needs("transformers", "accelerate")
     models = [network()]
     models += [copy.deepcopy(models[0]) for _ in range(3)]
@@ -106,7 +104,7 @@ def trainer(folder):
 
 @talks
 def accelerate(_):
-    """accelerate's prepare(), accumulate() and optimizer give torch's results; its clipping is refused."""
+    """accelerate gives torch's results; its clipping is refused."""
     needs("accelerate")
     import accelerate as library
     models = [network()]
@@ -131,8 +129,7 @@ def accelerate(_):
 
 
 def grad_scaler(_):
-    """With overlap=False torch.amp.GradScaler unscales, skips steps that are not finite, and torch may clip;
-    without overlap=False step() says that it is needed."""
+    """GradScaler works with overlap=False, which step() asks for."""
     models = [network()]
     models.append(copy.deepcopy(models[0]))
     for model, make in zip(models, (torch.optim.AdamW, create)):
@@ -200,7 +197,7 @@ def is_alive(process):
 
 
 def killed_parent(folder):
-    """Workers of a DataLoader get -ECHILD; after their parent was killed they live on, and its store is free."""
+    """A DataLoader's workers survive their killed parent, whose store is free."""
     (folder / "store").mkdir()
     settings = {**os.environ, "PYTHONPATH": str(guest.PACKAGE)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(folder), guest.CACHE], stdout=subprocess.PIPE,
@@ -230,8 +227,8 @@ def killed_parent(folder):
 
 
 def sizes_of_cpu_adam(_):
-    """With the sizes and types of DeepSpeed's own test of its CPU Adam, ten steps of random gradients agree with
-    torch.optim.AdamW in fp32. In ten steps torch's rounded factor of decay alone adds an error of about 2**-23."""
+    """With the sizes and types of DeepSpeed's test of CPU Adam, steps agree with torch.optim.AdamW in fp32, whose
+    rounded factor of decay adds an error of about 2**-23."""
     for dtype, bits in ((torch.float32, 20), (torch.float16, 11), (torch.bfloat16, 8)):
         for size in (22, 55, 64, 128, 1024, 1048576):
             start = torch.randn(size).to(dtype)

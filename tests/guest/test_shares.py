@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""test_shares.py: two processes of torch.distributed share the states of tide.AdamW under DistributedDataParallel, with
-the bits of one process that averages their gradients; also if the tensors are on a device, which is simulated."""
+"""test_shares.py: processes of torch.distributed share the states of tide.AdamW, also on a simulated device."""
 
 import os
 import pathlib
@@ -41,8 +40,8 @@ def train_alone(model, optimizer, first, end):
 
 
 class Played:
-    """Simulates a GPU in the memory of the CPU: the library's stream and torch's calls are recorded. Gradients that are
-    copied there are kept, because here the library borrows them."""
+    """Simulates a GPU in host memory, and records calls. Copied gradients are kept, because the library borrows
+    them."""
 
     STREAM = 77
 
@@ -74,8 +73,7 @@ class Played:
         return self.broadcast(part, **arguments)
 
     def check_step(self, count):
-        """Checks that in a step the library takes each gradient and shows the weights on torch's stream, and that
-        the weights are sent afterwards."""
+        """Checks that a step takes gradients and sends weights on torch's stream."""
         calls = self.calls[:]
         del self.calls[:], self.kept[:]
         sent = calls.index("send")
@@ -84,7 +82,7 @@ class Played:
 
 
 def on_a_device(rank, folder):
-    """The first steps again, with tensors on a simulated device, and the checkpoint of one process."""
+    """Repeats the first steps on a simulated device."""
     played = Played(tide.optimizer)
     model = network()
     ddp = torch.nn.parallel.DistributedDataParallel(model)
@@ -102,7 +100,7 @@ def on_a_device(rank, folder):
 
 
 def without_a_group(rank):
-    """An optimizer that takes gradients before they are averaged is refused with the options to choose from."""
+    """An optimizer that takes gradients before they are averaged is refused."""
     model = network()
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = create(model)
@@ -112,7 +110,7 @@ def without_a_group(rank):
 
 
 def process(rank, folder):
-    """Runs in each of the two processes, when the checkpoint of one process already exists."""
+    """Runs in a process of the group, after the checkpoint of a single process."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
     model = network()
@@ -148,7 +146,7 @@ def check_result(path, model, optimizer):
 
 
 def ddp(folder):
-    """Two processes have the weights and norms of one, and each side loads the states that the other saved."""
+    """Two processes have the weights, norms and states of one."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         raise guest.Skipped("torch has no gloo")
     model = network()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_wheel.py: the wheel contains the library, and the README's program runs with it."""
+"""test_wheel.py: tests the wheel."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ import guest
 
 
 def wheel(folder):
-    """The wheel is built by the script, unpacked, and used without TIDE_LIBRARY."""
+    """The built wheel has the library."""
     built = subprocess.run([guest.PACKAGE / "build_wheel.sh", os.environ["TIDE_LIBRARY"], folder / "dist"],
                            capture_output=True, text=True, check=True).stdout.strip()
     with zipfile.ZipFile(built) as files:
@@ -37,7 +37,7 @@ def wheel(folder):
 
 
 def no_library(folder):
-    """Without the library the script says so, and makes no folder."""
+    """Without the library, the script fails and makes no folder."""
     built = subprocess.run([guest.PACKAGE / "build_wheel.sh", folder / "none.so", folder / "dist"],
                            capture_output=True, text=True)
     assert built.returncode == 2 and "none.so does not exist; build libtide.so first" in built.stderr, built

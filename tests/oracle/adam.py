@@ -34,12 +34,12 @@ START, GRADIENTS = inputs()
 
 # name, our rule, lr, beta1, beta2, eps, decay, bias correction, constructor of theirs
 CASES = [
-    # In the first of these 1 - lr * weight_decay is exact in fp32; in the second torch rounds it.
+    # 1 - lr * weight_decay is exact in fp32 in the first case; torch rounds it in the second.
     ("torch_adamw", "adamw", 2**-10, 0.9, 0.999, 1e-8, 2**-7, 1,
      lambda p: torch.optim.AdamW(p, lr=2**-10, betas=(0.9, 0.999), eps=1e-8, weight_decay=2**-7)),
     ("torch_adamw_rounded", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
-    # The second case in float64, where rounding is negligible.
+    # The second case in float64.
     ("torch64_adamw", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
     ("torch_adam", "adam", 1e-3, 0.9, 0.95, 1e-6, 0.1, 1,

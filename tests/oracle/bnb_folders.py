@@ -29,7 +29,7 @@ CASES = {
 
 
 def reblock(folder, source, block):
-    """Quantises the weights of the folder's codes again, in larger blocks."""
+    """Quantises the folder's weights again, in larger blocks."""
     tensors, plain = load_file(folder + "/model.safetensors"), load_file(source + "/model.safetensors")
     for name in [n[:-len(".absmax")] for n in tensors if n.endswith("weight.absmax")]:
         codes, state = bnb.quantize_4bit(plain[name], blocksize=block, quant_type="nf4", compress_statistics=True)
@@ -43,7 +43,7 @@ def load(folder, **more):
 
 
 def dequantised(folder, out, source, turned):
-    """Writes plain/ as transformers saves a model that was never quantised. Weights in `turned` (of Conv1D) are transposed."""
+    """Writes plain/; weights in `turned` (of Conv1D) are transposed."""
     model = load(folder).dequantize(dtype=torch.bfloat16)
     state, names = model.state_dict(), load_file(source + "/model.safetensors")
     weights = {name: (state[name].T if name in turned else state[name]).to(torch.bfloat16).contiguous() for name in names}

@@ -1,4 +1,4 @@
-"""Templates for the tests of tools/text/jinja. Each uses a few constructs; together they use all. Data only."""
+"""Templates for the tests of tools/text/jinja."""
 
 LOOP = "{% for m in messages %}"
 TEMPLATES = {

@@ -47,13 +47,13 @@ def answer(text):
 
 
 def fixed_rows(end):
-    """Rows whose boundaries are special; `end` is the token that ends a text."""
+    """Rows with special boundaries; `end` is the token after a text."""
     question = [user("2 + 2?")]
     return [
         {"prompt": "The sky is", "chosen": " blue.", "rejected": " green, and so is the sea."},
         {"prompt": "The sky is", "chosen": " blue." + end, "rejected": " green." + end + " No."},
         {"prompt": "The sky is " + end, "chosen": "x" + end, "rejected": end},
-        # the prompt's last token is part of a longer one, of both answers or of one of them
+        # the prompt's last token may be part of a longer one
         {"prompt": "I saw th", "chosen": "e cat", "rejected": "e dog"},
         {"prompt": "I saw th", "chosen": "e cat", "rejected": "! Really"},
         {"prompt": "I saw th", "chosen": "! Really", "rejected": "e cat"},
@@ -64,7 +64,7 @@ def fixed_rows(end):
         {"prompt": "naïve 的一是 ", "chosen": "über 😀", "rejected": "é\u0301 😁"},
         {"prompt": "the same", "chosen": " answer", "rejected": " answer"},
         {"prompt": "long " * 9, "chosen": "short", "rejected": "the other one is longer than that " * 3},
-        # the prompt is what both begin with
+        # the prompt is the common beginning
         {"chosen": "The sky is blue.", "rejected": "The sky is green."},
         {"chosen": "The sky is blue.", "rejected": "The sky isn't."},
         {"chosen": "a 😀", "rejected": "a 😁"},
@@ -122,7 +122,7 @@ def random_rows(kind, rng, count):
 
 
 def theirs(tokenizer, rows, length):
-    """(index, number of prompt tokens, chosen, rejected) of each row that is kept."""
+    """(index, number of prompt tokens, chosen, rejected) of the rows that TRL keeps."""
     args = DPOConfig(output_dir=tempfile.mkdtemp(), max_length=length, report_to=[], bf16=False, use_cpu=True)
     me = types.SimpleNamespace(_tokenizer=tokenizer)
     data = datasets.Dataset.from_list([dict(r, index=i) for i, r in enumerate(rows)])
@@ -194,7 +194,7 @@ def ours(build, folder, rows, length):
     for chosen, rejected in zip(lines[::2], lines[1::2]):
         begins = []
         for row in (chosen, rejected):
-            # the label of the first token is never used
+            # the first token's label is not used
             begins.append(next(i for i, label in enumerate(row["labels"]) if i > 0 and label != -100))
             assert all(label == token for label, token in list(zip(row["labels"], row["ids"]))[begins[-1]:])
         assert begins[0] == begins[1]

@@ -37,7 +37,7 @@ only = sys.argv[2:]
 rows = [json.loads(line)["input_ids"] for line in open(root + "/curve/data.jsonl")]
 
 def philox(seed, stream, positions):
-    """The four words at each position, one row for each."""
+    """The four words at the positions, in rows."""
     import numpy as np
     low = np.uint64(0xffffffff)
     words = [positions & low, positions >> np.uint64(32), np.uint64(stream) & low, np.uint64(stream) >> np.uint64(32)]
@@ -50,7 +50,7 @@ def philox(seed, stream, positions):
     return np.stack([word * np.ones_like(positions) for word in words], axis=1)
 
 class Dropout(torch.nn.Module):
-    """Dropout of the adapters of one role of a layer, in step Dropout.step and its only micro-batch."""
+    """Dropout of one role's adapters in a layer, in step Dropout.step."""
     step = 0
 
     def __init__(self, rate, layer, role):
@@ -82,7 +82,7 @@ def adapted(base, options, dtype):
     return model
 
 def train(model, steps, batch, lr, path):
-    """With a bf16 base under autocast, as PEFT's users train: the adapters stay fp32."""
+    """With a bf16 base under autocast; the adapters stay fp32."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optim = torch.optim.AdamW(trained, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     lines = []

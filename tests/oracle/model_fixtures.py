@@ -67,7 +67,7 @@ CASES = {
 }
 
 def randomize(model):
-    """Sets random weights that affect the result: norms differ from 1, biases from 0, logits from each other."""
+    """Sets random weights that affect the result."""
     g = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -89,7 +89,7 @@ def distance(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-300)).float()
 
 def respell(folder, old, model_type):
-    """Writes config.json as transformers 4 wrote it, or with keys that transformers reads but does not write."""
+    """Writes config.json with the keys of transformers 4, or with other keys that transformers reads."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
     for key in ("rope_parameters", "dtype", "layer_types"):

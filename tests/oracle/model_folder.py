@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Loads a folder that tide wrote and the original one with transformers, and compares their logits.
+"""Compares the logits of a folder that tide wrote with those of the original, in transformers.
 
     model_folder.py WRITTEN ORIGINAL IDS.json [LOGITS.safetensors]
 
-Prints the largest difference between the logits of the two folders, relative to the largest logit (0 if the
-weights are the same). Checks that generation_config.json, and all files but weights and *config.json, were
-copied, and that safetensors can read each tensor. LOGITS contains tide's own logits [rows][length][vocab] in
-fp32; their difference to transformers' is printed, too."""
+Prints the largest difference, relative to the largest logit, and checks that other files were copied. LOGITS has
+tide's own logits [rows][length][vocab] in fp32, which are compared, too."""
 import json, os, sys
 import torch
 from safetensors import safe_open

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the first step of `tide finetune` with transformers on random models of every family:
+"""Compares the first fp32 step of `tide finetune` with transformers on random models of every family:
 
     python tests/oracle/odd_models.py build/tools/tide [COUNT [SEED]]     needs torch, transformers
 
-Each model has random sizes (key and value heads, head sizes, an inner size down to 1), biases, a tied or
-separate head, padding ids, RoPE scaling with rows beyond the trained length, windows, layer types, types of
-weights, shards, and the config.json of transformers 4 or 5. The loss and the gradient norm of one fp32 step are
-compared. Prints one line per model; folders of models that differ are kept."""
+Prints one line per model; folders of models that differ are kept."""
 import json, os, random, shutil, subprocess, sys, tempfile
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,7 +14,7 @@ FAMILIES = ["gpt2", "llama", "mistral", "qwen2", "qwen3"]
 
 
 def rope(rng, config, old):
-    """Adds RoPE parameters of a random kind to `config`; returns the kind and the length of the longest row."""
+    """Adds random RoPE parameters; returns their kind and the longest row's length."""
     kind = rng.choice(["default", "default", "linear", "dynamic", "yarn", "yarn", "llama3"])
     theta = rng.choice([100.0, 10000.0, 5e5])
     factor = rng.choice([1.0, 1.5, 2.0, 4.0, 8.0])
@@ -41,7 +38,7 @@ def rope(rng, config, old):
 
 
 def make_config(rng, family):
-    """Returns a random config, the kind of its RoPE, and the length of the longest row that the model takes."""
+    """Returns a random config, the kind of its RoPE, and the longest row's length."""
     old = rng.random() < 0.5
     heads = rng.choice([1, 2, 3, 4, 6])
     size = rng.choice([2, 4, 6, 10, 16, 24]) if family != "gpt2" else rng.choice([1, 3, 5, 8, 16])
@@ -94,7 +91,7 @@ def randomize(model, seed):
 
 
 def write_weights(rng, folder, model):
-    """Writes weights of one type or of several, in one file or in shards, sometimes with the head of a tied model."""
+    """Writes weights in random types and files."""
     tensors = {k: v.detach().clone().contiguous() for k, v in model.state_dict().items()}
     tied = model.config.tie_word_embeddings
     both = rng.choice(["", "", "same", "other"]) if tied else ""

@@ -13,7 +13,7 @@ import bitsandbytes.functional as bnb
 
 torch.set_num_threads(1)
 
-# Rows, columns, type. Row 1 of the fourth is zero, and so is a block of 64 of the first.
+# Rows, columns, type. Row 1 of the fourth tensor and a block of 64 of the first are zero.
 TENSORS = [(24, 40, torch.bfloat16), (3, 58, torch.float32), (130, 260, torch.bfloat16), (5, 128, torch.float16), (1, 64, torch.float32)]
 
 

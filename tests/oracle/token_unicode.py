@@ -1,8 +1,6 @@
-"""Writes tools/text/tokenizer/unicode_table.c: the properties of every character in the `tokenizers` package.
+"""Writes tools/text/tokenizer/unicode_table.c: the properties of characters in the `tokenizers` package.
 
-The package uses several Unicode versions at once (in its regular expressions, its own predicates and its
-normaliser), which differ from those of installed libraries. So the package itself is queried for every code
-point.
+The package uses several Unicode versions at once, so it is queried for every code point.
 
     python tests/oracle/token_unicode.py > tools/text/tokenizer/unicode_table.c
 """
@@ -19,7 +17,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+,-./:;<=
 
 
 def matching(pre):
-    """The code points that remain after a pre-tokenizer has removed all others."""
+    """The code points that a pre-tokenizer keeps."""
     found = set()
     for at in range(0, len(POINTS), 65536):
         text = "".join(map(chr, POINTS[at:at + 65536]))
@@ -33,7 +31,7 @@ def by_regex(pattern):
 
 
 def word_of_rust():
-    """Characters that prevent a single_word token next to them from being found."""
+    """Characters that hide a single_word token next to them."""
     tokenizer = Tokenizer(models.WordLevel({"?": 0}, "?"))
     tokenizer.add_tokens([AddedToken("\U0010FFFD", single_word=True, normalized=False)])
     found = set()

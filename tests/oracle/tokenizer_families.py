@@ -1,5 +1,5 @@
-"""Tokenizers with the exact pipelines of known model families, trained by the `tokenizers` package
-on text made here, and the strings that they are compared on. Seeded: the same everywhere."""
+"""Tokenizers with the pipelines of known model families, trained on text made here, and strings to compare.
+Seeded."""
 import json
 import random
 import unicodedata
@@ -35,7 +35,7 @@ CODE = ["def ", "return ", "    ", "\t", "if (", ") {\n", "};\n", "int ", "for i
 
 
 def words(rng, count):
-    """Pseudo-words by script: few of them, so that they repeat and merges are learnt."""
+    """A few pseudo-words by script, so that merges are learnt."""
     stock = [[("".join(rng.choice(s) for _ in range(rng.randint(1, 8)))) for _ in range(300)]
              for s in SCRIPTS]
     out = []
@@ -130,7 +130,7 @@ def sentencepiece(corpus, size, legacy):
 
 
 def plain(corpus, size):
-    """A pipeline of no family, with the remaining features: a prefix, a suffix and unknown characters."""
+    """A pipeline with a prefix, a suffix and unknown characters."""
     tokenizer = base(unk_token="<unk>", fuse_unk=True, continuing_subword_prefix="##",
                      end_of_word_suffix="</w>")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(),
@@ -148,7 +148,7 @@ def plain(corpus, size):
 
 
 def families(size, names=()):
-    """Yields (name, tokenizer.json as a tree), trained one by one."""
+    """Yields (name, tokenizer.json as a tree)."""
     rng = random.Random(7)
     corpus = [words(rng, 60) for _ in range(max(400, size // 8))]
     bl, seq = pre_tokenizers.ByteLevel, pre_tokenizers.Sequence
@@ -259,7 +259,7 @@ def strings(seed, count):
 
 
 def long_strings(seed):
-    """1 MB of each kind of text that may be slow."""
+    """1 MB of kinds of text that may be slow."""
     rng = random.Random(seed)
     million = 1 << 20
     return {"letters": "a" * million, "spaces": " " * million, "digits": "7" * million,

@@ -1,7 +1,6 @@
-"""Model folders whose tokenizer_config.json and special_tokens_map.json change the tokenizer of their tokenizer.json, as transformers'
-AutoTokenizer reads them.
+"""Model folders whose other files change the tokenizer of tokenizer.json, as AutoTokenizer reads them.
 
-    python tests/oracle/tokenizer_folders.py tests/text/fixtures     writes folders.json there (the tokenizers are the fixtures')
+    python tests/oracle/tokenizer_folders.py tests/text/fixtures     writes folders.json
 """
 import json
 import os

@@ -1,6 +1,4 @@
-"""Pipelines that no known family has: regular expressions in which Oniguruma and PCRE2 differ, added tokens
-that take each other's white space, Metaspace after steps that drop characters, and normal forms in which the
-first character of the text changes.
+"""Pipelines that no known family has.
 
     python tests/oracle/tokenizer_odd.py > tests/text/fixtures/odd_pipelines.json
 """
@@ -78,7 +76,7 @@ def cases():
 
 
 def rows_of(theirs, texts):
-    """Texts and ids, without texts for which the package itself fails."""
+    """Texts and ids, without texts for which the package fails."""
     for t in texts:
         try:
             yield [t, theirs.encode(t).ids]

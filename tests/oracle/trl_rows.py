@@ -1,8 +1,6 @@
 """Compares the ids, labels and packed rows that TRL makes from rows with tide's.
 
     python tests/oracle/trl_rows.py BUILD FIXTURES [SEED]      needs trl and datasets beside transformers
-
-SEED gives other rows, of which some have system turns or are long, and other lengths.
 """
 import json
 import os
@@ -58,7 +56,7 @@ def rows_of(kind, rng, count, wild):
 
 
 def without_tail(tokenizer, row):
-    """TRL trains on the text that a template writes after the token that ends the last turn; tide does not."""
+    """Cuts text that a template writes after the last turn's end, on which only TRL trains."""
     labels, end = list(row["labels"]), 0
     for length in row.get("seq_lengths") or [len(labels)]:
         end += length
@@ -93,7 +91,7 @@ def ours(build, model, rows, length, packing):
 
 
 def predicted(row):
-    """The labels without the first one of each document, which is not predicted."""
+    """The labels without the first of a document, which is not predicted."""
     labels = list(row["labels"])
     at = 0
     for n in row["lengths"] or [len(labels)]:

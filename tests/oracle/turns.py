@@ -149,7 +149,7 @@ def marked(source, variables):
 
 
 def trim(text, spans, ends):
-    """White space after a token that ends a turn belongs to the template."""
+    """White space after the end of a turn belongs to the template."""
     out = []
     for begin, end in spans:
         short = len(text[:end].rstrip(" \n\r\t"))
@@ -179,13 +179,13 @@ def write(folder):
 
 
 def plain_turns(text, spans):
-    """The trained text without thoughts, which training templates keep and the models' templates drop."""
+    """The trained text without thoughts, which only training templates keep."""
     found = [re.sub(r"^(<think>)?.*?</think>\s*", "", text[b:e], flags=re.S).strip() for b, e in spans]
     return [x for x in found if x]
 
 
 def same_but_prompts(want, got, prompt):
-    """Whether the parts are equal except for white space and beginnings that the prompt contains."""
+    """Whether the parts are equal, except for white space and beginnings in the prompt."""
     want, got = ([x.strip() for x in y if x.strip()] for y in (want, got))
     return len(want) == len(got) and all(w.endswith(g) and w[:len(w) - len(g)].strip() in prompt for w, g in zip(want, got))
 
@@ -200,7 +200,7 @@ def merged(spans, text):
 
 
 def ours(build, folder, rows):
-    """Runs tide on each row and returns its ids, its labels and its messages."""
+    """Returns the ids, labels and messages of tide."""
     from tokenizers import Tokenizer
     out = []
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:

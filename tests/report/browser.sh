@@ -1,6 +1,5 @@
 #!/bin/sh
-# browser.sh TIDE: loads a page in a real browser. The page writes nothing to the console, requests nothing but
-# itself, is no wider than its window, and shows values when arrow keys are pressed.
+# browser.sh TIDE: tests a page in a real browser.
 paper=$1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
     echo "1..0 # SKIP chromium is not installed"
@@ -14,8 +13,8 @@ while [ $i -le 40 ]; do
     i=$((i + 1))
 done >"$work/run.jsonl"
 "$paper" report "$work/run.jsonl" >/dev/null || exit 1
-# A script in the page writes to its title: by how much it is wider than the window, the loss that it shows
-# after an arrow key, and, once it is loaded, the number of its requests.
+# A script writes to the page's title: how much wider than the window the page is, the loss after an arrow key, and the
+# number of requests.
 sed 's|</body>|<script>const figure = document.getElementById("loss");\
 figure.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));\
 const said = figure.querySelector("output").textContent + " " + figure.querySelector(".cursor").dataset.step;\
@@ -50,7 +49,7 @@ for width in 500 1280; do
 done
 tell 1 $wrong pages_fit_react_to_keys_and_request_nothing
 tell 2 $errors nothing_is_on_the_console
-# A page with an error and a request is detected.
+# The test detects an error and a request.
 sed 's|<script>const|<img src="http://127.0.0.1:9/none.png"><script>console.error("planted");</script><script>const|' \
     "$work/checked.html" >"$work/x" && mv "$work/x" "$work/checked.html"
 show 500

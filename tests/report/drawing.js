@@ -1,4 +1,4 @@
-// drawing.js TIDE: runs the script of pages without a browser. Its `document` only keeps what is drawn.
+// drawing.js TIDE: runs the script of pages without a browser; `document` keeps the drawings.
 'use strict';
 const { execFileSync } = require('child_process');
 const fs = require('fs');
@@ -9,7 +9,7 @@ const assert = require('assert');
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'drawing-'));
 process.on('exit', () => fs.rmSync(folder, { recursive: true }));
 
-// Makes the page of a log. Returns what is drawn, and functions of its script.
+// Makes the page of a log. Returns the drawings, and functions of the script.
 const pageOf = text => {
   const log = path.join(folder, 'p.jsonl');
   fs.writeFileSync(log, text);
@@ -33,7 +33,7 @@ const pageOf = text => {
   return { html: elements.page.innerHTML, press, cursor, outputs, ...parts };
 };
 
-// Elements are closed in the order in which they were opened.
+// Elements are nested.
 const checkNesting = html => {
   const open = [];
   for (const [, end, name] of html.matchAll(/<(\/?)([a-z0-9]+)/g)) {
@@ -43,7 +43,7 @@ const checkNesting = html => {
   assert.strictEqual(open.length, 0);
 };
 
-// Coordinates of all paths are in 0..1000, and no text has NaN or a missing value.
+// Coordinates of paths are in 0..1000, and texts have no NaN or missing value.
 const checkPaths = html => {
   for (const [, d] of html.matchAll(/ d="([^"]*)"/g)) {
     assert(/^[-MLHVZh .0-9]*$/.test(d), d);
@@ -55,7 +55,7 @@ const checkPaths = html => {
 const has = (page, ...parts) => parts.forEach(part => assert(page.html.includes(part), `${part}\n${page.html}`));
 
 const cases = {
-  // A run that has all figures gets every panel, and none of its texts becomes markup.
+  // A whole run has the panels, and its texts do not become markup.
   whole() {
     const head = { run: { time: '2026-01-02T03:04:05Z', steps: 3, clip: 1, device_bytes: 10, host_bytes: 20 },
       plan: { asked: { model: 'm/<b>x', ranks: 2, zero_stage: 3, batch: 8, accum: 2, seq_len: 64, precision: 'fp16' }, parameters: 158e6,
@@ -77,7 +77,6 @@ const cases = {
       'class="dots read"', '158 M parameters', '2 x 8 rows of 64 tokens', '<li class="copy"><i></i>copies <b>20.0 %</b> <span>1.00 s</span></li>',
       '<th scope="row">step time</th><td>500 ms</td><td>500 ms</td><td>1.00</td>', '<h3>store <b>30.0 MB</b></h3>');
   },
-  // Logs of one step, logs without figures and odd values make a page, too.
   small_and_odd() {
     for (const text of ['{"step":1}\n', '{"step":9007199254740992,"loss":1}\n', '{"step":1,"loss":0,"seconds":0,"lr":0}\n',
       '{"step":1,"loss":1e308,"lr":1e308}\n{"step":2,"loss":-1e308,"lr":-1}\n', '{"step":1,"loss":null}\n{"step":1000000000,"loss":null}\n',
@@ -86,13 +85,13 @@ const cases = {
     assert(!page.html.includes('<figure'));
     has(page, 'No warnings, no saves.');
   },
-  // Values far above the others are cut, and the text says so.
+  // Values far above the others are cut, as a text says.
   cut() {
     let text = '';
     for (let i = 1; i <= 60; i++) text += `{"step":${i},"seconds":${i === 1 ? 90 : 1}}\n`;
     has(pageOf(text), 'Cut at the top: up to 90.0 s.');
   },
-  // A point is in the middle of its steps, at their mean; a band contains all steps of a point.
+  // A point is in the middle of its steps at their mean; the band has their minimum and maximum.
   places() {
     const page = pageOf('{"step":11}\n{"step":12,"loss":4}\n{"step":14,"loss":0}\n{"step":15,"loss":8}\n{"step":20}\n');
     has(page, '<path class="dots compute" d="M150.0 500.0h.01"/>', '<path class="line compute" d="M150.0 500.0M350.0 1000.0L450.0 0.0"/>');
@@ -102,7 +101,7 @@ const cases = {
     has(many, '>steps 1 to 961'.slice(1), '3 per point', '<path class="band compute" d="M1.6 0.0L');
     has(pageOf('{"step":1,"seconds":4,"wait":{"copy":1}}\n{"step":2,"seconds":4,"wait":{"copy":1}}\n'), '<path class="area compute" d="M0.00 1000.0V250.0H');
   },
-  // The arrow keys show the values of a point, and Escape those of the whole run.
+  // Arrow keys show the values of a point, Escape those of the run.
   keys() {
     const page = pageOf('{"step":4,"loss":2.5}\n{"step":5}\n{"step":6,"loss":1}\n');
     const said = key => { page.press(key); return `${page.cursor.dataset.step} ${page.outputs[0].textContent}`; };
@@ -112,7 +111,7 @@ const cases = {
     page.press('Escape');
     assert.deepStrictEqual([page.cursor.hidden, page.outputs[0].textContent], [true, 'whole']);
   },
-  // The ends of an axis are round numbers, and the requested range is between them.
+  // An axis has round ends around the range.
   linear() {
     const { linear, place } = pageOf('{"step":1}\n');
     const axis = linear(2.1, 8.3, 4);
@@ -135,7 +134,7 @@ const cases = {
     assert(Math.abs(place(axis, 1) - 0.4) < 1e-9);
     for (const any of [logarithmic(10, 10), logarithmic(1e-300, 1e300)]) assert(any.low < any.high && any.ticks.length >= 2);
   },
-  // Numbers are written with their units and few digits.
+  // Numbers have units and few digits.
   numbers() {
     const { number, tick, escaped } = pageOf('{"step":1}\n');
     for (const [value, unit, text] of [[2.66667, 'plain', '2.667'], [5e-5, 'plain', '5e-05'], [123456, 'plain', '1.235e+05'], [0.0001, 'plain', '0.0001'],

@@ -1,6 +1,5 @@
 #!/bin/sh
-# drawing.sh TIDE: runs page.js in node and checks what it draws: the whole page of each log in drawing.js, and
-# the axes and numbers one by one.
+# drawing.sh TIDE: runs drawing.js in node.
 node=$(command -v node || command -v nodejs) || {
     echo "1..0 # SKIP node is not installed"
     exit 0

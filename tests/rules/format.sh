@@ -1,6 +1,5 @@
 #!/bin/sh
-# format.sh ROOT: the sources are as clang-format 14 with .clang-format leaves them, and comments,
-# which it does not break, have at most 100 columns.
+# format.sh ROOT: checks the sources with clang-format 14, and the length of comments, which it does not break.
 root=$1
 case $(clang-format --version 2>/dev/null) in
 *"version 14."*) ;;
@@ -20,7 +19,7 @@ else
     failed=1
     echo "not ok 1 - sources_are_formatted"
 fi
-# A file with one space too many is detected.
+# A space too many is detected.
 if printf 'int  x;\n' | clang-format --dry-run --Werror --assume-filename="$root/core/x.c" 2>/dev/null; then
     failed=1
     echo "not ok 2 - a_wrong_space_is_found"

@@ -1,11 +1,10 @@
 #!/bin/sh
-# headers.sh CC CXX ROOT: each header compiles alone, as C17 and, in include/tide, as C++17 too.
-# CXX may be "-": the C++ case is then skipped.
+# headers.sh CC CXX ROOT: headers compile alone, as C17 and, in include/tide, as C++17 (not if CXX is "-").
 cc=$1 cxx=$2 root=$3
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 
-# Compiles a file that includes the header twice and nothing else.
+# Compiles a file that only includes the header twice.
 alone() { # compiler language root header
     printf '#include "%s"\n#include "%s"\nextern int unit_is_not_empty;\n' "$4" "$4" >"$folder/unit.$2"
     case $2 in
@@ -60,8 +59,7 @@ else
     verdict $? "public_headers_compile_as_cxx"
 fi
 
-# No public struct has padding: a field that is added later never falls on bytes that older programs left
-# undefined.
+# Public structs have no padding: older programs left its bytes undefined, where a new field would be.
 # shellcheck disable=SC2086
 each "$cc -Wpadded" c $public
 verdict $? "public_structs_have_no_padding"
@@ -71,12 +69,12 @@ alone "$cc -Wpadded" c "$folder" core/padded.h
 test $? -ne 0
 verdict $? "padding_is_found"
 
-# The check finds a header that only compiles after another one, in C and in C++.
+# A header that needs another one is found.
 printf 'size_t lonely_bytes(void);\n' >"$folder/core/lonely.h"
 alone "$cc" c "$folder" core/lonely.h
 test $? -ne 0
 verdict $? "a_header_that_leans_on_another_is_found"
-# C that is not C++ in a public header is detected.
+# A public header that is not C++ is found.
 printf 'struct tide_x { int class; };\n' >"$folder/core/only_c.h"
 if [ "$cxx" = - ]; then
     echo "ok 6 - a_header_of_c_only_is_found # SKIP no C++ compiler is installed"

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# packages.sh ROOT: services that come with packages are disabled after the installation; services that were
-# enabled before are left alone. Functions replace apt-get and systemctl.
+# packages.sh ROOT: the installation of packages leaves no new services enabled. Functions replace apt-get and systemctl.
 source "$1/.ci/packages"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 
-# Each enabled service is a file.
+# An enabled service is a file.
 systemctl() {
     local word verb= names=()
     for word; do

@@ -198,7 +198,8 @@ static void resumes(void)
     }
 }
 
-/* A row comes once in an epoch. Epochs have different orders, and neighbouring rows are separated. */
+/* A row comes once in an epoch. Epochs have different orders, and neighbouring rows are
+ * separated. */
 static void shuffles(void)
 {
     enum { ROWS = 30000 };
@@ -531,7 +532,8 @@ static void files_that_are_read(void)
     check_true(text_records_means("-", name) && !text_records_means("-", beside));
 }
 
-/* Labels are targets, except the first token's and ignored ones. A row of ids replaces the sample. */
+/* Labels are targets, except the first token's and ignored ones. A row of ids replaces the
+ * sample. */
 static void targets_of_samples(void)
 {
     struct text_sample sample = {0};

@@ -146,7 +146,8 @@ static void refuses(void)
     }
 }
 
-/* Contradictions that are not errors are reported, as are differences between transformers 4 and 5. */
+/* Contradictions that are not errors are reported, as are differences between transformers 4 and
+ * 5. */
 static void warns(void)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* Tests rows that are pairs of answers, compared with TRL (pairs.json of tests/oracle/dpo_rows.py). */
+/* Tests rows that are pairs of answers, compared with TRL (pairs.json of
+ * tests/oracle/dpo_rows.py). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -381,7 +381,8 @@ static void ambiguous(void)
     text_feed_close(feed);
 }
 
-/* A template that marks the assistant's text, and one that does not, have the same trained tokens. */
+/* A template that marks the assistant's text, and one that does not, have the same trained
+ * tokens. */
 static void long_chat(void)
 {
     static const char *const turns[] = {
