@@ -14,7 +14,7 @@ bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const ch
 /* Returns the key's value in the JSON of its note, or ""; valid as long as `cfg`. */
 const char *rig_value(const struct core_cfg *cfg, const char *key);
 
-/* Checks that `text` has a note of this kind about `key`, on line `line` unless 0, whose reason
+/* Checks that `text` has a note of this kind about `key` on line `line` (0: any), whose reason
  * contains `why`. */
 void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
                 const char *why);

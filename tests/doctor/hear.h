@@ -1,4 +1,4 @@
-/* hear.h: runs the doctor and keeps its findings as text, one line per finding:
+/* hear.h: runs the doctor and keeps its findings as lines:
  *     warn cpu : text => cure {figure value}
  * The subject is between topic and colon. One thread. */
 #ifndef TESTS_DOCTOR_HEAR_H
@@ -14,8 +14,8 @@ struct doctor hear_alone(const char *root);
 /* Returns the findings since hear_alone; valid until the next hear or hear_alone. */
 const char *heard_text(void);
 
-/* Returns the findings about a machine and a store (or NULL), in a child that calls `prepare` first
- * if given; skips the case if `prepare` fails. */
+/* Returns the findings about a machine and a store (or NULL). `prepare` (or NULL) runs first, in a
+ * child; a failure of `prepare` skips the case. */
 const char *hear(const char *root, const char *store, int (*prepare)(void));
 
 /* Makes a machine of files in the test's folder `name`, from pairs of path and text up to NULL.

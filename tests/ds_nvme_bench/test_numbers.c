@@ -92,8 +92,8 @@ static void smallest_that_is_good(void)
     check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
 }
 
-/* Candidates are the fastest settings and smaller ones that are nearly as fast. A setting's worst
- * operation counts. */
+/* Candidates are the fastest settings, then others that are nearly as fast. The score of a setting
+ * is that of its worst operation. */
 static void candidates(void)
 {
     struct bench_params picked[BENCH_CANDIDATES_MAX];

@@ -353,8 +353,7 @@ static void compare(void)
     free(text);
 }
 
-/* A file that is not a report, has another schema or has no common point is refused with the
- * reason. */
+/* A file that is not a comparable report is refused with the reason. */
 static void nothing_to_compare(void)
 {
     static const struct {
@@ -380,8 +379,7 @@ static void nothing_to_compare(void)
     check_contains(core_err_message(), "no point in common");
 }
 
-/* A file that cannot be written is detected before the measurements, and a full disk is an
- * error. */
+/* An output that cannot be written is refused before the measurements; a full disk is an error. */
 static void where_to_write(void)
 {
     struct bench_report report = make("/nvme");

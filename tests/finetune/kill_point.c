@@ -1,6 +1,6 @@
-/* kill_point.c: `tide` that kills itself in a save: with TIDE_TEST_KILL=N at the N-th of the calls
- * below (0: just after the checkpoint has its name), with TIDE_TEST_KILL_MOVE=N before it moves the
- * N-th file into an existing folder. */
+/* kill_point.c: `tide` that kills itself in a save. TIDE_TEST_KILL=N: at the N-th call below after
+ * the checkpoint was begun (0: just after the checkpoint got its name). TIDE_TEST_KILL_MOVE=N:
+ * before the N-th file is moved into an existing folder. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>

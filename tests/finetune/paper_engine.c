@@ -1,6 +1,5 @@
-/* paper_engine.c: a fake engine that has the functions of include/tide/engine.h, reports figures,
- * and trains nothing. The commands are linked with it to test what rarely happens to the real one:
- * a failure or an interruption at a given call.
+/* paper_engine.c: a fake of include/tide/engine.h, which trains nothing, but can fail or be
+ * interrupted at a given call.
  *
  *   TIDE_PAPER_FAIL="step 3 5"   the third call of tide_engine_step returns -5
  *   TIDE_PAPER_SIGNAL="2 15"     before the second step ends, the process gets signal 15; "0 15":

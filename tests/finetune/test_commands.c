@@ -237,8 +237,7 @@ static pid_t start_reader(const char *fifo, const char *copy)
     return child;
 }
 
-/* A FIFO without a reader is refused as a log. The reader of a FIFO sees the end of the run as the
- * only end of the file. */
+/* A FIFO that no process reads is refused as a log; a FIFO that is read gets the log. */
 static void fifos(void)
 {
     char text[1 << 12];
@@ -495,8 +494,7 @@ static void steps(void)
     check_string(rig_read("s/steps"), "4");
 }
 
-/* A run reports that its plan was off, unless --rates is given or no full step after the first was
- * measured. */
+/* A plan that was off is reported if enough whole steps were measured, unless --rates is given. */
 static void rates(void)
 {
     static const struct {
@@ -647,7 +645,7 @@ static void full_disk(void)
     expect(1, TRAIN "--out %T/e --steps 2 --csv /dev/full");
 }
 
-/* A plan is printed as text, JSON, or a tape; the exit code is 3 if it does not fit. */
+/* A plan is printed as text, JSON, or a tape; the exit code is 3 if the plan does not fit. */
 static void plans(void)
 {
     static const char *const keys[] = {

@@ -472,7 +472,7 @@ static void note_part(void *user, double part)
     *last = part;
 }
 
-/* A run of few steps reads only the rows that it needs; the number of epochs needs all rows. */
+/* A run of few steps reads only its rows; a run of epochs reads all rows. */
 static void looks_no_further(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101, 102]}\n"

@@ -10,8 +10,7 @@
 
 enum { KILLED_STEPS_MAX = 999 };
 
-/* Points of a save at which a run is killed: a save has about 40, and a larger number means the
- * last one. */
+/* A save has about 40 points for killing; a larger number means the last one. */
 enum { POINTS = 36 };
 
 /* Waits up to 30 s for a checkpoint after step `before`. */
@@ -57,8 +56,8 @@ static void kill_in_save(const char *line, int *newest, uint64_t *state)
     *newest = now;
 }
 
-/* A run that was killed `kills` times and resumed with other placements ends with the model of an
- * undisturbed run. */
+/* Kills a run `kills` times, resumes the run with other placements, and compares the model with an
+ * undisturbed run's. */
 static void kill_and_resume(const char *flags, int kills, uint64_t *state)
 {
     static const char *const places[] = {"",

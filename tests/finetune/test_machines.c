@@ -63,7 +63,7 @@ static void every_machine_plans(void)
     rig_end();
 }
 
-/* With --reduce fast, the ranks of a node send the sum of their gradients to other nodes. */
+/* With --reduce fast, a node sends one sum of gradients to other nodes. */
 static void fast_sums_are_planned(void)
 {
 #define NODES                                                                                      \
@@ -174,7 +174,7 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
-/* The text names the ranks of its figures and, with --what-if, ranks the parts of the machine. */
+/* The text names the ranks of the figures; with --what-if, the text lists the parts of the machine. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

@@ -49,8 +49,7 @@ static void learns(void)
     rig_end();
 }
 
-/* The adapters do not depend on the placement or on an interruption, and the loss hardly on the
- * number of ranks. */
+/* The adapters do not depend on the placement or an interruption; ranks change the loss little. */
 static void same_results(void)
 {
     rig_train_begin();
@@ -77,8 +76,8 @@ static void same_results(void)
     rig_end();
 }
 
-/* Bits depend on the room for a pair's tokens. A resumed run keeps this number for shorter pairs,
- * and reports another for longer ones. */
+/* Bits depend on the tokens for which a pair has room; a resumed run keeps that number or reports
+ * the new one. */
 static void room_of_a_pair(void)
 {
     static const char longer[] = "{\"prompt\": \"a b c d e f\", \"chosen\": \"g h i j k l m n o "

@@ -14,7 +14,7 @@
 static void resumed(void)
 {
     rig_train_begin();
-/* The rate depends on the step, and not on the number of steps as that of linear does. */
+/* A linear rate would depend on the number of steps. */
 #define SHUFFLED TRAIN_SMALL "--shuffle --seed 5 --schedule constant --warmup 7 "
     expect(0, SHUFFLED "--out %T/whole --steps 9 --log %T/whole.jsonl");
     expect(0, SHUFFLED "--out %T/parts --steps 4 --save-every 2 --keep 1 --log %T/parts.jsonl "
@@ -136,8 +136,7 @@ static void many_texts(void)
     free(text);
 }
 
-/* A resumed run continues with the next rows of text, even in the middle of an epoch, a packing
- * window and a file. */
+/* A resumed run continues with the next rows of text. */
 static void resumed_texts(void)
 {
     static const char *const flags[] = {"--pack --shuffle --seed 9", "--pack --split --accum 2",
@@ -177,8 +176,8 @@ static void resumed_texts(void)
     rig_end();
 }
 
-/* A run takes its output folder before it reads rows, and a signal ends it then. The test closes
- * the pipe after the signal because TSan runs a handler only after read() has returned. */
+/* A run that still reads rows keeps others out of its output folder, and a signal ends the run at
+ * once. The test closes the pipe last because TSan runs a handler only after read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();
@@ -202,8 +201,8 @@ static void stopped_at_once(void)
     rig_end();
 }
 
-/* A given loss scale overrides the checkpoint's. The checkpoint's number of threads is kept if
- * ranks and processors are the same; else a message says that bits differ. */
+/* A resumed run takes the loss scale from the flag, and the number of threads from the checkpoint
+ * if ranks and processors are the same. */
 static void resumed_otherwise(void)
 {
     char arguments[256];
@@ -377,7 +376,7 @@ static void files_of_the_user(void)
     rig_end();
 }
 
-/* --resume replaces a model only if this run wrote it, nobody changed it, and it is not newer. */
+/* --resume replaces only a model of this run that is unchanged and not newer. */
 static void model_of_another(void)
 {
     static const char *const names[] = {"config.json", "model.safetensors",

@@ -53,8 +53,8 @@ static void take_word(struct schedule *schedule, const char *name, double value)
     test_fail(__FILE__, __LINE__, "the fixture says %s", name);
 }
 
-/* Checks a line "kind name=value ... = rate rate ...", or with the first beta if that changes.
- * Returns the number of comparisons. */
+/* Checks a line "kind name=value ... = rate rate ..."; first betas, if they change, replace the
+ * rates. Returns the number of comparisons. */
 static size_t check_line(char *line)
 {
     struct schedule schedule = {0};

@@ -274,8 +274,7 @@ static void config(void)
     finetune_settings_fini(&s);
 }
 
-/* Other optimizers are read from a file; SGD's momentum is the first beta. Parameters and states
- * may share a store. */
+/* Optimizers and stores are read from ds_config.json; SGD's momentum is the first beta. */
 static void config_optimizers(void)
 {
     struct finetune_settings s;
@@ -340,7 +339,7 @@ static void cache_folders(void)
     }
 }
 
-/* A cycle changes the first beta, unless the file or a flag forbids that, or there are no betas. */
+/* A cycle moves the first beta, unless flags override that or the optimizer has no betas. */
 static void moving_betas(void)
 {
     static const char config[] =
@@ -654,8 +653,7 @@ static void refusals(void)
     }
 }
 
-/* A warmup may be longer than the run. DeepSpeed's shortest warmup is raised to two steps, with a
- * warning. */
+/* A warmup may be longer than the run. DeepSpeed's warmup has at least two steps. */
 static void warmups(void)
 {
     struct finetune_settings s;
@@ -717,8 +715,8 @@ static void same_stores(void)
     finetune_settings_fini(&s);
 }
 
-/* The number of stores and the length of their names are limited; the text after the last colon may
- * be a size. */
+/* The number of stores and the lengths of their names are limited. A size may follow the last
+ * colon. */
 static void stores(void)
 {
     struct tide_engine_options options = {.struct_bytes = sizeof options};
@@ -745,7 +743,7 @@ static void stores(void)
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
-/* Training uses the data as requested, evaluation uses all rows. */
+/* Training reads the data as requested, evaluation reads rows in order and unpacked. */
 static void data(void)
 {
     struct finetune_settings s;

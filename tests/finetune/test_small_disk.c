@@ -110,8 +110,7 @@ static void timeline_on_a_full_disk(void)
     end_disk("disk");
 }
 
-/* A full disk of a log, a table or an event file is reported once; the run continues, and the exit
- * code is 1. */
+/* A full disk of a log, a table or an event file is reported once, and the model is written. */
 static void log_on_a_full_disk(void)
 {
     static const char *const flags[] = {"--log %T/disk/log", "--csv %T/disk/log.csv",
@@ -183,8 +182,8 @@ static void spare_gives_way(void)
     end_disk("disk");
 }
 
-/* Without space for the model at the end, the message names the checkpoint; with more space, the
- * run continues. */
+/* Without space for the final model, the message names a checkpoint from which the run can
+ * continue. */
 static void model_does_not_fit_any_more(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 2 --keep 1 "
@@ -246,8 +245,7 @@ static void two_runs_on_one_output(void)
     rig_end();
 }
 
-/* A missing store folder is created only below a mount point, or on request: else it could be on
- * the disk below an unmounted drive. */
+/* A missing store folder is not created on the disk below an unmounted drive, unless requested. */
 static void missing_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/z --overwrite --steps 2 --io threads --place "

@@ -157,8 +157,7 @@ static void ranks(void)
     }
 }
 
-/* A pattern of --freeze that matches nothing, or a part that cannot be frozen alone, is refused
- * before anything is measured. */
+/* An unsuitable --freeze is refused before anything is measured. */
 static void frozen_in_part(void)
 {
     rig_train_begin();

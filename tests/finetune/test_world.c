@@ -38,8 +38,8 @@ static void write_rank(void)
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
-/* Processes write their process IDs to pid.RANK. With a file `apart`, they work in separate
- * folders; a file `hosts` has the numbers of the ranks' hosts. */
+/* Processes write their IDs to pid.RANK. A file `apart` gives processes separate folders; a file
+ * `hosts` has the number of each rank's host. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -217,7 +217,7 @@ static void drives_counted(void)
     rig_end();
 }
 
-/* Groups of ranks do not change the model; a size that does not divide the ranks is refused. */
+/* Groups of ranks do not change the model; the size of groups must divide the number of ranks. */
 static void grouped(void)
 {
 #define GROUPS RANKS "--zero 3 --gather int8 --steps 4 "
@@ -380,7 +380,7 @@ static void copy_margin(const char *log, char margin[64])
     snprintf(margin, 64, "%.*s", (int)strcspn(at, ",}"), at);
 }
 
-/* Rows may be pairs of answers; the log has the rewards of all processes. */
+/* Pairs of answers give the adapters and rewards of ranks that are threads. */
 static void pairs(void)
 {
 #define PAIRS                                                                                      \
@@ -400,8 +400,8 @@ static void pairs(void)
     rig_end();
 }
 
-/* A process that sees another folder than the first process is an error, and the earlier checkpoint
- * is kept. */
+/* A process that sees another output folder than the first process ends the run; the earlier
+ * checkpoint is kept. */
 static void apart(void)
 {
     if (TEST_SLOW) {
@@ -563,8 +563,8 @@ static void other_library(void)
     rig_end();
 }
 
-/* Starts the run once more, and kills the process of a random rank during the start or after its
- * next checkpoint. Returns false if the run ended before. */
+/* Starts the run again, and kills a random rank during the start or after a checkpoint. Returns
+ * false if the run ended before. */
 static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *state)
 {
     const unsigned victim = (unsigned)test_random(state, ranks);
@@ -613,8 +613,8 @@ static double last_loss(void)
     return strtod(arrow + strlen("-> "), NULL);
 }
 
-/* Kills a run of 2 ranks repeatedly, which continues, with `widens` every second time with 3 ranks.
- * Returns the number of kills. */
+/* Kills and continues a run of 2 ranks repeatedly, with `widens` alternately with 3 ranks. Returns
+ * the number of kills. */
 static unsigned storm_series(const char *flags, bool widens, unsigned kills, uint64_t *state)
 {
     char words[512];
@@ -651,8 +651,8 @@ static unsigned storm_series(const char *flags, bool widens, unsigned kills, uin
     return struck;
 }
 
-/* After kills at random moments, the run continues from whole checkpoints to the same bytes; with
- * more ranks, to a similar loss. */
+/* After kills at random moments, the run continues to the same bytes, or with more ranks to a
+ * similar loss. */
 static void storm(void)
 {
     const unsigned kills = test_full() ? 50 : TEST_COUNT(3, 2);
@@ -665,7 +665,7 @@ static void storm(void)
     rig_end();
 }
 
-/* A rank that cannot create its store ends the run and is named; no store is left. */
+/* If a rank cannot create its store, the run ends, names the rank, and leaves no store. */
 static void failing_rank(void)
 {
     begin();

@@ -254,8 +254,8 @@ static bool has_cuda_runtime(void)
     return atoi(text) > 0;
 }
 
-/* The library does not end, print, or change the process; its own calls cannot be diverted to
- * another library. */
+/* The library does not end the process, print, or change global settings, and its own calls cannot
+ * be diverted. */
 static void needs(void)
 {
     static const char *const refused[] = {
@@ -296,9 +296,9 @@ static void needs(void)
     check_string(text, "tcp.c.o:\n");
 }
 
-/* Contexts share little writable data: values found once (`known`, `policy`), when this process was
- * stopped (`process`), the connections of its world (`tcp`), and memory that a silent drive or card
- * may still write. */
+/* Writable data of all contexts: values found once (`known`, `policy`), when the process was
+ * stopped (`process`), the world's connections (`tcp`), and memory that a silent device may still
+ * write. */
 static void shared_state(void)
 {
     static char text[65536];

@@ -1,5 +1,5 @@
-/* encode_texts.c: for tests/oracle/tokenizer_check.py: reads texts, preceded by their lengths, and
- * writes their ids and the decoded texts. */
+/* encode_texts.c: for tests/oracle/tokenizer_check.py: writes the ids of texts, and the texts
+ * decoded from the ids. */
 #include <stdio.h>
 #include <stdlib.h>
 

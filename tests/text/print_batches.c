@@ -1,5 +1,5 @@
 /* print_batches.c MODEL FILE LENGTH 0|1|pairs: for tests/oracle/trl_rows.py and dpo_rows.py: prints
- * a feed's rows (1: packed): ids, labels and lengths of documents. */
+ * the ids, labels and documents' lengths of a feed's rows (1: packed). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

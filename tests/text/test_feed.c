@@ -145,8 +145,7 @@ static const char *write_rows(const char *name, int count, int padding)
     return path;
 }
 
-/* Writes the hashes of batches after a position, and the positions after them; returns the number
- * of batches. */
+/* Writes the hashes and the ends of the batches after a position; returns the number of batches. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -373,7 +372,7 @@ static void windows(void)
         check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
         check_uint(text_reader_bad(reader), ==, 0);
         check_true(text_reader_encoder(reader) == NULL);
-        /* 200 rows for documents of 6 tokens (cut), of 5, of 4, and of 3 and 2. */
+        /* 200 rows of documents of 6 tokens (cut), 200 of 5, 200 of 4, and 200 of 3 and 2. */
         check_uint(text_pack_rows(pack), ==, packs == 1 ? 800 : 1);
         check_uint(text_pack_documents(pack, 0), ==, 1);
         const struct text_document first = text_pack_document(pack, 0, 0);
@@ -460,7 +459,7 @@ static uint64_t sum_window(const struct text_windows *windows)
     return sum;
 }
 
-/* The next window is filled while this one is used; its content does not depend on that. */
+/* Filling the next window ahead does not change the windows. */
 static void windows_ahead(void)
 {
     const char *files[] = {write_rows("u.jsonl", 2500, 0)};

@@ -42,8 +42,7 @@ static size_t write_row(char *out, size_t room, int kind, int number, int digits
                             number, digits, digit);
 }
 
-/* Writes rows of several kinds, one in `bad` of which is wrong (0: none). A long row fills a
- * group. */
+/* Writes rows of several kinds; one row in `bad` is wrong (0: none). A long row fills a group. */
 static const char *make_rows(const char *name, int rows, int bad, bool has_long)
 {
     const size_t room = (size_t)rows * 300 + (1 << 21);

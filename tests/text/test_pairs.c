@@ -255,7 +255,7 @@ static const char *write_pairs(const char *name, int count)
     return path;
 }
 
-/* Checks that two rows of a pair begin with equal tokens, and that these and padding have no
+/* Checks that the rows of a pair begin with equal tokens without labels, and that padding has no
  * labels. */
 static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
 {
@@ -276,8 +276,7 @@ static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
     }
 }
 
-/* Writes the hashes of batches after a position, and the positions after them; returns the number
- * of batches. */
+/* Writes the hashes and the ends of the batches after a position; returns the number of batches. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {

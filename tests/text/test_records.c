@@ -193,7 +193,7 @@ static const char *write_copies(const char *fixture, const char *name, size_t co
     return written;
 }
 
-/* Reading can continue in large compressed data, or back up. Data that ends before the place is an
+/* Reading can continue at a place in large compressed data. Data that ends before the place is an
  * error. */
 static void places_in_packed_data(void)
 {

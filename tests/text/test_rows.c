@@ -328,8 +328,8 @@ static void folders(void)
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
 }
 
-/* If a template renders the first messages differently when others follow, the common text
- * determines the trained parts, with a warning. */
+/* A template that writes earlier messages differently when others follow causes a warning, and
+ * common text determines the trained parts. */
 static void ambiguous(void)
 {
     static const char config[] =

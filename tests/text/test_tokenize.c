@@ -178,8 +178,7 @@ static void refuses(void)
     check_int(run("--model model --data rows.jsonl"), ==, 0);
 }
 
-/* Ids that the model does not have are refused, and a tokenizer with more ids than the model has
- * embeddings. */
+/* Ids without an embedding are refused, in rows and in the tokenizer. */
 static void beyond_the_model(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 70000]}\n";
@@ -240,7 +239,7 @@ static void keeps_what_was_there(void)
     check_contains(said, "would overwrite a file that --model model reads");
 }
 
-/* An output that is a link to a missing file creates the file, unless it would be an input. */
+/* A link to a missing file can be the output, unless that file would be an input. */
 static void follows_links_to_nothing(void)
 {
     char far[4200];
