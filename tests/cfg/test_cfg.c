@@ -418,7 +418,7 @@ static int unreadable(void *argument)
     return code == -EACCES && strstr(core_err_message(), "Permission denied") != NULL ? 3 : 4;
 }
 
-/* Errors of bad files differ; they have the name and, for text, the line. */
+/* The error of a bad file has the name and, for text, the line. */
 static void bad_files(void)
 {
     expect_load(test_directory(), -EISDIR, "is a directory");

@@ -255,7 +255,7 @@ static void deepspeed_defaults(void)
             continue;
         }
         if (row == NULL) {
-            /* The table has newer names for these. */
+            /* The table has newer names for these keys. */
             if (strstr(member.key, "gather_fp16") == NULL &&
                 strstr(member.key, "kernel_inject") == NULL &&
                 strcmp(member.key, "tensor_parallel.tp") != 0) {

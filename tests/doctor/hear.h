@@ -8,7 +8,7 @@
 
 #include "offload/doctor/doctor.h"
 
-/* Returns a doctor for `root` ("": this machine) that measures briefly; its findings are
+/* Returns a doctor for `root` ("": this machine) that measures briefly, and whose findings are
  * collected. */
 struct doctor hear_alone(const char *root);
 /* Returns the findings since hear_alone; valid until the next hear or hear_alone. */
@@ -22,7 +22,7 @@ const char *hear(const char *root, const char *store, int (*prepare)(void));
  * Returns the machine's root, valid until the next call. */
 const char *machine(const char *name, const char *const files[][2]);
 
-/* Checks that findings have a cure unless they are ok. */
+/* Checks that a cure belongs to a finding that is not ok. */
 void check_cures(const char *heard);
 
 #endif

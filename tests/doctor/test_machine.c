@@ -225,7 +225,7 @@ static void an_old_quota(void)
     check_double(doctor_cpu_quota(machine("old", files)), ==, 1.5);
 }
 
-/* A card without a driver differs from a machine without a card. */
+/* A card without a driver has another finding than a missing card. */
 static void a_card_without_a_driver(void)
 {
     static const char *const card[][2] = {
@@ -318,7 +318,7 @@ static void uring_refused_for_limits(void)
     }
 }
 
-/* An io_uring that is switched off in the kernel has a cure. */
+/* If io_uring is switched off in the kernel, the finding has a cure. */
 static void uring_switched_off(void)
 {
     static const char *const files[][2] = {{"/proc/sys/kernel/io_uring_disabled", "2\n"},

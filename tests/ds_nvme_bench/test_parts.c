@@ -262,7 +262,7 @@ static void written_data(void)
         check_true(zeros == 4096 || zeros < 100); /* of random bytes about 16 are 0 */
         written += zeros < 100;
         for (unsigned i = 4096; i < 256 << 10 && zeros < 100; i += 4096) {
-            check_true(memcmp(data + at, data + at + i, sizeof(uint64_t)) != 0); /* its number */
+            check_true(memcmp(data + at, data + at + i, sizeof(uint64_t)) != 0); /* the number */
         }
     }
     check_uint(written, >, 0);

@@ -614,7 +614,7 @@ static void checkpoints(void)
     check_contains(rig_out, ", 1 of 1 checkpoints not written");
 }
 
-/* A signal ends the run after its step, with a checkpoint. */
+/* A signal ends the run after the step, with a checkpoint. */
 static void signals(void)
 {
     rig_rows();

@@ -92,7 +92,7 @@ static void few_rows(void)
     finetune_data_close(data);
 }
 
-/* Batches are filled from the first step on, because their memory is planned before it. */
+/* Batches are filled from the first step on, because their memory is planned earlier. */
 static void begins_late(void)
 {
     struct finetune_data_options options = rows_options(rows_file(9, 5));

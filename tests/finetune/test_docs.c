@@ -123,7 +123,7 @@ static char *read_said(void)
     return said;
 }
 
-/* A tiny model learns the replies of chats with the tokenizer that was made from them. */
+/* A tiny model with a tokenizer made from chats learns the replies. */
 static void made_chats(void)
 {
     static const char rows[] =

@@ -41,7 +41,7 @@ static void kill_at_random(const char *line, int *newest, uint64_t *state)
     }
 }
 
-/* Kills a run in its first save, before or just after the checkpoint has its name. */
+/* Kills a run in its first save, before or just after the checkpoint is renamed. */
 static void kill_in_save(const char *line, int *newest, uint64_t *state)
 {
     char setting[32];

@@ -287,7 +287,7 @@ static void order_of_files(void)
     }
 }
 
-/* A refused run leaves no event file and keeps those of other runs. */
+/* A refused run leaves no event file; files of other runs stay. */
 static void refused(void)
 {
     char folder[512];

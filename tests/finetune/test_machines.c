@@ -90,7 +90,7 @@ static void fast_sums_are_planned(void)
 #undef NODES
 }
 
-/* More ranks or nodes train more tokens per second; a straggler reduces that. */
+/* More ranks or nodes train more tokens per second; with a straggler, nodes train fewer. */
 static void nodes_are_planned(void)
 {
     begin();
@@ -174,7 +174,7 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
-/* The text names the ranks of the figures; with --what-if, the text lists the parts of the machine. */
+/* The text names the ranks of the figures and, with --what-if, the parts of the machine. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

@@ -248,7 +248,7 @@ static void names(void)
     check_double(cli_plan_wear_tb(&unknown), ==, 0);
 }
 
-/* For an unusable model, the error tells what its path leads to. */
+/* The error of an unusable model tells what is at the path. */
 static void models(void)
 {
     char path[512];

@@ -100,7 +100,8 @@ static void room_of_a_pair(void)
     rig_end();
 }
 
-/* Rows that are not pairs, and flags that pairs do not allow, are refused first. */
+/* Rows that are not pairs, and flags that pairs do not allow, are refused before anything is
+ * written. */
 static void refused(void)
 {
     static const struct {

@@ -176,8 +176,8 @@ static void resumed_texts(void)
     rig_end();
 }
 
-/* A run that still reads rows keeps others out of its output folder, and a signal ends the run at
- * once. The test closes the pipe last because TSan runs a handler only after read() has returned. */
+/* A run that still reads rows keeps others out of its output folder, and ends at a signal. The test
+ * closes the pipe last because TSan runs a handler only after read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();
@@ -376,7 +376,8 @@ static void files_of_the_user(void)
     rig_end();
 }
 
-/* --resume replaces only a model of this run that is unchanged and not newer. */
+/* --resume replaces only a model of this run that is unchanged and not newer than the
+ * checkpoint. */
 static void model_of_another(void)
 {
     static const char *const names[] = {"config.json", "model.safetensors",
@@ -406,7 +407,7 @@ static void model_of_another(void)
             rig_remove("r");
         }
     }
-    /* A model of another run, and one of unknown origin. */
+    /* A model of another run, and a model of unknown origin. */
     expect(0, TRAIN_SMALL "--out %T/r --steps 2 --save-every 1 -q");
     expect(0, TRAIN_SMALL "--out %T/s --steps 1 -q");
     snprintf(line, sizeof line, "cp -p '%s/s/'*.* '%s/s/.tide-model' '%s/r/'", test_directory(),

@@ -206,7 +206,7 @@ static void optimizers(void)
     finetune_settings_fini(&s);
 }
 
-/* A complete configuration, as users of DeepSpeed write it, is read with all its values. */
+/* A configuration of DeepSpeed is read. */
 static void config(void)
 {
     static const char text[] =
@@ -431,7 +431,7 @@ static void schedules(void)
     finetune_settings_fini(&s);
 }
 
-/* A flag overrides "auto" without a warning, other values with one. */
+/* A flag overrides "auto" without a warning, and other values with a warning. */
 static void contradictions(void)
 {
     struct finetune_settings s;
@@ -582,7 +582,7 @@ static void many_keys_are_told_whole(void)
     finetune_settings_fini(&s);
 }
 
-/* A synonym is not a flag of tide, but its answer may begin with one. */
+/* Synonyms are no flags of tide; the flags in their answers are. */
 static void synonyms(void)
 {
     struct finetune_flags all;

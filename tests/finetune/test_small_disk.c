@@ -67,8 +67,8 @@ static void store_at_step_0(void)
     end_disk("tiny");
 }
 
-/* Without space for checkpoints, the run continues; without space for the model, it does not
- * begin. */
+/* The run continues without space for checkpoints, but does not begin without space for the
+ * model. */
 static void output_at_the_first_save(void)
 {
     static const struct {
@@ -208,7 +208,7 @@ static void model_does_not_fit_any_more(void)
     end_disk("disk");
 }
 
-/* An output folder that cannot be renamed is refused first. */
+/* An output folder that cannot be renamed is refused before the run begins. */
 static void output_is_a_mount_point(void)
 {
     begin();

@@ -70,7 +70,7 @@ static void limited_stores(void)
     check_true(found != NULL);
     const long least = strtol(found + strlen("any one of: --store DIR:"), NULL, 10);
     check_int(least, >, 0);
-    for (int cut = 0; cut < 2; cut++) { /* of several stores, a store reserves a MiB for its end */
+    for (int cut = 0; cut < 2; cut++) { /* each of several stores reserves a MiB for its end */
         size_t at = (size_t)snprintf(line, sizeof line, "%s", plan);
         for (int i = 0; i < STORES; i++) {
             const long more = cut == 1 ? 4096 : i + 1 < STORES ? MIB / 8 : least * MIB;

@@ -166,7 +166,7 @@ def without_gradient(_):
 
 
 def clipping(_):
-    """clip= does what torch's clip_grad_norm_ does, which raises an error here."""
+    """clip= clips like torch's clip_grad_norm_, a call of which is an error."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     norms = []

@@ -73,7 +73,8 @@ static const char *in_tree(const char *name)
     return path;
 }
 
-/* Compiles a program with pkg-config's flags for the installed tide, and runs it with a folder. */
+/* Compiles a program with pkg-config's flags for the installed tide, and runs the program with a
+ * folder. */
 static void compile_and_run(const char *compiler, const char *flags, const char *source,
                             const char *expected)
 {

@@ -91,7 +91,7 @@ const cases = {
     for (let i = 1; i <= 60; i++) text += `{"step":${i},"seconds":${i === 1 ? 90 : 1}}\n`;
     has(pageOf(text), 'Cut at the top: up to 90.0 s.');
   },
-  // A point is in the middle of its steps at their mean; the band has their minimum and maximum.
+  // A point is in the middle of its steps at their mean; a band contains the steps.
   places() {
     const page = pageOf('{"step":11}\n{"step":12,"loss":4}\n{"step":14,"loss":0}\n{"step":15,"loss":8}\n{"step":20}\n');
     has(page, '<path class="dots compute" d="M150.0 500.0h.01"/>', '<path class="line compute" d="M150.0 500.0M350.0 1000.0L450.0 0.0"/>');

@@ -1,4 +1,4 @@
-/* test_dependencies.c: which folder may include which, and which file a foreign header. */
+/* test_dependencies.c: enforces which files may include a header. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -15,7 +15,7 @@ enum { SMALL_BYTES = 2 << 20, LARGE_BYTES = 40 << 20, SLACK_BYTES = 8 << 20, NUM
 
 enum mode { IN_ORDER, SHUFFLED, PACKED, MODES };
 
-/* Returns the number in a line of FILE that begins with `name`, or 0. */
+/* Returns the number in the file's line that begins with `name`, or 0. */
 static uint64_t number_of(const char *file, const char *name)
 {
     char line[256];

@@ -182,7 +182,7 @@ static void wrong_rows(void)
     }
 }
 
-/* A prompt that two answers contain ends with their common messages. */
+/* Without a separate prompt, the prompt is what the answers' messages have in common. */
 static void common_prompts(void)
 {
     static const struct {
@@ -297,7 +297,7 @@ static size_t sums_of(const struct text_feed_options *options, const struct text
     return count;
 }
 
-/* The same pairs follow from a position. Ranks have whole pairs, together those of one rank. */
+/* The same pairs follow from a position. Ranks share whole pairs. */
 static void resumes(void)
 {
     enum { PAIRS = 23, MOST = 40 };

@@ -343,7 +343,7 @@ static void special_files(void)
     check_contains(core_err_message(), "/socket is a socket or a device; expected");
 }
 
-/* The limit on open files has an error with advice. */
+/* The error of too many open files says what to do. */
 static void too_many_files(void)
 {
     struct rlimit before;

@@ -165,7 +165,7 @@ static void classes(void)
     free(text);
 }
 
-/* Returns whether this build knows names of scripts. Without PCRE2, names are checked late. */
+/* Returns whether this build knows names of scripts. Without PCRE2, names are refused later. */
 static bool knows_scripts(void)
 {
     struct token_pcre *pcre = NULL;

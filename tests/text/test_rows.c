@@ -69,7 +69,7 @@ static void kinds(void)
         const char *row;
         const char *want;
     } cases[] = {
-        {"{\"prompt\": \"\", \"completion\": \"4\"}", "[4<|im_end|>]"}, /* no token yet */
+        {"{\"prompt\": \"\", \"completion\": \"4\"}", "[4<|im_end|>]"}, /* an empty prompt */
         {"{\"text\": \"hello there\"}", "[hello there<|im_end|>]"},
         {"{\"text\": \"done<|im_end|>\"}", "[done<|im_end|>]"},
         {"{\"prompt\": \"2 + 2 =\", \"completion\": \" 4\"}", "2 + 2 =[ 4<|im_end|>]"},

@@ -452,7 +452,7 @@ static void name_is_taken(void)
     check_int(rmdir(test_path("kept.jsonl")), ==, 0);
 }
 
-/* A run removes the file of a killed run, but not that of a writing one. */
+/* A run removes the temporary file of a killed run, but not that of a running one. */
 static void takes_over(void)
 {
     int rows;
