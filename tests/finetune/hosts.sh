@@ -51,8 +51,8 @@ make_machines 2>make.err || skip "machines cannot be made: $(head -n 1 make.err)
     done
     echo 'esac'
 } >agent
-# Messages go to files, because a pulled cable stops them. A folder with a machine's name is its drive. A file `kill` has
-# the number of the rename at which the process of node1 kills itself (kill_point.c).
+# Messages go to files, because a pulled cable stops them. A folder with the name of a machine is the drive of that
+# machine. A file `kill` has the number of the rename at which the process of node1 kills itself (kill_point.c).
 cat >rank <<END
 #!/bin/sh
 rank=\$OMPI_COMM_WORLD_RANK

@@ -392,7 +392,7 @@ static void earlier_files(void)
     }
 }
 
-/* A run has one head in its log; a resumed run adds one. */
+/* A run has a head in its log; a resumed run adds another head. */
 static void heads(void)
 {
     struct tide_engine_options engine;

@@ -90,7 +90,7 @@ static void fast_sums_are_planned(void)
 #undef NODES
 }
 
-/* More ranks or nodes train more tokens per second; with a straggler, nodes train fewer. */
+/* More ranks or nodes train more tokens per second; with a straggler, ranks train fewer. */
 static void nodes_are_planned(void)
 {
     begin();

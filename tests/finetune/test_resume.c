@@ -201,8 +201,7 @@ static void stopped_at_once(void)
     rig_end();
 }
 
-/* A resumed run takes the loss scale from the flag, and the number of threads from the checkpoint
- * if ranks and processors are the same. */
+/* A resumed run takes a given loss scale, and reports a changed number of threads or ranks. */
 static void resumed_otherwise(void)
 {
     char arguments[256];

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/model/lora/CASE/dpo.txt: loss, norm of the gradient, mean rewards of chosen and rejected rows and
-accuracy of each of 20 fp32 AdamW steps of TRL's DPOTrainer, from the adapters in CASE/start. The reference is the model
-without adapters. A step has two pairs, made of the rows of tests/model/curve: tests/model/test_lora.c makes the same.
-Made with torch 2.15, transformers 5.23, peft 0.21, trl 1.16.0.
+"""Makes tests/model/lora/CASE/dpo.txt: loss, norm of the gradient, mean rewards of chosen and rejected rows, and
+accuracy of 20 fp32 AdamW steps of TRL's DPOTrainer from the adapters in CASE/start. tests/model/test_lora.c makes the
+same pairs. Made with torch 2.15, transformers 5.23, peft 0.21, trl 1.16.0.
 
     dpo.py TESTS/model [CASE...]"""
 import json, os, sys, tempfile

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tests/model/lora: for each case a PEFT folder that a run starts from (start), its adapters after 50 fp32 AdamW steps of
-PyTorch (end.safetensors), the loss and gradient norm of each step (curve.txt), and those of eight more steps on a bf16 base (bf16.txt). The base is a model of
-tests/model/fixtures, the rows are those of tests/model/curve. tests/model/test_lora.c has the same table of cases.
-Dropout takes the random numbers that tide takes (kernels/kern.h, offload/model/adapter.c), with SEED.
+"""Makes tests/model/lora: for each case a PEFT folder (start), its adapters after 50 fp32 AdamW steps of PyTorch
+(end.safetensors), and the loss and gradient norm of the steps (curve.txt) and of eight more steps on a bf16 base
+(bf16.txt). tests/model/test_lora.c has the same table of cases. Dropout takes tide's random numbers
+(kernels/kern.h, offload/model/adapter.c).
 Made with torch 2.15, transformers 5.23, peft 0.21; dropout also needs numpy and xxhash.
 
     lora.py TESTS/model [CASE...]"""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/model/merge: for each case a PEFT folder with random adapters of a model of tests/model/fixtures, and
-merged.safetensors, the weights that PEFT's merge_and_unload makes of both. tests/api/test_merge.c has the same table of
-cases. Made with torch 2.15, transformers 5.23, peft 0.21.
+"""Makes tests/model/merge: for each case a PEFT folder with random adapters, and merged.safetensors, the weights
+after PEFT's merge_and_unload. tests/api/test_merge.c has the same table of cases. Made with torch 2.15,
+transformers 5.23, peft 0.21.
 
     merge.py TESTS/model"""
 import os, sys

@@ -40,7 +40,7 @@ NUMBERS = ["a1234567b 12", "\ufeff\u00bd\u00b2x \u00b9\u00be", "aaaaa aab", "x_y
 MARKS = ["a\u00a9b \u00a3+\u20ac$ \u2028x\u180e\tz\u0000", "\u00b2\u0300\u203fq \u3000.\u00bd"]
 EMPTY = ["  xa\n b", "xxay", "", "a\n\nb", "bxbxx"]
 SPACED = [" ab", "ab cd", "  a  b", "\u00a0x", "\n\n\n\nab\n", "a  #b", "", " ", "a a  a", "xa a"]
-# Spaces, reordered marks, Hangul in parts, characters that become several, at the beginning and after another one.
+# Spaces, reordered marks, Hangul in parts, and characters that become several.
 FORMS = ["\u00b4a b", "a\u00b4\u0316 b", "\ufdfa", "x\ufdfa\u0301", "\u116a\ufe20\u2a74\u00b4", "\u0345\u0f73 a", "\u1100\u1161\u11a8 \uad3a",
          "\u1fde\u00b4", "e\u0323\u0301\u00a8", "\u0301\u00a8a", "\u3000\u00a8\u0308", "\u1e9b\u0323 \u00a0a", "\u0344\u00b8\u0327"]
 PATTERNS = [r"\p{N}{1,3}+", r"a{2}?", r"a{,2}b", r"(?:ab|a){1,2}+", r"[^\w\s]+", r"\w+", r"[\w]+", r"\b", r"\B",

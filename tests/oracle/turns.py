@@ -30,7 +30,7 @@ SHAPES = {  # name: (template, whether tide warns)
     "chatml": ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}@{{ m.content or '' }}"
                + CALLS + "{{ '<|im_end|>' }}@@{{ '\\n' }}{% else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}"
                "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}", False),
-    # Turns after the last question contain thoughts; the last turn always does.
+    # Turns after the last question, and the last turn, contain thoughts.
     "thinker": ("{% set ns = namespace(last=messages | length - 1, open=true) %}{% for m in messages[::-1] %}"
                 "{% if ns.open and m.role == 'user' %}{% set ns.open = false %}{% set ns.last = messages | length - 1 - loop.index0 %}"
                 "{% endif %}{% endfor %}{% for m in messages %}{% set text = m.content or '' %}{% if m.role == 'assistant' %}"
@@ -60,7 +60,7 @@ SHAPES = {  # name: (template, whether tide warns)
     "closing": ("{% for m in messages %}{% if m.role == 'assistant' %}{{ '<a>' }}@{{ m.content or '' }}" + CALLS + "{{ '<end>' }}"
                 "{% if loop.last %}{{ '</s>' }}{% endif %}@@{% else %}{{ '<u>' + m.content + '<end>' }}{% endif %}{% endfor %}"
                 "{% if add_generation_prompt %}{{ '<a>' }}{% endif %}", False),
-    # The last turn ends with another token than earlier ones; thoughts of calls are dropped after an answer.
+    # The last turn has another end; thoughts of calls are dropped after an answer.
     "returning": ("{% for m in messages %}{% if m.role == 'assistant' %}{% set ahead = namespace(answer=false) %}"
                   "{% for f in messages[loop.index:] %}{% if f.role == 'assistant' and not f.tool_calls %}{% set ahead.answer = true %}"
                   "{% endif %}{% endfor %}{{ '<start>assistant' }}@{% if m.reasoning_content and not ahead.answer %}"
@@ -80,7 +80,7 @@ SHAPES = {  # name: (template, whether tide warns)
               + "{{ '<|end|>\\n' }}{% if loop.last and not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}@@"
               "{% else %}{{ m.content + '<|end|>\\n' }}{% if loop.last and not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
               "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}", False),
-    # Tool results follow their calls, and a prompt adds nothing after them. A turn that is continued has no end.
+    # A prompt adds nothing after tool results. A turn that is continued has no end.
     "joined": ("{% for m in messages %}{% if m.role == 'assistant' %}{% set next = messages[loop.index:] | first | default({'role': ''}) %}"
                "{% if loop.first or loop.previtem.role != 'assistant' %}{{ '<|turn>model\\n' }}{% endif %}@{{ m.content or '' }}" + CALLS
                + "{% if m.tool_calls %}{{ '<|tool_response>' }}{% elif next.role != 'assistant' %}{{ '<turn|>' }}{% endif %}@@"

@@ -59,7 +59,7 @@ else
     verdict $? "public_headers_compile_as_cxx"
 fi
 
-# Public structs have no padding: older programs left its bytes undefined, where a new field would be.
+# Public structs have no padding: a field added there would have undefined bytes in older programs.
 # shellcheck disable=SC2086
 each "$cc -Wpadded" c $public
 verdict $? "public_structs_have_no_padding"
