@@ -255,8 +255,8 @@ static bool has_cuda_runtime(void)
     return atoi(text) > 0;
 }
 
-/* The library does not end the process, print, or change global settings, and its own calls cannot
- * be diverted. */
+/* Apart from the exceptions below, the library calls no function that ends the process, prints, or
+ * changes global settings. */
 static void needs(void)
 {
     static const char *const refused[] = {

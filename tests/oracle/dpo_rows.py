@@ -107,7 +107,7 @@ def random_rows(kind, rng, count):
         elif kind == "implicit":
             first = text()
             row = {"chosen": first + text(), "rejected": first + text()}
-            # TRL splits such rows differently if the first answer ends with a space
+            # TRL would split this row differently
             if row["chosen"][0] != row["rejected"][0] and row["chosen"].endswith(" "):
                 row["chosen"] += "."
             out.append(row)
