@@ -57,7 +57,7 @@ static void sizes(void)
     check_string(core_size_print(UINT64_C(24) << 30, text, sizeof text), "24.0 GiB");
 }
 
-/* Distances count edits; too different words are not suggested. */
+/* Distances count edits; words that differ too much are not suggested. */
 static void guesses(void)
 {
     check_int(core_suggest_distance("stage", "stage"), ==, 0);

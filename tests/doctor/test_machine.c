@@ -211,7 +211,7 @@ static void limits_of_the_process(void)
     check_cures(text);
 }
 
-/* A v1 quota is found in the parent of our group. */
+/* A v1 quota is found in the parent of the process's group. */
 static void an_old_quota(void)
 {
     static const char *const files[][2] = {

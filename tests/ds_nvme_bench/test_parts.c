@@ -175,7 +175,7 @@ static void swap_and_verify(void)
     check_uint(verify.wrong, ==, 0);
 }
 
-/* A grid visits its settings `rounds` times; the adaptive sweep keeps to its time. */
+/* A grid visits its settings `rounds` times; the adaptive sweep ends in time. */
 static void sweeps(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);

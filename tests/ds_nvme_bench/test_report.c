@@ -203,7 +203,7 @@ static void config(void)
     core_json_destroy(doc);
 }
 
-/* Only a file that tide wrote, or an empty one, is replaced. */
+/* A configuration of the user is not replaced. */
 static void what_gives_way(void)
 {
     struct bench_report report = make("/nvme");

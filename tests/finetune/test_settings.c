@@ -582,7 +582,7 @@ static void many_keys_are_told_whole(void)
     finetune_settings_fini(&s);
 }
 
-/* Synonyms are no flags of tide; the flags in their answers are. */
+/* A synonym is not a flag of tide, and flags in answers to synonyms exist. */
 static void synonyms(void)
 {
     struct finetune_flags all;

@@ -99,7 +99,7 @@ static void killed_store(void)
     check_true(rig_has("killed/model.safetensors") && !rig_has("killed.partial"));
 }
 
-/* A limit on file sizes gives exit code 1, not that of a plan that does not fit. */
+/* A limit on file sizes gives exit code 1, not the code of a plan that does not fit. */
 static void file_size_limit(void)
 {
     static const char *const stores[] = {

@@ -136,7 +136,7 @@ static int read_all(const struct text_feed_options *options, uint64_t *sum,
 struct shape {
     const char *front, *text, *end;
     size_t count;
-    bool bad; /* no row can be made of it */
+    bool bad; /* no row can be made of the text */
 };
 
 static const struct shape shapes[] = {
