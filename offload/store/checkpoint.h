@@ -29,12 +29,12 @@ struct store_checkpoint_options {
  * its memory is taken over, even on failure. */
 int store_checkpoint_begin(const struct store_checkpoint_options *options,
                            struct store_manifest *manifest, struct store_checkpoint_write **out);
-/* Writes a range, with the arguments of store_flow_begin. The ranges may come in any order and must
- * cover everything once. */
+/* Writes a range, with the arguments of store_flow_begin. The ranges may come in any order;
+ * together they must cover every cut of every stream. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
-/* Begins to write a range. The caller may change `arrays` after store_checkpoint_put_wait for a
- * store_checkpoint_put_tail that was taken after this call. */
+/* Begins to write a range. The caller may change the range's memory once store_checkpoint_put_wait
+ * has returned for a store_checkpoint_put_tail that was taken after this call. */
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);
@@ -43,8 +43,8 @@ int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_
 /* ---- by several processes: the first one begins and finishes a checkpoint, the others write their
  * own ranges ---- */
 
-/* Returns the present name of the checkpoint's folder, for store_checkpoint_join in the other
- * processes. */
+/* In the first process: returns the temporary path of the checkpoint's folder, for
+ * store_checkpoint_join in the other processes; NULL once the checkpoint is published. */
 const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
 /* Opens the files that the first process has created in `folder`, to put ranges into them.
  * `manifest` has the streams and blocks; its memory is taken over. */
@@ -56,7 +56,7 @@ store_checkpoint_write_image(const struct store_checkpoint_write *checkpoint);
  * stream. */
 struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
                                           uint32_t block, uint64_t first);
-/* Makes the ranges that were put durable, and reads them back. */
+/* Makes the ranges that this process put durable, and verifies them by reading them back. */
 int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
 /* In the first process: takes over the checksums of a range that another process has put. With
  * `here`, that process wrote into the same files, and the first cut of the range will be read back
@@ -75,8 +75,8 @@ void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
- * this step has no checkpoint, or still its older one. The caller still has to destroy the
- * object. */
+ * this step has no checkpoint, or still its older one. The caller calls store_checkpoint_end in any
+ * case. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 /* These functions are the steps of store_checkpoint_finish for a checkpoint in parts: complete all
  * parts, then publish all of them, then remove older checkpoints. */
@@ -94,7 +94,7 @@ struct store_checkpoint;
 
 /* Reads only the manifest. The caller frees it with store_manifest_fini. */
 int store_checkpoint_peek(const char *path, struct store_manifest *out);
-/* Opens a checkpoint and verifies everything except the streams. `path` is the folder of the
+/* Opens a checkpoint and verifies everything except the data of the streams. `path` is the folder of the
  * checkpoint itself. */
 int store_checkpoint_open(const char *path, const char *backend, const struct aio_backend *recipe,
                           struct store_checkpoint **out);
@@ -112,14 +112,15 @@ int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
 /* Begins a read. `arrays` are filled after store_checkpoint_read_wait for a
- * store_checkpoint_read_tail that was taken after this call. Reads that were begun more than
- * STORE_FLOW_PIECES pieces before the tail are already done. */
+ * store_checkpoint_read_tail that was taken after this call. A read is already
+ * done if at least STORE_FLOW_PIECES pieces were begun after it. */
 int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                                 uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);
 int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point);
-/* Reads and verifies the marked cuts of all streams (NULL: all cuts). `progress` may be NULL; a
- * result other than 0 ends the call with -ECANCELED. */
+/* Reads and verifies the marked cuts of all streams (NULL: all cuts that the checkpoint, or this part
+ * of one, contains). `progress` (may be NULL) is called after each block with the number of blocks
+ * done and of all blocks; a result other than 0 ends the call with -ECANCELED. */
 int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user);
 

@@ -18,7 +18,8 @@ bool store_checkpoint_is_marked(const char *path);
  * are not the checkpoint's. */
 int store_checkpoint_mark(const char *path, bool *foreign);
 /* Removes the files of a folder with the mark, the mark last, and then the folder if it is empty.
- * Logs files that cannot be removed, and logs if the folder stays because of other files. */
+ * Logs a warning if a file cannot be removed, and a line if the folder stays because of other
+ * files. */
 void store_checkpoint_remove(const char *path);
 
 #endif

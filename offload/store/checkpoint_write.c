@@ -28,7 +28,8 @@ struct store_checkpoint_write {
     struct store_image image;
     struct store_flow *flow; /* owned */
     char folder[4096];       /* final name; after join: the folder that was joined */
-    /* claim on its present name; without a path: not created yet, or published */
+    /* claim on the temporary folder; its path is NULL before creation, after publishing and after
+     * join */
     struct model_claim own;
     uint64_t cuts;            /* number of cuts whose checksums are known */
     struct store_marks marks; /* owned: cuts that this process reads back */
@@ -70,8 +71,8 @@ static int refuse_file(const char *folder, const char *name)
                         folder, name);
 }
 
-/* Refuses a folder of another program: one that has a configuration, a manifest, or one of the
- * files in `path`, which are copies of the model's files, and that is not marked as ours. Called
+/* Refuses a `folder` that tide did not write if it has a configuration, a manifest, or a file with
+ * the name of one in `path`, the temporary folder with copies of the model's small files. Called
  * before anything large is written. */
 static int check_replaced(const char *folder, const char *path)
 {
@@ -366,8 +367,8 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Returns whether this entry belongs in the manifest's list of files: it is a regular file, and
- * neither a stream nor the checksums nor the manifest itself. */
+/* Returns whether this entry belongs in the manifest's list of files: it is a regular file, not
+ * hidden, and neither a stream nor the checksums nor the manifest itself. */
 static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
 {
     struct stat info;
@@ -429,8 +430,8 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Reads the files that this process has written from the disk, as a resuming run would, and checks
- * that they are this checkpoint. */
+/* Opens the checkpoint as a resuming run would, checks that it is this one, and verifies the cuts
+ * that this process is to read back. */
 static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;

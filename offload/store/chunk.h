@@ -1,7 +1,7 @@
 /* chunk.h: a chunk's one or two extents, and which of them is current. This is recorded only in
- * memory. A write goes to the extent that is not current, which becomes current when the write is
- * done; so a failed write leaves the old data. A write before the step's norm is known also waits
- * for a decision. A chunk may read from a checkpoint's file (store.h) until one of its own writes
+ * memory. With two extents, a write goes to the one that is not current, which becomes current when
+ * the write is done; so a failed write leaves the old data. A write before the step's norm is known
+ * also waits for a decision. A single extent is overwritten in place. A chunk may read from a checkpoint's file (store.h) until one of its own writes
  * is done. The engine's thread. Nothing is allocated here. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H
@@ -20,11 +20,11 @@ struct store_chunk {
                                                         * not exist */
     struct aio_extent *adopted;                        /* owned by the store: in a checkpoint's or a
                                                         * kept base's file */
-    struct core_fence written;                         /* the last write of the other generation */
+    struct core_fence written;                         /* the last write, if `waits` */
     uint8_t current;
     bool of_base; /* `adopted` is a part of a kept base and stays in its file */
-    bool borrows; /* `adopted` is current, and the write in progress goes to extents[current] */
-    bool waits;   /* when `written` is reached, the other generation becomes current */
+    bool borrows; /* `adopted` is current, and the next write goes to extents[current] */
+    bool waits;   /* when `written` is reached, the extent that was written becomes current */
     bool ahead;   /* the switch also waits for store_chunk_decide() */
 };
 

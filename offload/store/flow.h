@@ -11,13 +11,13 @@
 struct store_flow;
 
 enum { STORE_FLOW_PIECES = 16, STORE_FLOW_PIECE_BYTES = 1 << 20 };
-/* Memory that a flow takes for its buffers. */
+/* Most memory that a flow takes for its buffers. */
 #define STORE_FLOW_BYTES ((uint64_t)STORE_FLOW_PIECES * STORE_FLOW_PIECE_BYTES)
 
 struct store_flow_options {
     const struct store_image *image;  /* borrowed, as is every pointer here */
     int folder;                       /* descriptor of the checkpoint's folder */
-    const char *name;                 /* its name, for messages */
+    const char *name;                 /* path of that folder, for messages */
     bool writes;                      /* missing files are created at full size, with their
                                        * headers */
     bool joins;                       /* writes into files that another process has created */
@@ -44,8 +44,8 @@ uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream);
  * 64 Ki, and so is the end, unless it is the end of the block. Waits if STORE_FLOW_PIECES are in
  * flight. The caller must not change arrays that are written, and cannot use arrays that are read,
  * until store_flow_wait has returned 0 for a store_flow_tail that was taken after this call. An
- * error (-EBADMSG with file and elements if a checksum differs) ends the flow: nothing is in flight
- * then, and every later call returns the same error. */
+ * error (-EBADMSG with file and elements if a checksum differs) ends the flow: every later call
+ * returns the same error, and nothing is in flight unless a drive does not respond. */
 int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
                      const struct store_arrays *arrays);
 /* Returns the point after all pieces begun so far. */

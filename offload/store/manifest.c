@@ -72,7 +72,7 @@ static void write_file(struct core_json_write *write, const char *key,
     core_json_write_object_end(write);
 }
 
-/* Says where each tensor of the model's files is in its block, for readers other than tide. */
+/* Says where each tensor of the model's files is in its block. */
 static void write_tensors(struct core_json_write *write, const struct block *block)
 {
     core_json_write_array_begin(write, "tensors");

@@ -1,5 +1,6 @@
 /* manifest.h: the description of a checkpoint: its run and step, the run's parameters, the blocks
- * of the model, and the checksums of everything else. The text ends in a checksum of itself.
+ * of the model, and the checksums of its other files; those of the streams are in
+ * sums.safetensors. The text ends in a checksum of itself.
  * docs/checkpoint-format.md names every key. A plain value, without locks. */
 #ifndef OFFLOAD_STORE_MANIFEST_H
 #define OFFLOAD_STORE_MANIFEST_H
@@ -87,7 +88,7 @@ const char *store_manifest_parameter(const struct store_manifest *manifest, cons
  * read. */
 int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes);
 /* Returns -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
- * impossible values; each with a message that names `source`. */
+ * missing or impossible values; each with a message that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
 /* Returns -EBADMSG if the table of tensors in the text is not that of `blocks`, even if the

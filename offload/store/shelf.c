@@ -190,7 +190,8 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* Returns whether a killed run left the folder: it has tide's mark, or is empty. */
+/* Returns whether a killed run left the folder: it has tide's mark, or it is empty and its name has
+ * the ending `end`. */
 static bool is_left(const char *path, const char *end)
 {
     char mark[PATH_BYTES + 128];
@@ -210,7 +211,8 @@ static void remove_left(const char *path, const char *end)
     }
 }
 
-/* Removes the remains of killed runs. Other folders with such names stay as they are. */
+/* Removes the folders checkpoint-N with the ending `end` that killed runs left, but publishes those
+ * that are complete. Other folders with such names stay as they are. */
 static void sweep(const struct store_shelf *shelf, const char *end, const char *why)
 {
     DIR *dir = opendir(shelf->directory);
@@ -326,7 +328,7 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
     }
 }
 
-/* The renaming is made durable before another run overwrites the files; otherwise a power failure
+/* The renaming is made durable before the next checkpoint overwrites the files; otherwise a power failure
  * could leave the overwritten files under the name of a checkpoint. */
 static void make_spare(struct store_shelf *shelf, uint64_t step)
 {

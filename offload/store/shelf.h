@@ -11,8 +11,9 @@
 
 struct store_shelf;
 
-/* Creates the folder if it is missing, locks it, and removes the remains of killed runs. Returns
- * -EBUSY if another run holds the lock. */
+/* Creates the folder if it is missing, locks it, publishes checkpoints that killed runs had
+ * completed, and removes other remains of such runs. Returns -EBUSY if another run holds the
+ * lock. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
 void store_shelf_close(struct store_shelf *shelf); /* removes the spare; accepts NULL */
 
@@ -27,12 +28,12 @@ const char *store_shelf_path(const char *directory, uint64_t step, char *text, s
  * folder has none. A folder checkpoint-N without a checkpoint's files does not count. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
-/* Removes the files that the checkpoint's manifest lists, and the folder if it is empty then; a
- * file that cannot be removed causes a warning. */
+/* Removes the checkpoint's own files (checkpoint_remove.h), and the folder if it is empty then. If
+ * the folder has no manifest of tide, or a file cannot be removed, logs a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
 /* Removes the oldest checkpoints (see store_shelf_remove) until `keep` remain of those up to
  * `step`, which was written last; 0: all remain. Newer checkpoints, which a resumed run skipped
- * because they are damaged, do not count; they are removed once the run has passed their step. If
+ * because they are damaged, do not count until the run has passed their step. If
  * there is no spare, the first checkpoint removed becomes the spare, because freeing gigabytes
  * would stall the drive during a run, and overwriting existing files is faster than writing new
  * ones. */
