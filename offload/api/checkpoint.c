@@ -223,7 +223,8 @@ static int hold_shelf(struct tide_engine *engine, const char *directory)
     return rc;
 }
 
-/* Reads the options, claims the directory, and counts the checkpoints of other runs in it. */
+/* Reads the options, locks the directory, and counts the checkpoints of other runs in it. Without
+ * `replace`, such a checkpoint is an error. */
 static int prepare(struct tide_engine *engine, const struct tide_checkpoint_options *from,
                    struct tide_checkpoint_options *options, size_t *others)
 {

@@ -182,8 +182,8 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return 0;
 }
 
-/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest one. Another
- * folder may be a model or an adapter. */
+/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest one; for
+ * another folder, it says what to name. */
 static int open_checkpoint(const char *path, struct store_checkpoint **out)
 {
     uint64_t *steps = NULL;

@@ -1,4 +1,5 @@
-/* inspect.c: tide_inspect over the files of models, checkpoints and stores. The caller's thread. */
+/* inspect.c: tide_inspect: describes and checks models, adapters, checkpoints, stores and kept
+ * bases. The caller's thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -160,7 +160,7 @@ static int check_adapter(struct merge *merge)
     return rc;
 }
 
-/* Reads all frozen tensors of a base model, in the order in which they are summed. */
+/* Reads all frozen blocks of `model` from the base's files and adds them to `sums`, in order. */
 static int sum_base(struct merge *merge, const struct model *model, struct model_sums *sums)
 {
     char *buffer = malloc(ELEMENTS * sizeof(float));

@@ -12,7 +12,7 @@
 
 struct tide_pinned {
     struct core_region region; /* owned */
-    struct dev_device *device; /* owned; NULL: the memory is for drives only */
+    struct dev_device *device; /* owned; NULL: not pinned for a GPU */
     pid_t process;             /* process that allocated it */
 };
 

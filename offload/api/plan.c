@@ -1,4 +1,4 @@
-/* plan.c: tide_plan_*: makes a plan and answers questions about it; nothing runs. The caller's
+/* plan.c: tide_plan_*: makes a plan and answers questions about it; no step runs. The caller's
  * thread. */
 #include "offload/api/plan.h"
 

@@ -13,8 +13,8 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
 
-/* Without budgets, a step of the plan may take longer than one of the fastest plan by this share,
- * to use less memory. */
+/* Without given budgets or a given machine, a step of the plan may take longer than one of the
+ * fastest plan by this share, to use less memory. */
 static const double thrift = 0.05;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,

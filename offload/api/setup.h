@@ -41,7 +41,8 @@ enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
 enum core_update_rule setup_rule(uint32_t optimizer);
 enum core_update_type setup_moments(uint32_t moments);
 
-/* Checks the options; with `here` they must also work on this machine. */
+/* Checks the options. With `here` (an engine, not only a plan) the I/O back end must work on this
+ * machine, and `machine` must be NULL. */
 int setup_check(const struct tide_engine_options *given, bool here);
 
 /* Reads and checks the options, and opens the model and the stores. With `weights` the model's
@@ -51,8 +52,8 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
 /* Does the part of setup_init that an optimizer without a model needs: copies names and stores from
  * the members of `given` that are set. */
 int setup_init_stores(struct setup *setup);
-/* Returns the budget of host memory: `given`, or if that is 0, the memory of the machine or the
- * cgroup, less a reserve. */
+/* Returns the budget of host memory: `given`, or if that is 0, the usable memory of the machine or
+ * the cgroup, less a reserve; 0 if that is unknown. */
 uint64_t setup_host_bytes(uint64_t given);
 /* Measures the rates that are not known yet, and makes the plan. */
 int setup_plan(struct setup *setup);

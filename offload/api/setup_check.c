@@ -1,5 +1,5 @@
-/* setup_check.c: checks each field of the public options, and fields that depend on each other.
- * Pure, except that it asks which back ends work here. */
+/* setup_check.c: checks the public options, alone and together. Pure, except that it asks which
+ * back ends work here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -5,13 +5,14 @@
 
 #include "offload/api/setup.h"
 
-/* Memory and drive space that is left to other programs if no budget is given. */
+/* Space of each file system, and at most as much memory, that is left to other programs if no limit
+ * is given. */
 enum { SETUP_RESERVE_BYTES = 1 << 30 };
 
 /* ---- setup_ranks.c ---- */
 
-/* Sets the number of ranks and the resources that they share; with `weights` each rank must also
- * have a device here. */
+/* Sets the number of ranks and the resources that they share; with `weights`, if the device is a
+ * GPU, each rank must have one here. */
 int setup_init_ranks(struct setup *setup, bool weights);
 /* Measures how fast ranks receive data from each other over the connections of their processes. */
 int setup_measure_peers(struct setup *setup);
@@ -24,8 +25,9 @@ int setup_open_model(struct setup *setup, bool weights);
 
 /* Copies the caller's array, whose elements may have another size than the library's. */
 int setup_read_stores(struct setup *setup);
-/* Sets the directories of the stores and how much each may use. `makes`: the run will create
- * missing ones; fails if given.stores_must_exist forbids that. */
+/* Sets the directories of the stores and how much each may use. With `makes` (a run, not only a
+ * plan) and given.stores_must_exist, a missing directory is an error unless a file system is
+ * mounted at its parent. */
 int setup_fill_stores(struct setup *setup, bool makes);
 
 /* ---- setup_budgets.c ---- */

@@ -15,8 +15,8 @@
 #include "offload/run/measure.h"
 #include "offload/run/remote.h"
 
-/* Returns the processors for the update's team. With a GPU, two are left to the threads that feed
- * and watch it, because a team is as slow as its slowest member. */
+/* Returns the number of processors for the update's team. With a GPU, two are left to the threads
+ * that feed and watch it, because a team is as slow as its slowest member. */
 static unsigned processors(const char *device)
 {
     enum { CARD_THREADS = 2, TEAM_MIN = 2 };
@@ -191,8 +191,7 @@ static bool find_stray(const struct setup *setup, uint32_t within, uint32_t *str
     return false;
 }
 
-/* Warns if a group has ranks of several hosts, because the ranks of a host are then not
- * consecutive. */
+/* Warns if a group has ranks of several hosts. */
 static void check_neighbours(const struct setup *setup, uint32_t within)
 {
     uint32_t r;
@@ -233,7 +232,8 @@ static int check_nodes(const struct setup *setup)
     return 0;
 }
 
-/* Sets whether the ranks of a node add their gradients first or, on GPUs, NCCL adds all. */
+/* Sets `fast`: on the CPU the ranks of each node add their gradients first; on GPUs NCCL adds
+ * all. */
 static int choose_fast(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -281,7 +281,8 @@ static int choose_reduce(struct setup *setup)
     return 0;
 }
 
-/* Sets the size of groups of ranks that keep a copy of weights. */
+/* Sets the size of the groups of ranks that gather weights among themselves; each group keeps a
+ * copy of the weights. */
 static int choose_within(struct setup *setup)
 {
     struct run_options *options = &setup->options;

@@ -176,7 +176,8 @@ static void describe_difference(struct tide_world *world, unsigned rank, const c
     }
 }
 
-/* Compares the arguments of a process with those of the first process, which this is. */
+/* In the first process: compares the arguments of process `rank` with its own, until one
+ * differs. */
 static void find_difference(struct tide_world *world, unsigned rank, const char *texts,
                             const char *end)
 {
@@ -344,7 +345,7 @@ void world_check_binding(const struct coll_peers *peers, unsigned threads)
                      "rank %u on %s has %u threads, but its launcher binds it to %u processor%s: "
                      "mpirun --bind-to none (or a wider binding) lets it use them",
                      r, coll_peers_at(peers, r)->host, threads, count, count == 1 ? "" : "s");
-            return; /* the other ranks are bound in the same way */
+            return; /* one warning is enough */
         }
     }
 }

@@ -22,7 +22,7 @@ struct store_checkpoint_options {
     uint32_t keep;                     /* checkpoints that are kept, including this one; 0: all */
     const char *backend;
     const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
-    int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
+    int64_t limit_ns;                 /* I/O in flight this long is an error; 0: the drive's own limit */
 };
 
 /* Creates the folder and its files at full size. `manifest` contains all values that are known now;
@@ -94,8 +94,8 @@ struct store_checkpoint;
 
 /* Reads only the manifest. The caller frees it with store_manifest_fini. */
 int store_checkpoint_peek(const char *path, struct store_manifest *out);
-/* Opens a checkpoint and verifies everything except the data of the streams. `path` is the folder of the
- * checkpoint itself. */
+/* Opens a checkpoint and verifies everything except the data of the streams. `path` is the folder
+ * of the checkpoint itself. */
 int store_checkpoint_open(const char *path, const char *backend, const struct aio_backend *recipe,
                           struct store_checkpoint **out);
 int store_checkpoint_close(struct store_checkpoint *checkpoint); /* Accepts NULL */
@@ -112,15 +112,15 @@ int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
 /* Begins a read. `arrays` are filled after store_checkpoint_read_wait for a
- * store_checkpoint_read_tail that was taken after this call. A read is already
- * done if at least STORE_FLOW_PIECES pieces were begun after it. */
+ * store_checkpoint_read_tail that was taken after this call. A read is already done if at least
+ * STORE_FLOW_PIECES pieces were begun after it. */
 int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                                 uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);
 int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point);
-/* Reads and verifies the marked cuts of all streams (NULL: all cuts that the checkpoint, or this part
- * of one, contains). `progress` (may be NULL) is called after each block with the number of blocks
- * done and of all blocks; a result other than 0 ends the call with -ECANCELED. */
+/* Reads and verifies the marked cuts of all streams (NULL: all cuts that the checkpoint, or this
+ * part of one, contains). `progress` (may be NULL) is called after each block with the number of
+ * blocks done and of all blocks; a result other than 0 ends the call with -ECANCELED. */
 int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user);
 

@@ -1,8 +1,9 @@
 /* chunk.h: a chunk's one or two extents, and which of them is current. This is recorded only in
  * memory. With two extents, a write goes to the one that is not current, which becomes current when
  * the write is done; so a failed write leaves the old data. A write before the step's norm is known
- * also waits for a decision. A single extent is overwritten in place. A chunk may read from a checkpoint's file (store.h) until one of its own writes
- * is done. The engine's thread. Nothing is allocated here. */
+ * also waits for a decision. A single extent is overwritten in place. A chunk may read from a
+ * checkpoint's file (store.h) until one of its own writes is done. The engine's thread. Nothing is
+ * allocated here. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H
 

@@ -25,7 +25,7 @@ struct store_flow_options {
                                        * written */
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
-    int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
+    int64_t limit_ns;                 /* a piece in flight this long is an error; 0: the drive's own limit */
 };
 
 /* Opens the files to read, or creates or overwrites them to write (`writes`). Files to be read must

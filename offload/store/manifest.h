@@ -1,7 +1,7 @@
 /* manifest.h: the description of a checkpoint: its run and step, the run's parameters, the blocks
- * of the model, and the checksums of its other files; those of the streams are in
- * sums.safetensors. The text ends in a checksum of itself.
- * docs/checkpoint-format.md names every key. A plain value, without locks. */
+ * of the model, and the checksums of its other files; those of the streams are in sums.safetensors.
+ * The text ends in a checksum of itself. docs/checkpoint-format.md names every key. A plain value,
+ * without locks. */
 #ifndef OFFLOAD_STORE_MANIFEST_H
 #define OFFLOAD_STORE_MANIFEST_H
 

@@ -328,8 +328,8 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
     }
 }
 
-/* The renaming is made durable before the next checkpoint overwrites the files; otherwise a power failure
- * could leave the overwritten files under the name of a checkpoint. */
+/* The renaming is made durable before the next checkpoint overwrites the files; otherwise a power
+ * failure could leave the overwritten files under the name of a checkpoint. */
 static void make_spare(struct store_shelf *shelf, uint64_t step)
 {
     shelf->has_spare = take_away(shelf, step, spare);

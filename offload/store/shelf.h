@@ -33,10 +33,9 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
 /* Removes the oldest checkpoints (see store_shelf_remove) until `keep` remain of those up to
  * `step`, which was written last; 0: all remain. Newer checkpoints, which a resumed run skipped
- * because they are damaged, do not count until the run has passed their step. If
- * there is no spare, the first checkpoint removed becomes the spare, because freeing gigabytes
- * would stall the drive during a run, and overwriting existing files is faster than writing new
- * ones. */
+ * because they are damaged, do not count until the run has passed their step. If there is no spare,
+ * the first checkpoint removed becomes the spare, because freeing gigabytes would stall the drive
+ * during a run, and overwriting existing files is faster than writing new ones. */
 void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
 /* Returns the folder of the spare; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);

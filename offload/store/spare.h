@@ -7,7 +7,7 @@
 
 /* Moves the streams' files from the folder `from` into `folder`, a descriptor: the files of the
  * right size that have no other name and that no other process has open. The other files stay in
- * `from`, and no checkpoint can reuse them. */
+ * `from`. */
 void store_spare_take(const char *from, const struct store_image *image, int folder);
 
 #endif

@@ -477,7 +477,8 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
 }
 
 /* Returns the extent with the beginning of a range of a block's weights, and reduces the range to
- * the part in that extent, in whole pages. Returns NULL, with a message, if the plan does not keep it in STORE. */
+ * the part in that extent, in whole pages. Returns NULL, with a message, if the plan does not keep
+ * it in STORE. */
 static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
                                      uint64_t *bytes)
 {
@@ -653,8 +654,8 @@ static uint64_t element_bytes(const struct plan_format *format, enum store_strea
 }
 
 /* Finds the parts of a chunk's extent in the checkpoint's files. Returns their number; 0 if the
- * extent cannot consist of them: a file was not taken over, the states have 8-bit moments, or a part
- * is not a multiple of AIO_SUM_BYTES. */
+ * extent cannot consist of them: a file was not taken over, the states have 8-bit moments, or a
+ * part is not a multiple of AIO_SUM_BYTES. */
 static unsigned parts_of(const struct store *store, const struct store_place *place,
                          const struct store_image *image, struct plan_span span,
                          struct aio_extent_part parts[3])

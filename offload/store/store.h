@@ -2,8 +2,8 @@
  * activations, each in its own extent, with the queues that move them. If the plan speculates, data
  * that an update overwrites has two extents: a write goes to the extent that is not current, which
  * becomes current when the write is done (chunk.h). The engine's thread opens, closes, reads and
- * writes. After open nothing is allocated, except to adopt a checkpoint's files. All other extents
- * are written before they are read. */
+ * writes. Reading and writing allocate nothing. An extent must be written before it is read, unless
+ * it adopts data of a checkpoint or a kept base. */
 #ifndef OFFLOAD_STORE_STORE_H
 #define OFFLOAD_STORE_STORE_H
 
@@ -31,11 +31,12 @@ struct store_path {
 /* The bytes that a path without a limit counts for in a plan. */
 #define STORE_UNLIMITED_BYTES (UINT64_C(1) << 40)
 
-/* Returns the bytes of extents that fit into all paths: the budget of a plan. */
+/* Returns the bytes of extents that fit into all paths together: the budget of a plan. */
 uint64_t store_capacity(const struct store_path *paths, unsigned count);
 /* Computes the size of each path's file for `bytes` of extents: in proportion to the weights; the
  * other paths take the part that exceeds a path's limit. If a weight is yet to be measured, each
- * path gets space for everything. Returns -ENOSPC only if `bytes` is more than store_capacity. */
+ * path gets space for everything, up to its limit. Returns -ENOSPC only if `bytes` is more than
+ * store_capacity. */
 int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
                 uint64_t shares[STORE_PATHS_MAX]);
 
@@ -51,16 +52,16 @@ struct store_options {
     const char *backend; /* NULL: chosen by probing */
     uint64_t run;
     unsigned rank; /* rank that is part of the directories' names */
-    /* ranks of the run: the first rank removes files that dead runs with more ranks left in its
-     * directory; 0: nothing is removed */
+    /* number of ranks of the run: rank 0 removes the folders of higher ranks that dead runs left in
+     * the paths' directories; 0: nothing is removed */
     unsigned world;
-    int64_t limit_ns; /* time limit of one block's I/O; 0: the drive's own */
+    int64_t limit_ns; /* a piece of I/O in flight this long is an error; 0: the drive's own limit */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 /* Creates the directories and files, and an extent for each chunk that `plan` keeps in STORE.
- * Returns -ENOSPC with a message that names the path and the missing bytes. */
+ * Returns -ENOSPC with a message if the paths have too little space. */
 int store_open(const struct store_options *options, const struct plan_input *input,
                const struct plan *plan, struct store **out);
 /* All queues must already be closed. Removes all files and directories that store_open created.
@@ -96,8 +97,8 @@ int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t bloc
 int store_write_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
                       const void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out);
 
-/* Like store_write, before the step's norm is known: the new data becomes current only if
- * store_decide confirms it. */
+/* Like store_write, before the step's norm is known: data with two extents becomes current only if
+ * store_decide confirms it; a single extent is overwritten. */
 int store_write_ahead(struct store *store, struct aio_queue *queue, const struct store_place *place,
                       const void *memory, struct core_fence *out);
 /* Confirms or discards the next `count` writes ahead of the norm together, including those that are
@@ -108,8 +109,8 @@ void store_decide(struct store *store, uint64_t count, bool stands);
  * again. A chunk that was read from a checkpoint and verified stays in the checkpoint's file until
  * its first write is done. Every read of it is compared with checksums that were computed when it
  * was verified. This works if the checkpoint is on the same file system as a store with one path,
- * for chunks whose streams are whole MiB; all others are written. The checkpoint may be removed in
- * the meantime, because its files stay open. */
+ * for chunks whose streams are whole MiB, but not for states with 8-bit moments; all others are
+ * written. The checkpoint may be removed in the meantime, because its files stay open. */
 
 /* Opens the checkpoint's files for the store; does nothing if nothing can be adopted. */
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
