@@ -15,7 +15,7 @@ struct tide_engine {
     struct tide_plan plan;       /* a view of `setup` */
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
-    int64_t step_ns;             /* end of the last step, evaluation or save */
+    int64_t step_ns;             /* when the time of the next step begins */
     /* statistics of the last step; `moved` is also of that step */
     struct run_stats stats;
     struct run_moved moved;
@@ -25,7 +25,7 @@ struct tide_engine {
      * the model. */
     struct store_manifest resumed;
     char resumed_path[4096]; /* path of that checkpoint; "": the engine began with the model */
-    uint32_t passed_over; /* number of newer checkpoints that could not be read */
+    uint32_t passed_over;    /* number of newer checkpoints that could not be read */
 };
 
 /* Begins a public call: returns -EINVAL without an engine, otherwise sets `before`. */

@@ -22,8 +22,8 @@
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
 
-/* Elements of weights that are in memory at the same time; more if a single row, or a transposed
- * tensor, has more. */
+/* Elements of a tensor that are merged at a time; more if a single row, or a transposed tensor, has
+ * more. */
 enum { ELEMENTS = 1 << 20 };
 
 struct merge {

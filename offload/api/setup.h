@@ -45,9 +45,9 @@ enum core_update_type setup_moments(uint32_t moments);
  * machine, and `machine` must be NULL. */
 int setup_check(const struct tide_engine_options *given, bool here);
 
-/* Reads and checks the options, and opens the model and the stores. With `weights` the model's
- * folder must contain its weights; a plan needs only config.json. After a failure the caller still
- * calls setup_fini. */
+/* Reads and checks the options, opens the model, and examines the stores' directories. With
+ * `weights` the model's folder must contain its weights; a plan needs only config.json. After a
+ * failure the caller still calls setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
 /* Does the part of setup_init that an optimizer without a model needs: copies names and stores from
  * the members of `given` that are set. */

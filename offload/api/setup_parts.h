@@ -5,8 +5,8 @@
 
 #include "offload/api/setup.h"
 
-/* Space of each file system, and at most as much memory, that is left to other programs if no limit
- * is given. */
+/* Bytes of each file system, and at most as many of memory, that are left to other programs if no
+ * limit is given. */
 enum { SETUP_RESERVE_BYTES = 1 << 30 };
 
 /* ---- setup_ranks.c ---- */

@@ -22,7 +22,7 @@ struct store_checkpoint_options {
     uint32_t keep;                     /* checkpoints that are kept, including this one; 0: all */
     const char *backend;
     const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
-    int64_t limit_ns;                 /* I/O in flight this long is an error; 0: the drive's own limit */
+    int64_t limit_ns; /* I/O in flight this long is an error; 0: the drive's own limit */
 };
 
 /* Creates the folder and its files at full size. `manifest` contains all values that are known now;
@@ -83,9 +83,9 @@ int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
-/* Destroys the object, and removes the files unless the checkpoint was published. Returns
- * -ETIMEDOUT if a drive does not respond; the memory of writes that were begun must then not be
- * freed. Accepts NULL. */
+/* Destroys the object. In the process that began the checkpoint, removes the files unless they were
+ * published or the next run can publish them (model_publish_is_kept). Returns -ETIMEDOUT if a drive
+ * does not respond; the memory of writes that were begun must then not be freed. Accepts NULL. */
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint);
 
 /* ---- reading ---- */

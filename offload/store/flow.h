@@ -18,26 +18,25 @@ struct store_flow_options {
     const struct store_image *image;  /* borrowed, as is every pointer here */
     int folder;                       /* descriptor of the checkpoint's folder */
     const char *name;                 /* path of that folder, for messages */
-    bool writes;                      /* missing files are created at full size, with their
-                                       * headers */
-    bool joins;                       /* writes into files that another process has created */
+    bool writes;                      /* files are created, or overwritten, at full size with
+                                       * their headers */
+    bool joins;                       /* with `writes`: another process has created the files */
     bool partial;                     /* no space is reserved, because only some ranges will be
                                        * written */
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
-    int64_t limit_ns;                 /* a piece in flight this long is an error; 0: the drive's own limit */
+    int64_t limit_ns; /* a piece in flight this long is an error; 0: the drive's own limit */
 };
 
-/* Opens the files to read, or creates or overwrites them to write (`writes`). Files to be read must
- * have the image's headers and sizes: -EINVAL names the file. Returns -ENOSPC if there is not
- * enough space. */
+/* Opens the files. Those that are read or joined must have the image's headers and sizes: -EINVAL
+ * names the file. Returns -ENOSPC if there is not enough space. */
 int store_flow_open(const struct store_flow_options *options, struct store_flow **out);
 /* Returns 0 if the caller may free all memory, or -ETIMEDOUT like aio_queue_close. Accepts
  * NULL. */
 int store_flow_close(struct store_flow *flow);
 
 /* Returns the checksums of a stream's cuts, block after block: filled if the flow writes, compared
- * if it reads. */
+ * if it reads. NULL: there is no such file. */
 uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream);
 
 /* Begins to write or to read elements [first, first + count) of a block. `first` is a multiple of

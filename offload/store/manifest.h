@@ -10,8 +10,9 @@
 #include "offload/store/image.h"
 
 enum {
-    /* 4: a part of a checkpoint; 3: frozen blocks are in the base model; 2: the weights of some
-     * blocks have another type than the run; 1: none of these */
+    /* A manifest has the lowest version with its features. 4: a part of a checkpoint; 3: frozen
+     * blocks are in the base model; 2: the weights of some blocks have another type than the run;
+     * 1: none of these */
     STORE_MANIFEST_VERSION = 4,
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,

@@ -190,8 +190,8 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* Returns whether a killed run left the folder: it has tide's mark, or it is empty and its name has
- * the ending `end`. */
+/* Returns whether a killed run left the folder: it has tide's mark, or, if its name has an ending,
+ * it is empty. */
 static bool is_left(const char *path, const char *end)
 {
     char mark[PATH_BYTES + 128];

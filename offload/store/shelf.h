@@ -1,7 +1,6 @@
 /* shelf.h: the folder in which a run keeps its checkpoints: checkpoint-N after step N, each a
  * separate folder. A writer holds the folder's lock, which ends with the process. Readers need no
- * lock, because a checkpoint gets its name when it is complete, and loses it before its files are
- * removed. */
+ * lock: a checkpoint gets its manifest last, and loses it before its other files are removed. */
 #ifndef OFFLOAD_STORE_SHELF_H
 #define OFFLOAD_STORE_SHELF_H
 
