@@ -43,8 +43,8 @@ int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_
 /* ---- by several processes: the first one begins and finishes a checkpoint, the others write their
  * own ranges ---- */
 
-/* In the first process: returns the temporary path of the checkpoint's folder, for
- * store_checkpoint_join in the other processes; NULL once the checkpoint is published. */
+/* In the process that began the checkpoint: returns the temporary path of the checkpoint's folder,
+ * for store_checkpoint_join in the other processes; NULL once the checkpoint is published. */
 const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
 /* Opens the files that the first process has created in `folder`, to put ranges into them.
  * `manifest` has the streams and blocks; its memory is taken over. */
@@ -58,9 +58,9 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
                                           uint32_t block, uint64_t first);
 /* Makes the ranges that this process put durable, and verifies them by reading them back. */
 int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
-/* In the first process: takes over the checksums of a range that another process has put. With
- * `here`, that process wrote into the same files, and the first cut of the range will be read back
- * from them. */
+/* In the process that began the checkpoint: takes over the checksums of a range that another
+ * process has put. With `here`, that process wrote into the same files, and the first cut of the
+ * range will be read back from them. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here);

@@ -10,8 +10,8 @@
 /* Writes the path of a rank's folder. Returns 0 or -ENAMETOOLONG with a message. */
 int store_rank_folder(const char *directory, unsigned rank, char *text, size_t bytes);
 
-/* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use or not
- * ours stay; a folder that cannot be removed causes a warning. */
+/* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use stay. An
+ * extent file that is not ours, or that cannot be removed, causes a warning. */
 void store_ranks_clear(const char *directory, unsigned world);
 
 struct store_look {
