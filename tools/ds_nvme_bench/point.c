@@ -45,7 +45,6 @@ struct bench_run {
     struct core_bell bell;
     uint64_t read_bytes;
     uint64_t write_bytes;
-    uint64_t stamp; /* number of the next 4096 bytes to be written */
 };
 
 const char *bench_op_name(enum bench_op op)
@@ -163,7 +162,6 @@ static int open_run(const struct bench_target *target, const struct core_region 
                             .direct = target->direct};
     unsigned char *next = memory->base;
     core_bell_init(&run->bell);
-    run->stamp = (uint64_t)core_clock_now_ns(); /* no number of an earlier point or of the fill */
     for (unsigned t = 0; t < params->threads; t++) {
         unsigned first = run->stream_count;
         uint32_t index = 0;
@@ -238,9 +236,6 @@ static int stream_pump(struct bench_run *run, struct stream *stream)
                                            .run = 1,
                                            .owner = stream->begin,
                                            .first = stream->at / SUM};
-        }
-        if (stream->kind == AIO_WRITE) {
-            bench_target_stamp(piece.memory, piece.bytes, &run->stamp);
         }
         int rc = aio_queue_submit(stream->queue, stream->kind, &piece, 1, &stream->fences[slot]);
         if (rc != 0) {

@@ -78,10 +78,6 @@ struct bench_target_io {
 /* Fills memory with bytes that a drive cannot compress; they repeat after 32 MiB. */
 void bench_target_fill(unsigned char *memory, uint64_t bytes);
 
-/* Writes a number into each 4096 bytes of memory, beginning with *next, which is advanced: a drive
- * that stores equal blocks only once finds none. */
-void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next);
-
 /* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a
  * failure. */
 int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);
