@@ -40,8 +40,8 @@ void bench_target_fill(unsigned char *memory, uint64_t bytes)
     }
 }
 
-/* Writes a number into each 4096 bytes, from *next on, so that a drive that stores equal blocks once
- * finds none in the file. Measured writes have no such numbers: they cost processor time. */
+/* Writes a number into each 4096 bytes, from *next on, so that a drive that stores equal blocks
+ * once finds none in the file. Measured writes have no such numbers: they cost processor time. */
 static void stamp_blocks(unsigned char *memory, uint64_t bytes, uint64_t *next)
 {
     for (uint64_t at = 0; at < bytes; at += STAMPED) {
