@@ -1,4 +1,4 @@
-/* array.c: allocates one and a half times the needed room, so that growing is cheap. */
+/* array.c: growing arrays: capacity grows by half. */
 #include "tools/text/data/array.h"
 
 #include <errno.h>

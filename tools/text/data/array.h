@@ -4,9 +4,8 @@
 
 #include <stddef.h>
 
-/* Makes room for `count` elements of `size` bytes in *(void **)array, which the caller owns; *room
- * is its capacity. On -ENOMEM nothing has changed; the message names `what`, such as "tokens of a
- * row". */
+/* Makes room for `count` elements of `size` bytes in *(void **)array, owned by the caller; *room is
+ * the capacity. On -ENOMEM nothing changes; the message names `what` ("tokens of a row"). */
 int array_reserve(const char *what, void *array, size_t *room, size_t count, size_t size);
 
 #endif

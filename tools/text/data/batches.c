@@ -1,5 +1,5 @@
-/* batches.c: takes rows from windows of documents until the batches of all ranks are full, keeps
- * the rows of its own rank, and writes the position after them. */
+/* batches.c: fills batches of all ranks from windows of documents, and keeps the rows of its
+ * rank. */
 #include "tools/text/data/batches.h"
 
 #include <errno.h>
@@ -27,7 +27,6 @@ struct text_batches {
     struct text_counts epoch_began; /* counts at the beginning of this epoch */
 };
 
-/* A batch while it is filled. */
 struct filling {
     int32_t *arrays[5]; /* ids, labels, positions, starts, NULL; unwanted ones are NULL */
     int64_t rows;       /* rows of all ranks */
@@ -38,10 +37,10 @@ struct filling {
 
 enum { IDS, LABELS, POSITIONS, STARTS };
 
-/* Version of the meaning of a position and of its mark; 0 in positions of older versions. */
+/* Version of struct text_position; 0 in positions of older versions of tide. */
 enum { POSITION_VERSION = 1, VERSION_BITS = 8 };
 
-/* The options on which the mark depends, and the bits of each in the last word of a position. */
+/* The options on which the mark depends, with their bits in the last word of a position. */
 enum setting {
     SETTING_LOSS,
     SETTING_SEQ_LEN,
@@ -85,8 +84,7 @@ static uint64_t window_rows(const struct text_batches *batches)
     return text_pack_rows(text_windows_rows(batches->windows));
 }
 
-/* Returns the last word of a position: its version, then the options on which the mark depends,
- * some of them hashed. In positions of older versions of tide, the options are 0. */
+/* Returns the last word of a position: the version, then the options, some of them hashed. */
 static uint64_t describe_options(const struct text_feed_options *options)
 {
     const char *format = options->chat_format != NULL ? options->chat_format : "";
@@ -109,7 +107,7 @@ static uint64_t describe_options(const struct text_feed_options *options)
     return word;
 }
 
-/* Writes the flags of the options that differ; if none does, the files must differ. */
+/* Writes the flags of the options that differ, or that the files differ. */
 static void list_differences(uint64_t before, uint64_t now, char *out, size_t bytes)
 {
     unsigned at = VERSION_BITS;
@@ -213,8 +211,7 @@ void text_batches_close(struct text_batches *batches)
     }
 }
 
-/* Moves to the next row of documents and writes its index. Returns 1, 0 at the end of the epoch, or
- * -errno. */
+/* Returns 1 and the index of the next row; 0 at the end of the epoch; -errno. */
 static int next_row(struct text_batches *batches, size_t *row)
 {
     if (batches->used == window_rows(batches)) {
@@ -253,8 +250,7 @@ static int end_epoch(struct text_batches *batches)
     return 0;
 }
 
-/* Copies a row of this rank to its place among rows of full capacity. Returns the number of its
- * tokens. */
+/* Copies a row of this rank into the batch. Returns its number of tokens. */
 static int64_t copy_row(const struct text_batches *batches, const struct filling *filling,
                         size_t row)
 {
@@ -288,7 +284,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
         tokens += (int64_t)document.count;
         targets += (int64_t)text_sample_targets(document.labels, document.count);
     }
-    if (options->pairs) { /* each pair has two rows; a batch begins with the first row of a pair */
+    if (options->pairs) { /* rows 2 i and 2 i + 1 are pair i */
         targets = filling->rows % 2 == 0;
     }
     if (tokens > text_batches_room(options)) {
@@ -312,7 +308,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     return 0;
 }
 
-/* Moves the rows together, so that each takes `length` tokens, and pads them. */
+/* Shortens the space of a row to `length` tokens, and pads. */
 static void pad_rows(const struct text_batches *batches, const struct filling *filling)
 {
     const int64_t room = text_batches_room(batches->options);
@@ -348,7 +344,7 @@ static struct text_position current_position(const struct text_batches *batches)
                                    describe_options(batches->options)}};
 }
 
-/* Takes the rows of one batch of all ranks. Returns 1; 0 if the epoch has no more; -errno. */
+/* Fills a batch of all ranks. Returns 1; 0 if the epoch has no more rows; -errno. */
 static int fill(struct text_batches *batches, struct filling *filling)
 {
     const struct text_feed_options *options = batches->options;

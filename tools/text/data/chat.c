@@ -1,4 +1,4 @@
-/* chat.c: reads a model folder's template and special tokens, and renders rows. */
+/* chat.c: reads the template and the special tokens of a model, and renders rows. */
 #include "tools/text/data/chat.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@ _Static_assert(TEXT_SPECIAL_NAMES_MAX + 4 + GIVEN_MAX <= VARIABLES_MAX, "all var
 
 struct text_chat {
     struct jinja_template *plain; /* owned; NULL: none */
-    struct jinja_template *tools; /* owned: for rows with tools; NULL: `plain` */
+    struct jinja_template *tools; /* owned: for rows with tools; NULL: `plain` is used */
     char names[NAMES_BYTES];      /* names of other templates, separated by ", " */
     struct text_special special;
     int64_t end;
@@ -37,8 +37,7 @@ static int make_template(struct text_chat *chat, const char *source, size_t byte
     return jinja_template_create(source, bytes, name, out);
 }
 
-/* Sets a template by its name: "default", or "tool_use" for rows with tools. Of other templates,
- * keeps only the names. */
+/* Stores the templates "default" and "tool_use" (for rows with tools); of others, only the name. */
 static int put_template(struct text_chat *chat, const char *kind, const char *source, size_t bytes,
                         const char *name)
 {
@@ -285,7 +284,7 @@ static int refuse_row(const struct text_chat *chat)
                         text_chat_formats());
 }
 
-/* Lists the variables that are the same in all renderings of a row. */
+/* Lists the variables that do not differ between renderings of a row. */
 static int list_variables(const struct text_chat *chat, const struct text_row *row,
                           struct jinja_variable variables[VARIABLES_MAX], size_t *out)
 {

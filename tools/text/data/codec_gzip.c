@@ -63,7 +63,7 @@ static int gzip_run(void *state, struct text_codec_io *io)
         }
         const unsigned in = at_most(io->in_bytes);
         const unsigned out = at_most(io->out_bytes);
-        union { /* zlib only reads through this pointer but lacks the const */
+        union { /* zlib's pointer lacks the const */
             const char *given;
             Bytef *taken;
         } from = {.given = io->in};

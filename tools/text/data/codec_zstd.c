@@ -9,7 +9,7 @@
 
 struct zstd {
     ZSTD_DStream *stream;       /* owned */
-    struct core_budget *budget; /* borrowed: charged for the memory of the stream; NULL: none */
+    struct core_budget *budget; /* borrowed: charged for the stream; NULL: none */
     uint64_t charged;
     bool ended; /* between two frames */
 };
@@ -44,7 +44,7 @@ static int zstd_restart(void *state)
     return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot be restarted") : 0;
 }
 
-/* Charges what the stream has allocated: mostly the window of a frame, up to 128 MiB. */
+/* Charges the memory of the stream: mostly the window of a frame, up to 128 MiB. */
 static int charge(struct zstd *zstd)
 {
     const uint64_t bytes = ZSTD_sizeof_DStream(zstd->stream);

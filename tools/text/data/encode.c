@@ -1,4 +1,4 @@
-/* encode.c: finds the text of a row, its tokens, and which of them the assistant wrote. */
+/* encode.c: turns a row into tokens, and masks those that are not trained on. */
 #include "tools/text/data/encode.h"
 
 #include <errno.h>
@@ -19,24 +19,25 @@
 #include "tools/text/tokenizer/tokenizer.h"
 
 struct text_encoder {
-    struct text_encoder *first;       /* borrowed: owner of the next four; may be this encoder */
+    struct text_encoder *first; /* borrowed: owner of the next four members; may be this encoder */
     struct text_tokenizer *tokenizer; /* owned by `first` */
     struct text_chat *chat;           /* owned by `first` */
-    struct text_chat *alpaca; /* owned by `first`: for instruction rows if chat has no template */
-    char *end;                /* owned by `first`: the token that ends a text; NULL: none */
-    struct text_scratch *scratch; /* owned */
-    struct jinja_run *run;        /* owned */
+    struct text_chat *alpaca;         /* owned by `first`: for instruction rows of models without a
+                                 template */
+    char *end;                        /* owned by `first`: text of the end token; NULL: none */
+    struct text_scratch *scratch;     /* owned */
+    struct jinja_run *run;            /* owned */
     struct text_turns turns;
-    char *text; /* owned: a text with its end */
+    char *text; /* owned */
     size_t text_room;
     uint32_t *prompt; /* owned: tokens of a prompt */
     size_t prompt_room;
     int64_t vocab;            /* vocabulary size of the model; 0: not checked */
-    _Atomic bool said_prompt; /* true after the first warning; orders nothing */
+    _Atomic bool said_prompt; /* the warning was given; orders nothing */
     _Atomic bool said_ambiguous;
 };
 
-/* Finds the token that ends a text: by name, or by the id in the configuration. */
+/* Finds the end token: by name, or by the id in the configuration. */
 static int find_end(struct text_encoder *encoder)
 {
     size_t bytes = 0;
@@ -54,8 +55,7 @@ static int find_end(struct text_encoder *encoder)
     return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
 }
 
-/* Warns of a format whose special tokens the tokenizer does not have: they would be tokenized
- * letter by letter. */
+/* Warns if the tokenizer lacks special tokens of the format, which it would split into letters. */
 static void warn_unknown(const struct text_encoder *encoder, const char *format)
 {
     static const struct {
@@ -95,7 +95,7 @@ static int make_rows(struct text_encoder *encoder)
     return rc == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : rc;
 }
 
-/* Creates what an encoder does not share: scratch, run and turns. */
+/* Creates what encoders do not share. */
 static int make_own(struct text_encoder *encoder)
 {
     int rc = text_scratch_create(encoder->tokenizer, &encoder->scratch);
@@ -145,7 +145,7 @@ int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
     return 0;
 }
 
-/* Frees the buffers that grow with rows, except those of the tokenizer. */
+/* Frees the buffers that grow with rows, except the tokenizer's. */
 static void free_rows(struct text_encoder *encoder)
 {
     jinja_run_destroy(encoder->run);
@@ -192,8 +192,7 @@ bool text_encoder_dated(const struct text_encoder *encoder)
     return text_chat_dated(encoder->chat);
 }
 
-/* Refuses a token of tokenizer_config.json whose id is beyond the embeddings of the model; it is an
- * error only if a text uses it. */
+/* Refuses a token that the model has no embedding for. */
 static int refuse_token(const struct text_encoder *encoder, uint32_t id)
 {
     size_t bytes = 0;
@@ -222,7 +221,7 @@ static int add_tokens(const struct text_encoder *encoder, const struct text_enco
     return 0;
 }
 
-/* Joins one or two texts and appends the end token unless it is there already. */
+/* Joins one or two texts, and appends the end token if it is missing. */
 static int join_texts(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
 {
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
@@ -262,7 +261,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
     return add_tokens(encoder, &encoding, out);
 }
 
-/* Encodes a prompt and copies its tokens, because the next encoding overwrites them. */
+/* Encodes a prompt. The tokens are copied because the next encoding overwrites them. */
 static int encode_prompt(struct text_encoder *encoder, const char *text, size_t bytes,
                          unsigned flags, size_t *count)
 {
@@ -280,7 +279,7 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
     return 0;
 }
 
-/* Returns the number of tokens that the prompt and `ids` begin with. */
+/* Returns the number of leading tokens that the prompt and `ids` have in common. */
 static size_t count_same(const struct text_encoder *encoder, size_t prompt, const int32_t *ids,
                          size_t count)
 {
@@ -291,8 +290,8 @@ static size_t count_same(const struct text_encoder *encoder, size_t prompt, cons
     return same;
 }
 
-/* Masks the tokens of the prompt: those that it has in common with the whole, or with both answers
- * of a pair, whose completions begin at the same index. */
+/* Masks the tokens that the prompt has in common with the row or, for a pair, with both rows:
+ * completions of a pair begin at one index. */
 static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
 {
     const size_t second = out->rejected;
@@ -352,7 +351,7 @@ static const struct text_chat *chat_for(const struct text_encoder *encoder,
     return none && row->instruction ? encoder->alpaca : encoder->chat;
 }
 
-/* Masks white space that a template writes after the token that ends the last turn. */
+/* Masks white space that a template writes after the last end token. */
 static void mask_tail(const struct text_encoder *encoder, const struct jinja_rendering *whole,
                       const struct text_encoding *encoding, struct text_sample *out)
 {
@@ -409,8 +408,7 @@ static int add_answer(struct text_encoder *encoder, const struct text_row *row,
                                            : add_completion(encoder, row, out);
 }
 
-/* Encodes the two answers of a pair. White space that a template writes after the last turn belongs
- * to an answer, as in TRL. */
+/* Encodes the two answers of a pair. White space after the last turn is trained on, as in TRL. */
 static int encode_pair(struct text_encoder *encoder, const struct text_row *row,
                        struct text_sample *out)
 {

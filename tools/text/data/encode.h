@@ -1,5 +1,5 @@
-/* encode.h: turns a row of text into tokens and labels with the tokenizer and chat template of a
- * model. One thread for each encoder. */
+/* encode.h: turns rows of text into tokens and labels by a model's tokenizer and chat template. One
+ * thread for each encoder. */
 #ifndef TOOLS_TEXT_DATA_ENCODE_H
 #define TOOLS_TEXT_DATA_ENCODE_H
 
@@ -12,11 +12,11 @@ struct text_encoder;
 struct text_row;
 struct text_tokenizer;
 
-/* Loads the files of `folder`; `vocab` and `now` are those of text_feed_options. */
+/* `vocab`, `now`: see text_feed_options. */
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out);
-/* Creates an encoder for another thread that uses the tokenizer and template of `first`, which must
- * be destroyed last. They share warnings that are given once. */
+/* Creates an encoder for another thread, which shares the tokenizer, the template and the given
+ * warnings of `first`. Destroy `first` last. */
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
 /* Frees buffers that are kept between rows. Returns 0 or -ENOMEM. */
@@ -26,9 +26,8 @@ const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *e
 /* Returns whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. Returns 0, or
- * -errno with a message: -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks
- * something that all such rows need. */
+/* Encodes a row, or both rows of a pair, which ignores `train_on`. Returns 0; -ENOTSUP if the model
+ * lacks something that such rows need; another -errno for a bad row. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);
 

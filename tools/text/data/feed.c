@@ -1,5 +1,5 @@
-/* feed.c: the thread that prepares batches and hands them over. Two counters order the slots: the
- * thread fills slot prepared % ahead, the caller reads slot taken % ahead. */
+/* feed.c: a thread prepares batches in a ring of slots: it fills slot prepared % ahead; the caller
+ * reads slot taken % ahead. */
 #include "tools/text/data/feed.h"
 
 #include <assert.h>
@@ -27,21 +27,21 @@ static const int64_t batch_tokens_max = INT64_C(1) << 30;
 
 struct slot {
     struct text_batch batch;
-    int32_t *tokens; /* owned: ids and labels; if packed, also positions and starts */
+    int32_t *tokens; /* owned: ids, labels; if packed, positions and starts */
     int rc;          /* 1: a batch; 0: the end; -errno */
     char message[CORE_ERR_MESSAGE_BYTES];
 };
 
 struct text_feed {
     struct text_feed_options options;
-    struct text_batches *batches;      /* owned; once the thread runs, only it uses them */
+    struct text_batches *batches;      /* owned; used only by the thread while it runs */
     struct slot slots[TEXT_AHEAD_MAX]; /* [options.ahead] */
     const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
     struct core_log quiet;             /* the log of the caller, limited to errors */
     struct core_bell bell;
-    /* counted by the thread; release pairs with the acquire of the caller */
+    /* written by the thread; release pairs with the acquire of the caller */
     _Atomic uint64_t prepared;
-    /* counted by the caller; release pairs with the acquire of the thread */
+    /* written by the caller; release pairs with the acquire of the thread */
     _Atomic uint64_t taken;
     _Atomic bool stops;
     bool runs;
@@ -81,7 +81,7 @@ static int check_options(const struct text_feed_options *options)
     if (options->batch_rows * text_batches_room(options) > batch_tokens_max) {
         return core_err_set(-EINVAL, "a micro-batch has more than 2^30 tokens");
     }
-    /* The format is checked here, because rows of ids never use it. */
+    /* Checked here because rows of ids never use the format. */
     return text_chat_check_format(options->chat_format);
 }
 
@@ -205,7 +205,6 @@ void text_feed_close(struct text_feed *feed)
     core_charge_free(feed);
 }
 
-/* Waits until batch `index` is prepared. */
 static void wait_for(struct text_feed *feed, uint64_t index)
 {
     int64_t began = -1;

@@ -20,27 +20,27 @@
 
 struct text_feed;
 
-/* Opens the files and starts to prepare batches; `from` NULL: at the beginning. Strings and lists
- * of the options are borrowed until close. Returns 0, or -errno with a message; -EINVAL for options
- * that contradict each other and for a position of other data. */
+/* Opens the files and starts to prepare batches; `from` NULL: at the beginning. Borrows the strings
+ * and lists of the options until close. Returns 0 or -errno; -EINVAL for contradictory options or a
+ * position of other data. */
 int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
                    struct text_feed **out);
 void text_feed_close(struct text_feed *feed);
 
-/* Returns 1 and the next batch; 0 after the last epoch, with the counts of all rows; -errno with a
- * message for a bad row (with TEXT_BAD_STOP), a file that cannot be read, and an epoch with nothing
- * to train on. After an error, every call returns it. */
+/* Returns 1 and the next batch; 0 after the last epoch, with the final counts; -errno for a bad row
+ * (TEXT_BAD_STOP), a file that cannot be read, or an epoch without targets. Errors are
+ * permanent. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
 
-/* Sets *out to the time for `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if it is not set, the
- * local time. Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
+/* Sets *out to the `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if unset, the local time.
+ * Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
 int text_feed_now(int64_t *out);
 
-/* Returns how long text_feed_next() has waited in total, except for the first batch. */
+/* Returns how long text_feed_next() has waited in total, the first batch excluded. */
 int64_t text_feed_wait_ns(const struct text_feed *feed);
 
-/* Returns the number of tokenizing threads to use if nothing else runs: `asked` (0: the processors
- * that this thread may use), at most TEXT_THREADS_MAX. */
+/* Returns how many tokenizing threads to use: `asked` (0: the processors that this thread may use),
+ * at most TEXT_THREADS_MAX. */
 unsigned text_feed_threads(int64_t asked);
 
 #endif

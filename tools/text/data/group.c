@@ -1,4 +1,4 @@
-/* group.c: reads rows on the thread of the caller and encodes them on all threads. */
+/* group.c: the caller's thread reads rows; a team of threads encodes them. */
 #include "tools/text/data/group.h"
 
 #include <errno.h>
@@ -15,12 +15,12 @@
 #include "tools/text/data/memory.h"
 #include "tools/text/data/row.h"
 
-enum { TEXTS_BYTES = 2 * TEXT_GROUP_BYTES }; /* room for a group without a longer row */
+enum { TEXTS_BYTES = 2 * TEXT_GROUP_BYTES }; /* room for a group of short rows */
 
 struct item {
     struct text_made made;
-    size_t begin; /* offset of its text in `texts` */
-    bool waits;   /* it needs much memory, so it waits until the other threads are done */
+    size_t begin; /* offset in `texts` */
+    bool waits;   /* needs much memory: encoded after the other rows */
     char message[CORE_ERR_MESSAGE_BYTES];
 };
 
@@ -30,12 +30,12 @@ struct text_group {
     size_t rows_max;
     size_t count;
     size_t at;         /* next row to be taken */
-    _Atomic size_t to; /* next row to be encoded; each is taken by one thread */
-    char *texts;       /* owned; unused with one thread, which reads a row in its buffer */
+    _Atomic size_t to; /* next row to be encoded */
+    char *texts;       /* owned; unused with one thread */
     size_t texts_room;
     struct text_encoder **encoders; /* owned, [threads]; NULL until a row needs them */
     unsigned threads;
-    struct core_team *team; /* owned; NULL: one thread, or none needed yet */
+    struct core_team *team; /* owned; NULL: not needed, or not yet */
     bool ended;             /* `end` and its message follow the last row */
     int end;
     char end_message[CORE_ERR_MESSAGE_BYTES];
@@ -70,7 +70,7 @@ void text_group_destroy(struct text_group *group)
         text_sample_fini(&group->items[i].made.sample);
     }
     for (unsigned i = group->threads; group->encoders != NULL && i > 0; i--) {
-        /* Destroys the first one last, because the others use it. */
+        /* The first one is destroyed last, because the others use it. */
         text_encoder_destroy(group->encoders[i - 1]);
     }
     core_charge_free(group->encoders);
@@ -118,7 +118,7 @@ static void reset_item(struct item *item)
     item->made = (struct text_made){.sample = *sample, .message = item->message};
 }
 
-/* Reads rows until the group is full, there are no more, or reading fails. */
+/* Reads rows until the group is full, the epoch ends, or reading fails. */
 static void read_rows(struct text_group *group, struct text_records *records)
 {
     const bool copies = group->rows_max > 1;
@@ -163,7 +163,7 @@ static struct core_budget *budget_of(const struct text_group *group, unsigned th
     return memory != NULL ? &memory->small[thread] : NULL;
 }
 
-/* Loads the tokenizer and the chat template when the first row of text is read. */
+/* Loads the tokenizer and the chat template at the first row of text. */
 static int need_encoders(struct text_group *group)
 {
     const struct text_feed_options *options = group->options;
@@ -179,7 +179,7 @@ static int need_encoders(struct text_group *group)
                                 "a row without input_ids needs a model folder (--model) with "
                                 "tokenizer.json");
     for (unsigned i = 1; i < group->threads && rc == 0; i++) {
-        core_charge_bind(NULL); /* only feeds of one thread are charged to a plan */
+        core_charge_bind(NULL); /* only feeds of one thread charge a plan */
         rc = text_encoder_share(group->encoders[0], &group->encoders[i]);
     }
     const struct core_team_options team = {.name = "text", .count = group->threads, .spin_ns = -1};
@@ -199,7 +199,6 @@ static int encode_row(struct text_group *group, struct text_made *made, unsigned
     if (rc != 0) {
         return rc;
     }
-    /* The first row of text is encoded on the thread of the caller alone. */
     rc = need_encoders(group);
     made->broken = rc != 0;
     if (rc == 0) {
@@ -247,7 +246,7 @@ static int make_sample_in(struct text_group *group, struct text_made *made, unsi
                               second);
 }
 
-/* Encodes a row within the memory of a thread. Returns 1 if the row needs more memory. */
+/* Encodes a row within the memory of a thread. Returns 1 if the row needs more. */
 static int make_small(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct core_budget *before = core_charge_bind(budget_of(group, thread));
@@ -257,7 +256,7 @@ static int make_small(struct text_group *group, struct text_made *made, unsigned
     return more ? 1 : rc;
 }
 
-/* Moves the tokens to memory of their exact size, which is charged to the shared budget. */
+/* Moves the tokens to memory of their size, charged to the shared budget. */
 static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
     struct core_budget *before = core_charge_bind(&group->options->memory->shared);
@@ -269,7 +268,7 @@ static int keep_sample(struct text_group *group, struct text_sample *sample)
     return rc;
 }
 
-/* Encodes a row alone, with empty buffers, within the limit of a row. Thread of the caller. */
+/* Encodes a row alone, with empty buffers, within the limit of a row. */
 static int make_large(struct text_group *group, struct text_made *made)
 {
     struct text_memory *memory = group->options->memory;
@@ -289,7 +288,7 @@ static int make_large(struct text_group *group, struct text_made *made)
     if (rc == 0 && trimmed == 0) {
         return keep_sample(group, &made->sample);
     }
-    if (more) { /* after the trim, whose message would say less */
+    if (more) { /* after the trim, whose message says less */
         rc = core_err_set(-E2BIG,
                           "the row has %" PRIu64
                           " bytes, and tokenizing it needs more than the limit of %" PRIu64
@@ -314,8 +313,7 @@ static int refuse_length(const struct text_group *group, const struct text_made 
                         made->record.bytes, memory->line_bytes);
 }
 
-/* Encodes one row. `alone`: no other thread encodes now; otherwise, a row that needs much memory is
- * postponed. */
+/* Encodes a row. Unless `alone`, a row that needs much memory is postponed. */
 static void encode_item(struct text_group *group, size_t index, unsigned thread, bool alone)
 {
     struct item *item = &group->items[index];
@@ -331,7 +329,6 @@ static void encode_item(struct text_group *group, size_t index, unsigned thread,
     }
 }
 
-/* Encodes rows that no thread has taken, one after another. */
 static void encode_rows(void *argument, unsigned thread, unsigned count)
 {
     (void)count;
@@ -343,8 +340,7 @@ static void encode_rows(void *argument, unsigned thread, unsigned count)
     }
 }
 
-/* Encodes on this thread until a row of text has loaded what all threads need, then on all
- * threads. */
+/* Encodes on this thread until the encoders are loaded, then on all threads. */
 static void encode_group(struct text_group *group)
 {
     size_t index = 0;
@@ -375,6 +371,6 @@ int text_group_next(struct text_group *group, struct text_records *records,
         *out = &group->items[group->at++].made;
         return 1;
     }
-    group->ended = false; /* the next call reads again, after a seek to another epoch */
+    group->ended = false; /* a seek may follow */
     return group->end < 0 ? core_err_adopt(group->end, group->end_message) : 0;
 }

@@ -1,9 +1,6 @@
-/* group.h: reads rows of the files in groups and has several threads turn them into tokens. Rows,
- * and errors in them, come out in the order of the files. Private to reader.c.
- *
- * A group has at most TEXT_GROUP_ROWS rows of about TEXT_GROUP_BYTES together, or one longer row;
- * with one thread, it is one row. The thread of the caller is one of the threads; the others sleep
- * between groups. */
+/* group.h: reads rows in groups and encodes them on several threads, the caller's included. Rows
+ * and their errors keep the order of the files. A group has at most TEXT_GROUP_ROWS rows of about
+ * TEXT_GROUP_BYTES, or one longer row; with one thread, one row. Private to reader.c. */
 #ifndef TOOLS_TEXT_DATA_GROUP_H
 #define TOOLS_TEXT_DATA_GROUP_H
 
@@ -17,28 +14,27 @@ struct text_group;
 enum {
     TEXT_GROUP_ROWS = 256,
     TEXT_GROUP_BYTES = 1 << 20,
-    TEXT_GROUP_TOKENS = 4096, /* memory for a row of this size is kept from group to group */
+    TEXT_GROUP_TOKENS = 4096, /* buffers of a row of this size are kept */
 };
 
-/* A row, borrowed from the group until the next fill. */
+/* A row; borrowed from the group until the next fill. */
 struct text_made {
     struct text_record record;
     struct text_place after; /* position of the next row */
     struct text_sample sample;
-    bool broken;         /* the error concerns more than this row */
+    bool broken;         /* the error concerns later rows, too */
     int rc;              /* 0 or -errno */
     const char *message; /* if rc is not 0 */
 };
 
-/* The options are borrowed. */
+/* Borrows the options. */
 int text_group_create(const struct text_feed_options *options, struct text_group **out);
 void text_group_destroy(struct text_group *group);
 
-/* Gets the next row in order, reading a new group if necessary. Returns 1; 0 at the end of the
- * epoch; -errno if the files cannot be read. */
+/* Returns 1 and the next row; 0 at the end of the epoch; -errno if the files cannot be read. */
 int text_group_next(struct text_group *group, struct text_records *records,
                     const struct text_made **out);
-/* Drops rows that were read but not taken, because reading continues elsewhere. */
+/* Drops the rows that were read but not taken. */
 void text_group_drop(struct text_group *group);
 
 /* Returns the first encoder; NULL before the first row of text. */

@@ -13,15 +13,15 @@ enum { READ_BYTES_MIN = 1 << 12, READ_BYTES_MAX = 1 << 20 };
 
 struct text_lines {
     struct text_source *source; /* owned */
-    char *text;                 /* owned: unused bytes are at [begin, end) */
+    char *text;                 /* owned: unread bytes are at [begin, end) */
     size_t begin;
     size_t end;
     size_t room;
     size_t room_max;
-    size_t read_bytes; /* bytes of the next read; grows while reading continues */
+    size_t read_bytes; /* bytes of the next read */
     uint64_t offset;   /* offset in the file of text[begin] */
     uint64_t row;      /* number of rows before text[begin] */
-    size_t mark_bytes; /* bytes of a byte order mark at the beginning */
+    size_t mark_bytes; /* bytes of the byte order mark */
     bool array;        /* the file is an array */
     bool spooled;      /* the array has been converted to lines */
     bool closed;       /* the end of the array was read */
@@ -74,7 +74,7 @@ static int refuse(const struct text_lines *lines, const char *what)
                         array ? " row " : "", (unsigned long long)lines->row + 1, what);
 }
 
-/* Doubles the buffer, up to its limit. Leaves the buffer unchanged if memory is short. */
+/* Doubles the buffer, up to its limit; keeps it if memory is short. */
 static void grow(struct text_lines *lines)
 {
     size_t room = lines->room == 0 ? READ_BYTES_MIN : lines->room * 2;
@@ -88,7 +88,7 @@ static void grow(struct text_lines *lines)
 
 enum { ENDED, MORE, FULL };
 
-/* Reads more of the file. Returns MORE, ENDED at its end, FULL if the buffer is full, or -errno. */
+/* Returns MORE, ENDED at the end of the file, FULL if the buffer is full, or -errno. */
 static int fill(struct text_lines *lines)
 {
     if (lines->begin > 0) {
@@ -124,14 +124,12 @@ static void advance(struct text_lines *lines, size_t bytes)
     lines->offset += bytes;
 }
 
-/* The distance to the end of a row. */
 struct reach {
     uint64_t gone; /* bytes dropped because the buffer was full */
-    size_t bytes;  /* bytes left in the buffer until the end of the row */
+    size_t bytes;  /* bytes in the buffer before the end of the row */
     bool ended;    /* a newline follows */
 };
 
-/* Drops everything in the buffer. */
 static void discard(struct text_lines *lines, struct reach *reach)
 {
     const size_t there = lines->end - lines->begin;
@@ -181,8 +179,8 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-/* Takes the row that began at `offset` and whose remaining bytes are in the buffer; drops
- * `trailing` bytes after it, too. */
+/* Takes the row that began at `offset` and ends in the buffer, and drops `trailing` bytes after
+ * it. */
 static void take_row(struct text_lines *lines, uint64_t offset, const struct reach *reach,
                      size_t trailing, struct text_line *out)
 {
@@ -209,8 +207,8 @@ static int next_line(struct text_lines *lines, struct text_line *out)
     return 1;
 }
 
-/* Sets *byte to the byte `at` bytes ahead, or to -1 at the end of the file. Returns FULL if that
- * byte does not fit into the buffer. */
+/* Writes the byte `at` bytes ahead, or -1 at the end of the file. Returns FULL if the buffer is too
+ * small. */
 static int byte_at(struct text_lines *lines, size_t at, int *byte)
 {
     while (lines->end - lines->begin <= at) {
@@ -233,7 +231,7 @@ static int pass_space(struct text_lines *lines, int *byte)
     return rc;
 }
 
-/* Gets the next byte of a value; drops the bytes of the value before it if the buffer is full. */
+/* Gets the next byte of a value; drops earlier ones if the buffer is full. */
 static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
 {
     int rc = byte_at(lines, *at, byte);
@@ -245,8 +243,7 @@ static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach,
     return rc != 0 || *byte >= 0 ? rc : refuse(lines, "the file ends inside the row");
 }
 
-/* Finds the end of the value that begins here by its brackets and quotes. The parser finds other
- * errors in the value. */
+/* Finds the end of a value by its brackets and quotes; the parser reports other errors. */
 static int measure_value(struct text_lines *lines, struct reach *out)
 {
     size_t depth = 0;
@@ -285,8 +282,8 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     }
 }
 
-/* Skips the brackets, commas and white space around elements. Returns 1, 0 after the last element,
- * or -errno. */
+/* Skips brackets, commas and white space between elements. Returns 1; 0 after the last element;
+ * -errno. */
 static int pass_comma(struct text_lines *lines)
 {
     int byte;
@@ -391,7 +388,7 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
     return 0;
 }
 
-/* State of writing to a nameless file. */
+/* State of the copy to a nameless file. */
 struct spool {
     struct text_lines *lines; /* borrowed from the caller */
     bool ends;                /* a newline comes next */
@@ -484,7 +481,7 @@ static int refuse_encoding(const struct text_lines *lines)
     return 0;
 }
 
-/* Skips a byte order mark and finds out whether the file is an array. */
+/* Skips a byte order mark and detects an array. */
 static int detect_format(struct text_lines *lines)
 {
     static const char mark[] = "\xEF\xBB\xBF";

@@ -1,6 +1,5 @@
-/* lines.h: the rows of one file as JSON texts: lines of JSONL or, if the first character is "[",
- * elements of one JSON array. Only one row, of limited length, is in memory. Private to records.c.
- * One thread. */
+/* lines.h: the rows of one file as JSON texts: lines of JSONL, or elements of an array if the file
+ * begins with "[". One row is in memory at a time. Private to records.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_LINES_H
 #define TOOLS_TEXT_DATA_LINES_H
 
@@ -13,29 +12,28 @@ struct text_lines;
 struct text_line {
     const char *text; /* borrowed until the next call; NULL: longer than the limit */
     uint64_t bytes;
-    uint64_t offset; /* offset of its first byte */
-    uint64_t row;    /* from 1, if reading began at the beginning */
+    uint64_t offset;
+    uint64_t row; /* from 1; right only if reading began at the beginning */
 };
 
-/* `input`: see source.h. A row that does not fit into `row_bytes` is skipped up to its end. */
+/* `input`: see source.h. Longer rows than `row_bytes` are skipped. */
 int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out);
 void text_lines_close(struct text_lines *lines);
 
 bool text_lines_array(const struct text_lines *lines);
-/* Return the size of the file on disk (0: unknown), and about how many of these bytes have been
- * used. */
+/* Return the size of the file on disk (0: unknown), and about how many of its bytes were used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);
 uint64_t text_lines_used(const struct text_lines *lines);
 /* Returns whether the file can be closed and opened again. */
 bool text_lines_reopens(const struct text_lines *lines);
 
-/* Copies the file to a nameless one, unless it can be read more than once and, with `lines_only`,
- * from any byte. With `lines_only`, each element of an array becomes a line. */
+/* Copies the file to a nameless one unless it can be read again and, with `lines_only`, from any
+ * byte. With `lines_only`, elements of an array become lines. */
 int text_lines_spool(struct text_lines *lines, bool lines_only);
 
-/* Continues at a byte at which a row begins, after `row` rows. */
+/* Continues at a byte where a row begins, after `row` rows. */
 int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row);
-/* Returns the offset at which the next row begins or the previous one has ended. */
+/* Returns the offset of the next row, or of the end of the previous one. */
 uint64_t text_lines_offset(const struct text_lines *lines);
 
 /* Frees the buffers; the file stays open. */
@@ -44,7 +42,7 @@ void text_lines_trim(struct text_lines *lines);
 /* Returns 1 and the next row that is not blank; 0 at the end; -errno. */
 int text_lines_next(struct text_lines *lines, struct text_line *out);
 
-/* Continues with the first row that begins at or after `offset`, in a file of lines. */
+/* Continues with the first line that begins at or after `offset`. */
 int text_lines_seek_near(struct text_lines *lines, uint64_t offset);
 /* Counts the lines that end before `offset`. Call text_lines_seek() before the next read. */
 int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows);

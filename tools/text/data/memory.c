@@ -1,4 +1,4 @@
-/* memory.c: limits of memory for rows of data, and the figures for a plan. Any thread. */
+/* memory.c: limits of memory for rows, and figures for a plan. Any thread. */
 #include "tools/text/data/memory.h"
 
 #include "core/base/mem_limits.h"
@@ -19,8 +19,8 @@ void text_memory_init(struct text_memory *memory, uint64_t row_bytes)
     core_budget_init(&memory->shared, "data", CORE_BUDGET_NONE);
     core_budget_init(&memory->large, "row", memory->row_bytes);
     for (unsigned i = 0; i < TEXT_THREADS_MAX; i++) {
-        /* A row that fits into the buffers of earlier rows must also fit into the limit of a row,
-         * with new buffers. Half of that limit ensures this. */
+        /* Half of the limit: a row that fits into kept buffers must also fit into the limit with
+         * new buffers. */
         const uint64_t most = memory->row_bytes / 2;
         core_budget_init(&memory->small[i], "rows", most < SMALL_BYTES ? most : SMALL_BYTES);
     }

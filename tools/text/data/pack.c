@@ -18,7 +18,7 @@ struct document {
 
 struct row {
     size_t room;    /* tokens that still fit */
-    size_t arrived; /* index in `order` of the document that left this room */
+    size_t arrived; /* index in `order` of the last document that changed `room` */
     size_t first;   /* index in `placed` of its first document */
     size_t count;
 };
@@ -31,7 +31,7 @@ struct text_pack {
     size_t documents_room;
     struct row *rows; /* owned */
     size_t rows_count;
-    /* owned, [documents_room]: sort keys, longest first; the lower half is the index */
+    /* owned, [documents_room]: sort keys, longest first; low half: the index */
     uint64_t *order;
     size_t *placed; /* owned, [documents_room]: documents by row */
     size_t *open;   /* owned, [documents_room]: rows with room */
@@ -118,8 +118,8 @@ static int add_document(struct text_pack *pack, const int32_t *ids, const int32_
     return keep_document(pack, ids, labels, count);
 }
 
-/* Adds both answers of a pair, each cut to seq_len. Both are trained on from the same index, so a
- * prompt that fills seq_len leaves no trained token in either. */
+/* Adds both answers of a pair, cut to seq_len. Nothing is trained on if the prompt fills
+ * seq_len. */
 static int add_pair(struct text_pack *pack, const struct text_sample *sample)
 {
     const size_t seq_len = (size_t)pack->options.seq_len;
@@ -176,7 +176,7 @@ static int compare_keys(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Finds the open row into which `count` tokens fit best: its index in `open`, or `open_count`. */
+/* Finds the open row that fits best: an index in `open`; `open_count`: none. */
 static size_t find_open(const struct text_pack *pack, size_t open_count, size_t count)
 {
     size_t best = open_count;
@@ -213,7 +213,7 @@ static void choose_rows(struct text_pack *pack)
     }
 }
 
-/* Lists the documents of each row in the order in which they were placed. */
+/* Lists the documents by row, in the order of placement. */
 static void list_documents(struct text_pack *pack)
 {
     size_t first = 0;

@@ -1,10 +1,7 @@
-/* pack.h: puts documents into rows of at most seq_len tokens, a window of documents at a time.
- * Without packing, a window is one row of the files: its document, the parts of this document if
- * `split`, or the two documents of a pair: chosen, rejected. Pairs are neither packed nor split.
- *
- * With packing, the documents of a window are taken longest first. Each goes into the row where it
- * leaves the least room (of several, the row that came to its room first) or, if it fits into none,
- * into a new one. Rows keep the order in which they were begun. One thread. */
+/* pack.h: puts documents into rows of at most seq_len tokens, one window after another. Without
+ * packing, a window is one row of the files, its parts if `split`, or the two answers of a pair.
+ * With packing (best fit, longest first), ties go to the row that reached its room first; rows keep
+ * the order of their creation. One thread. */
 #ifndef TOOLS_TEXT_DATA_PACK_H
 #define TOOLS_TEXT_DATA_PACK_H
 
@@ -23,7 +20,6 @@ struct text_pack_options {
     bool split;
 };
 
-/* One document in a row. */
 struct text_document {
     const int32_t *ids; /* borrowed until the next fill */
     const int32_t *labels;
@@ -33,22 +29,20 @@ struct text_document {
 int text_pack_create(const struct text_pack_options *options, struct text_pack **out);
 void text_pack_destroy(struct text_pack *pack);
 
-/* Fills the next window with documents of the reader. Returns 1; 0 at the end of the epoch;
- * -errno. */
+/* Fills the next window. Returns 1; 0 at the end of the epoch; -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
-/* Fills a window step by step: clear empties it; add adds one row of the files (1; 0 at the end of
- * the epoch; -errno) until is_full; arrange puts the documents into rows. */
+/* Fills a window step by step: clear it; add rows of the files (1; 0 at the end of the epoch;
+ * -errno) until is_full; arrange documents in rows. */
 void text_pack_clear(struct text_pack *pack);
 int text_pack_add(struct text_pack *pack, struct text_reader *reader);
 bool text_pack_is_full(const struct text_pack *pack);
 void text_pack_arrange(struct text_pack *pack);
 
 size_t text_pack_rows(const struct text_pack *pack);
-/* Returns the number of documents in a row, and the document at an index. */
 size_t text_pack_documents(const struct text_pack *pack, size_t row);
 struct text_document text_pack_document(const struct text_pack *pack, size_t row, size_t index);
 
-/* Sets the counts of what was cut, split and dropped since the beginning. */
+/* Sets the counts of cut, split and dropped rows since the beginning. */
 void text_pack_count(const struct text_pack *pack, struct text_counts *counts);
 
 #endif

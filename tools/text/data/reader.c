@@ -14,7 +14,7 @@
 #include "tools/text/data/group.h"
 #include "tools/text/data/memory.h"
 
-enum { WARNINGS_MAX = 10 }; /* then bad rows are only counted */
+enum { WARNINGS_MAX = 10 }; /* further bad rows are only counted */
 
 struct text_reader {
     const struct text_feed_options *options; /* borrowed from the caller of open */
@@ -103,8 +103,7 @@ bool text_reader_dated(const struct text_reader *reader)
     return encoder != NULL && text_encoder_dated(encoder);
 }
 
-/* Puts the name of the row before the message. Most rows are one line: the parser's place
- * "row:1:10" becomes "NAME:10". */
+/* Puts the name of the row before the message: the parser's "row:1:10" becomes "NAME:10". */
 static void name_place(int rc, const char *message, const char *name)
 {
     unsigned column = 0;

@@ -1,5 +1,5 @@
-/* reader.h: reads rows of files as tokens and labels. A bad row is an error, or is skipped and
- * counted. One thread. */
+/* reader.h: rows of files as tokens and labels. A bad row is an error, or is skipped and counted.
+ * One thread. */
 #ifndef TOOLS_TEXT_DATA_READER_H
 #define TOOLS_TEXT_DATA_READER_H
 
@@ -9,12 +9,11 @@
 
 struct text_reader;
 
-/* Uses the options of files and rows; keeps a pointer to them. */
+/* Borrows the options. */
 int text_reader_open(const struct text_feed_options *options, struct text_reader **out);
 void text_reader_close(struct text_reader *reader);
 
-/* Returns a hash of text_records_mark() and the options that change the tokens of a row: train_on
- * and chat_format. */
+/* Returns a hash of text_records_mark(), train_on and chat_format. */
 uint64_t text_reader_mark(const struct text_reader *reader);
 
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);
@@ -23,8 +22,8 @@ struct text_place text_reader_place(const struct text_reader *reader);
 /* Returns the share of the epoch's bytes that were read, 0 to 1; negative if unknown. */
 double text_reader_part(const struct text_reader *reader);
 
-/* Returns 1 and the tokens of the next row or pair, borrowed until the next call; 0 at the end of
- * the epoch; -errno. */
+/* Returns 1 and the next row or pair, borrowed until the next call; 0 at the end of the epoch;
+ * -errno. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 
 struct text_encoder;

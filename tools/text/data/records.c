@@ -19,14 +19,14 @@ struct file {
     char *path;               /* owned */
     struct text_lines *lines; /* owned; NULL: closed for now */
     uint64_t bytes;
-    uint64_t asked; /* value of the counter of uses at its last use */
+    uint64_t asked; /* value of the counter at its last use */
     bool array;
-    bool stays; /* must stay open, because it cannot be reopened */
+    bool stays; /* cannot be reopened, so it stays open */
 };
 
 struct text_records {
     struct file *files; /* owned */
-    uint64_t *before;   /* owned: number of blocks before each file, and of all files */
+    uint64_t *before;   /* owned: blocks before each file; last: all blocks */
     size_t count;
     size_t room;
     size_t open;                         /* open files that could be closed */
@@ -34,17 +34,17 @@ struct text_records {
     struct text_records_options options; /* `paths` is not kept */
     uint64_t epoch;
     struct text_place place;
-    /* owned: the mixed rows of the window, each as file << OFFSET_BITS | offset */
+    /* owned: the shuffled rows of the window as file << OFFSET_BITS | offset */
     uint64_t *window;
     size_t window_count;
     size_t window_room;
-    uint64_t window_index; /* index of the window; UINT64_MAX: none */
+    uint64_t window_index; /* UINT64_MAX: none */
     uint64_t window_epoch;
 };
 
-/* Files have at most 64 TiB; the other bits are enough for TEXT_FILES_MAX. */
+/* Limits files to 64 TiB and leaves enough bits for TEXT_FILES_MAX. */
 enum { OFFSET_BITS = 46 };
-enum { OPEN_MAX = 16 }; /* limit of open files that can be reopened */
+enum { OPEN_MAX = 16 }; /* files that can be reopened */
 
 static void close_file(struct text_records *records, struct file *file)
 {
@@ -55,7 +55,7 @@ static void close_file(struct text_records *records, struct file *file)
     }
 }
 
-/* If OPEN_MAX files are open, closes the one that was not used for the longest time. */
+/* If OPEN_MAX files are open, closes the least recently used one. */
 static void make_room(struct text_records *records)
 {
     struct file *oldest = NULL;
@@ -71,7 +71,7 @@ static void make_room(struct text_records *records)
     }
 }
 
-/* Gets the rows of a file; reopens it if it was closed. */
+/* Gets the rows of a file, reopened if necessary. */
 static int take_file(struct text_records *records, size_t index, struct text_lines **out)
 {
     struct file *file = &records->files[index];
@@ -150,7 +150,6 @@ static int add_path(struct text_records *records, const char *path)
     return rc;
 }
 
-/* Counts the blocks of all files. */
 static int count_blocks(struct text_records *records)
 {
     records->before = core_charge_zeroed(records->count + 1, sizeof *records->before);
@@ -241,7 +240,7 @@ uint64_t text_records_mark(const struct text_records *records)
                                    records->options.shuffle ? records->options.seed : 0, 0);
     for (size_t i = 0; i < records->count; i++) {
         const char *name = text_records_file(records, i);
-        const char *slash = strrchr(name, '/'); /* without the folder, which may be moved */
+        const char *slash = strrchr(name, '/'); /* the folder may be moved */
         name = slash != NULL ? slash + 1 : name;
         const uint64_t bytes = records->files[i].bytes;
         mark = core_hash(name, strlen(name), core_hash_seed(mark, bytes, 0, 0));
@@ -361,8 +360,7 @@ static int load_window(struct text_records *records, uint64_t index)
     return 0;
 }
 
-/* Gets the next row in shuffled order: `file` of the place is the index of the window, `row` the
- * next of its rows. */
+/* Gets the next shuffled row; the place is (index of the window, index in it). */
 static int next_in_window(struct text_records *records, struct text_record *out)
 {
     struct text_place *place = &records->place;
@@ -433,7 +431,7 @@ const char *text_records_name(struct text_records *records, const struct text_re
     struct text_lines *lines = NULL;
     if (row == 0 && take_file(records, record->file, &lines) == 0 &&
         text_lines_count(lines, record->offset, &row) == 0) {
-        row++; /* the position of the file does not matter: shuffled reading seeks anyway */
+        row++; /* seeking sets the file's position anyway */
     }
     snprintf(out, TEXT_NAME_BYTES, "%.400s:%s%llu", text_records_file(records, record->file),
              records->files[record->file].array ? " row " : "", (unsigned long long)row);

@@ -1,12 +1,7 @@
-/* records.h: the rows of several files as JSON texts, one after another: lines of JSONL, or
- * elements of one JSON array. Only one row is in memory; at most 16 files are open, plus those that
- * cannot be reopened. One thread.
- *
- * In order: file after file. Shuffled: the files are divided into blocks of TEXT_BLOCK_BYTES, which
- * are visited in a seeded order, TEXT_WINDOW_BLOCKS at a time; the rows that begin in the blocks of
- * such a window are mixed (if all files together are smaller, all rows are). The order depends only
- * on (seed, epoch) and the files. A place in it is three numbers, and reading can continue there
- * without what came before. */
+/* records.h: the rows of several files as JSON texts. One row is in memory; at most 16 files are
+ * open, plus those that cannot be reopened. Shuffled: blocks of TEXT_BLOCK_BYTES in a seeded order;
+ * rows of TEXT_WINDOW_BLOCKS blocks are mixed. The order depends only on seed, epoch and files. One
+ * thread. */
 #ifndef TOOLS_TEXT_DATA_RECORDS_H
 #define TOOLS_TEXT_DATA_RECORDS_H
 
@@ -28,13 +23,12 @@ struct text_records_options {
     size_t paths_count;
     uint64_t seed;
     bool shuffle;
-    bool again; /* rows will be read more than once: pipes are copied to a nameless file */
-    int input;  /* meaning of "-": a descriptor of text_spool_input(); 0: standard input itself */
-    size_t row_bytes; /* longer rows are returned without their text; 0: TEXT_ROW_BYTES_MAX */
+    bool again;       /* rows are read more than once: pipes are copied to a nameless file */
+    int input;        /* meaning of "-": a descriptor of text_spool_input(); 0: standard input */
+    size_t row_bytes; /* longer rows are returned without text; 0: TEXT_ROW_BYTES_MAX */
 };
 
-/* Position of the next row. In order: file, byte, and number of rows before it; shuffled: window,
- * and row in it. */
+/* Position of the next row. In order: file, byte, rows before it; shuffled: window, row in it. */
 struct text_place {
     uint64_t file;
     uint64_t offset;
@@ -44,19 +38,18 @@ struct text_place {
 struct text_record {
     const char *text; /* borrowed until the next call; NULL: longer than the limit */
     uint64_t bytes;
-    uint32_t file; /* index of its file */
+    uint32_t file; /* index */
     uint64_t offset;
     uint64_t row; /* line or element, from 1; 0: not counted, see text_records_name() */
 };
 
-/* Opens the files of `paths`; patterns expand in the order of names. Returns -ENOENT if there is no
- * file. */
+/* Opens the files of `paths`, those of a pattern in the order of names; -ENOENT if there are
+ * none. */
 int text_records_open(const struct text_records_options *options, struct text_records **out);
 void text_records_close(struct text_records *records);
 
-/* Returns the name of a file, for messages. */
 const char *text_records_file(const struct text_records *records, size_t file);
-/* Returns whether `path` is one of the files that `name` refers to: a path, a pattern or "-". */
+/* Returns whether `name` (a path, a pattern or "-") refers to the file `path`. */
 bool text_records_means(const char *name, const char *path);
 /* Returns a hash of the names and sizes of the files, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);
@@ -64,18 +57,17 @@ uint64_t text_records_mark(const struct text_records *records);
 /* Returns the share of the epoch's bytes that were read, 0 to 1; negative if unknown. */
 double text_records_part(const struct text_records *records);
 
-/* Continues at this place of an epoch. All zero is the beginning. */
+/* Continues at a place of an epoch. All zero is the beginning. */
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place);
-/* Returns the place of the next row. */
 struct text_place text_records_place(const struct text_records *records);
 
-/* Returns 1 and the next row; 0 at the end of the epoch; -errno, such as -EINVAL for a broken
- * array. Skips blank lines. */
+/* Returns 1 and the next row that is not blank; 0 at the end of the epoch; -errno, such as -EINVAL
+ * for a broken array. */
 int text_records_next(struct text_records *records, struct text_record *out);
 
 enum { TEXT_NAME_BYTES = 512 };
-/* Writes the name of a row for messages to `out` and returns it: "data.jsonl:12" for a line,
- * "data.json: row 12" for an element. May count lines; then the text of the record is lost. */
+/* Writes the name of a row for messages to `out` and returns it: "data.jsonl:12", "data.json: row
+ * 12". May invalidate record->text. */
 const char *text_records_name(struct text_records *records, const struct text_record *record,
                               char out[TEXT_NAME_BYTES]);
 

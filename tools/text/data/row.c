@@ -55,8 +55,7 @@ static int read_tools(struct text_row *row, const struct core_json_value *root)
     return 0;
 }
 
-/* Refuses variables with names that tide sets itself: they would replace tide's variables, and
- * masks would be wrong. */
+/* Refuses variables of tide's own names, which would make masks wrong. */
 static int check_variables(const struct core_json_value *variables)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
@@ -90,7 +89,6 @@ static int read_chat(struct text_row *row, const struct core_json_value *root, c
     return text_row_chat_make(&turns, NULL, &row->made);
 }
 
-/* Refuses a row that is a pair: its answers would be left out. */
 static int refuse_pair(void)
 {
     return core_err_set(-EINVAL, "the row has chosen and rejected, which need --loss dpo");

@@ -1,6 +1,5 @@
-/* row.h: the content of a row of data, recognised by its keys and normalised for templates: names
- * of sharegpt become roles, null keys are dropped, `system` becomes a turn, tools given as text are
- * parsed. One thread. */
+/* row.h: a row of data, recognised by its keys and normalised for templates: sharegpt names become
+ * roles, null keys are dropped, `system` becomes a turn. One thread. */
 #ifndef TOOLS_TEXT_DATA_ROW_H
 #define TOOLS_TEXT_DATA_ROW_H
 
@@ -21,13 +20,13 @@ enum text_row_kind {
 
 struct text_row {
     enum text_row_kind kind;
-    /* an instruction row, which uses the Alpaca format if the model has no template */
+    /* the Alpaca format is used if the model has no template */
     bool instruction;
     struct core_json *source;        /* owned */
     struct core_json *made;          /* owned: the messages; NULL for plain text */
-    struct core_json *made_rejected; /* owned: CHAT_PAIR: prompt and rejected answer; else NULL */
-    struct core_json *parsed;        /* owned: tools that were given as text; else NULL */
-    /* borrowed from source: TEXT, and the prompt of COMPLETION and PAIR; ends with NUL, except in
+    struct core_json *made_rejected; /* owned: CHAT_PAIR: prompt and rejected answer */
+    struct core_json *parsed;        /* owned: tools that were given as text */
+    /* borrowed from source: TEXT, or the prompt of COMPLETION and PAIR; NUL-terminated except in
      * PAIR */
     const char *text;
     size_t text_bytes;
@@ -35,16 +34,16 @@ struct text_row {
     size_t completion_bytes;
     const char *rejected; /* PAIR: the rejected answer */
     size_t rejected_bytes;
-    /* borrowed, like the following members; CHAT_PAIR: prompt and chosen answer */
+    /* borrowed, as are the members below; CHAT_PAIR: prompt and chosen answer */
     const struct core_json_value *messages;
     const struct core_json_value *rejected_messages; /* CHAT_PAIR: prompt and rejected answer */
     const struct core_json_value *tools;             /* NULL: none */
     const struct core_json_value *documents;         /* NULL: none */
     const struct core_json_value *variables;         /* chat_template_kwargs; NULL: none */
-    size_t prompt_messages; /* CHAT_COMPLETION, CHAT_PAIR: number of messages of the prompt */
+    size_t prompt_messages; /* CHAT_COMPLETION, CHAT_PAIR: messages of the prompt */
 };
 
-/* Parses a row. Returns -EINVAL with the key and the error. On failure there is nothing to free. */
+/* Parses a row. Returns -EINVAL with the key. On failure there is nothing to free. */
 int text_row_parse(const char *json, size_t bytes, struct text_row *out);
 /* Parses a row that must be a pair; text_row_parse() refuses pairs. */
 int text_row_parse_pair(const char *json, size_t bytes, struct text_row *out);

@@ -11,7 +11,7 @@
 #include "core/json/json.h"
 #include "core/json/write.h"
 
-/* The accepted roles, names of sharegpt included, and the role that each of them becomes. */
+/* Accepted roles, and the roles that they become. */
 static const char *const roles[][2] = {
     {"system", "system"},           {"user", "user"},
     {"assistant", "assistant"},     {"tool", "tool"},
@@ -56,7 +56,7 @@ static int find_role(const struct core_json_value *turn, const char **out)
                         key, name);
 }
 
-/* Finds the reasoning of the model under any of its names; transformers passes it to templates as
+/* Finds the reasoning of the model under any of its names; templates know it as
  * reasoning_content. */
 static const struct core_json_value *find_reasoning(const struct core_json_value *turn)
 {
@@ -71,7 +71,7 @@ static const struct core_json_value *find_reasoning(const struct core_json_value
 static int check_content(const struct core_json_value *turn)
 {
     const struct core_json_value *content = text_row_find(turn, "content");
-    /* The key as the row has it, for messages. */
+    /* For messages: the key as the row has it. */
     const bool sharegpt = content == NULL && (text_row_find(turn, "value") != NULL ||
                                               text_row_find(turn, "role") == NULL);
     const char *key = sharegpt ? "value" : "content";
@@ -169,7 +169,6 @@ static int write_turns(struct core_json_write *json, const struct text_row_turns
     return 0;
 }
 
-/* Ends the written document and parses it. */
 static int finish(struct core_json_write *json, struct core_json **out)
 {
     core_json_write_array_end(json);
@@ -198,7 +197,7 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
     return finish(&json, out);
 }
 
-/* Joins what the user says: the instruction, and the input after an empty line. */
+/* Joins the instruction, an empty line and the input. */
 static int join_parts(const struct text_row_instruction *parts, char **out, size_t *bytes)
 {
     size_t first;

@@ -7,7 +7,7 @@
 struct core_json;
 struct core_json_value;
 
-/* Finds a member that exists and is not null. */
+/* Finds a member that is not null. */
 const struct core_json_value *text_row_find(const struct core_json_value *object, const char *key);
 
 struct text_row_turns {
@@ -16,21 +16,21 @@ struct text_row_turns {
     const struct core_json_value *system; /* NULL: none */
 };
 
-/* Makes a document of the turns of one list, or of two in sequence: [{"role": ...}, ...]. */
+/* Makes a document [{"role": ...}, ...] of the turns of one or two lists. */
 int text_row_chat_make(const struct text_row_turns *first, const struct text_row_turns *second,
                        struct core_json **out);
-/* Returns the number of turns that are added before those of the list. */
+/* Returns the number of turns that are added before the list. */
 size_t text_row_chat_adds(const struct text_row_turns *turns);
 
 struct text_row_instruction {
-    const struct core_json_value *instruction; /* a string, like the next two */
+    const struct core_json_value *instruction; /* a string, as are `input` and `system` */
     const struct core_json_value *input;       /* NULL: none */
     const struct core_json_value *output;
     const struct core_json_value *system; /* NULL: none */
 };
 
-/* Makes a document of the system turn, if there is one, the user's turn, which also has the keys
- * instruction and input, and the answer. */
+/* Makes a document of the system turn (if any), the user's turn and the answer. The user's turn
+ * keeps the keys instruction and input. */
 int text_row_chat_instruct(const struct text_row_instruction *parts, struct core_json **out);
 
 #endif

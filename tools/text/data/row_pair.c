@@ -22,7 +22,7 @@ static int refuse_missing(const struct text_row_pair *pair)
                         wanted);
 }
 
-/* Checks that all parts are texts, or all of them are lists. */
+/* Checks that the parts are all texts or all lists. */
 static int check_kinds(const struct text_row_pair *pair)
 {
     const struct {
@@ -54,9 +54,8 @@ static int check_kinds(const struct text_row_pair *pair)
 
 /* ---- texts ---- */
 
-/* Returns the bytes of the prompt that both answers begin with: their common characters without a
- * space at the end, which belongs to the first token of the answer. If one answer is the beginning
- * of the other, its last character is not in the prompt, so that no answer is empty. */
+/* Returns the bytes of the common prompt of both answers. A space at its end belongs to the
+ * answers, whose first token includes it. No answer is empty. */
 static size_t find_prompt(const char *chosen, const char *rejected, size_t least)
 {
     size_t same = 0;
@@ -111,8 +110,7 @@ static bool equal_strings(const struct core_json_value *left, const struct core_
     return bytes == other_bytes && memcmp(text, other, bytes) == 0;
 }
 
-/* Returns whether two values are equal in Python: members in any order, 1 is 1.0. Depth is limited
- * by the parser. */
+/* Returns whether two values are equal in Python: members in any order, 1 is 1.0. */
 static bool are_equal(const struct core_json_value *left, const struct core_json_value *right)
 {
     struct core_json_member member;
@@ -146,8 +144,8 @@ static bool are_equal(const struct core_json_value *left, const struct core_json
     return true;
 }
 
-/* Returns the number of messages that both conversations begin with; the last message of each is
- * not in the prompt. */
+/* Returns the number of common messages at the beginning; the last message of a conversation is not
+ * in the prompt. */
 static size_t count_prompt(const struct text_row *row)
 {
     size_t same = 0;
@@ -164,7 +162,7 @@ static int read_chats(struct text_row *row, const struct text_row_pair *pair)
 {
     const struct text_row_turns prompt = {
         .key = "prompt", .list = pair->prompt, .system = pair->system};
-    /* If both answers repeat the prompt, the system turn is put before each of them. */
+    /* If the answers repeat the prompt, the system turn precedes each of them. */
     const struct core_json_value *system = pair->prompt == NULL ? pair->system : NULL;
     const struct text_row_turns chosen = {.key = "chosen", .list = pair->chosen, .system = system};
     const struct text_row_turns rejected = {

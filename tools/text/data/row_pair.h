@@ -5,7 +5,7 @@
 struct core_json_value;
 struct text_row;
 
-/* Values of a row's keys; NULL: the row does not have them. */
+/* NULL: the row lacks the key. */
 struct text_row_pair {
     const struct core_json_value *prompt; /* NULL: both answers begin with it */
     const struct core_json_value *chosen;
@@ -13,9 +13,8 @@ struct text_row_pair {
     const struct core_json_value *system;
 };
 
-/* Sets the kind of `row`, its prompt and both answers. Prompt and answers are all texts, or all
- * lists of messages. Returns -EINVAL with the key and the error. The caller frees the documents
- * made for `row`, even after an error. */
+/* Sets the kind of `row`, its prompt and its answers. Returns -EINVAL with the key. The caller
+ * frees the documents of `row`, even after an error. */
 int text_row_pair_read(struct text_row *row, const struct text_row_pair *pair);
 
 #endif

@@ -1,4 +1,4 @@
-/* sample.c: a growing array of tokens, and the reader of rows that consist of ids. */
+/* sample.c: a growing array of tokens, and reading rows of ids. */
 #include "tools/text/data/sample.h"
 
 #include <errno.h>
@@ -77,8 +77,8 @@ struct reading {
     bool has[LISTS];
 };
 
-/* Checks an item. Masks and positions must be what tide uses anyway: every token is visible,
- * positions count from 0. */
+/* Checks an item. tide has no masks or positions of rows: masks must be 1, positions count from
+ * 0. */
 static int check_item(const struct reading *reading, enum list list, int64_t value)
 {
     const char *key = list_names[list];
@@ -112,7 +112,7 @@ static int check_item(const struct reading *reading, enum list list, int64_t val
     return 0;
 }
 
-/* Stores an id or a label; the other list may have filled the place already. */
+/* Stores an id or a label. */
 static int put_item(struct reading *reading, enum list list, int32_t value)
 {
     struct text_sample *sample = reading->sample;
@@ -127,7 +127,6 @@ static int put_item(struct reading *reading, enum list list, int32_t value)
     return 0;
 }
 
-/* Reads [1, 2, ...] after the key. */
 static int read_list(struct reading *reading, enum list list)
 {
     struct core_json_token token;
@@ -174,7 +173,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
     return core_json_scan_skip(&reading->scan, key);
 }
 
-/* Returns whether there is a member `input_ids`: 1, 0, or -EINVAL if the row is not an object. */
+/* Returns 1 if there is a member `input_ids`, 0 if not, -EINVAL if the row is not an object. */
 static int find_ids(const char *json, size_t bytes)
 {
     struct core_json_scan scan;
@@ -210,7 +209,6 @@ int text_sample_read(struct text_sample *sample, const char *json, size_t bytes,
            token.kind != CORE_JSON_TOKEN_OBJECT_END) {
         rc = read_member(&reading, &token);
     }
-    /* Nothing may follow. */
     if (rc != 0 || (rc = core_json_scan_next(&reading.scan, &token)) != 0) {
         return rc;
     }

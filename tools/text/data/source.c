@@ -23,11 +23,11 @@ struct text_source {
     char *name;                     /* owned */
     const struct text_codec *codec; /* borrowed, static; NULL: plain */
     void *state;                    /* owned: state of the codec */
-    char *packed;                   /* owned: unused bytes of the file */
+    char *packed;                   /* owned: unused input */
     size_t room;
     size_t begin;
     size_t end;
-    uint64_t offset; /* offset of the next byte that is returned */
+    uint64_t offset; /* offset of the next returned byte */
     uint64_t bytes;  /* size of the file on disk; 0: unknown */
     uint64_t taken;  /* bytes of the file read since its beginning */
     bool seeks;
@@ -91,7 +91,7 @@ static int refuse_special(const char *name, const char *kind)
                         name, kind);
 }
 
-/* Checks the kind of the file. `named`: it has a path, so that it may be opened again. */
+/* `named`: the file has a path, so that it may be opened again. */
 static int check_kind(struct text_source *source, bool named)
 {
     struct stat info;
@@ -110,7 +110,7 @@ static int check_kind(struct text_source *source, bool named)
     return 0;
 }
 
-/* Creates a source of an open file; `path` is its path or NULL. */
+/* `path`: NULL if the file has none. */
 static int create(int fd, const char *path, const char *name, bool plain, struct text_source **out)
 {
     int rc = 0;
@@ -140,8 +140,8 @@ fail:
     return rc;
 }
 
-/* Opens standard input, or a new descriptor of the file that holds its data, so that each reader
- * has its own position. */
+/* Opens standard input, or a new descriptor of its file, so that readers have positions of their
+ * own. */
 static int open_input(int input, struct text_source **out)
 {
     char path[40];

@@ -1,5 +1,5 @@
-/* source.h: the bytes of one file of training data, decompressed if its first bytes are those of
- * gzip or zstd. Offsets count decompressed bytes. Private to lines.c. One thread. */
+/* source.h: the bytes of a file, decompressed if it begins like gzip or zstd. Offsets count
+ * decompressed bytes. Private to lines.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_SOURCE_H
 #define TOOLS_TEXT_DATA_SOURCE_H
 
@@ -9,20 +9,19 @@
 
 struct text_source;
 
-/* "-" is standard input or, if `input` is not 0, the plain file that this descriptor refers to. Any
- * other path must be a regular file: a pipe, a socket or a device is -EINVAL, without waiting.
- * Returns 0, or -errno with a message; -ENOTSUP if the library for the data is not built in. */
+/* "-" is standard input or, unless `input` is 0, the plain file of that descriptor. Any other path
+ * must be a regular file (-EINVAL, without waiting). Returns 0 or -errno; -ENOTSUP if the library
+ * for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 
 const char *text_source_name(const struct text_source *source);
 
-/* Reads at least one and at most `bytes` bytes; *got is their number, 0 at the end. */
+/* Reads 1 to `bytes` bytes; *got is their number, 0 at the end. */
 int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got);
 
-/* Continues at this byte. Compressed data is decompressed up to there, from its beginning if
- * `offset` is before the current one. Returns -ESPIPE for a pipe, unless it is only skipped
- * forwards. */
+/* Continues at this byte. Compressed data is decompressed up to it, from the beginning if
+ * necessary. Returns -ESPIPE for a pipe that would go back. */
 int text_source_seek(struct text_source *source, uint64_t offset);
 
 /* Returns whether any byte can be reached directly: plain data in a file. */
@@ -35,12 +34,12 @@ bool text_source_reopens(const struct text_source *source);
 uint64_t text_source_bytes(const struct text_source *source);
 uint64_t text_source_used(const struct text_source *source);
 
-/* Gets the next piece of the new content, borrowed until the next call. Returns 1; 0 at the end;
+/* Gets the next piece of the copy, borrowed until the next call. Returns 1; 0 at the end;
  * -errno. */
 typedef int text_source_piece(void *user, const char **piece, size_t *bytes);
 
-/* Copies the pieces to a nameless file under TMPDIR (/var/tmp if unset or empty), which is read
- * from now on, at any byte and more than once. `piece` may read the source. */
+/* Replaces the file by a nameless one (spool.h) with the pieces, which can be read at any byte.
+ * `piece` may read the source. */
 int text_source_spool(struct text_source *source, text_source_piece *piece, void *user);
 
 #endif

@@ -1,5 +1,4 @@
-/* turn_place.c: compares the text of a beginning of a conversation with the whole text: special
- * tokens, prompts and ends of turns. */
+/* turn_place.c: compares a rendering of the first messages with that of the whole conversation. */
 #include "tools/text/data/turn_place.h"
 
 #include <string.h>
@@ -12,7 +11,7 @@ size_t text_turn_place_common(const struct jinja_rendering *whole,
                               const struct jinja_rendering *part,
                               const struct text_turn_place *from)
 {
-    enum { STRIDE_BYTES = 256 }; /* memcmp is fast, but does not tell where texts differ */
+    enum { STRIDE_BYTES = 256 }; /* memcmp is fast, but does not return the place */
     size_t left = from->whole;
     size_t right = from->part;
     while (left + STRIDE_BYTES <= whole->bytes && right + STRIDE_BYTES <= part->bytes &&
@@ -82,7 +81,7 @@ size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, cons
     return at;
 }
 
-/* Returns whether everything after a place is special tokens and white space. */
+/* Returns whether only special tokens and white space follow a place. */
 static bool is_closing(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                        size_t at)
 {
@@ -111,8 +110,7 @@ bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
         while (at < prompted->bytes && is_blank(prompted->text[at])) {
             at++;
         }
-        /* If there are two tokens, the first one ends the turn, as another token does in the
-         * whole. */
+        /* If there are two tokens, the first one ends the turn. */
         const struct text_added *token = text_turn_place_token(tokenizer, prompted->text + at,
                                                                prompted->bytes - at);
         const size_t next = at + (token != NULL ? token->bytes : 0);
@@ -155,8 +153,7 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
     }
     most = text_turn_place_before_token(tokenizer, prompt->text, most);
     *out += most;
-    /* Turns of every role may begin with the same first token, so one match is not enough, unless a
-     * second token follows it. */
+    /* Turns of all roles may begin with one token, so a single token is not enough. */
     return token != NULL && most >= token->bytes &&
            (most > token->bytes ||
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);
@@ -177,9 +174,8 @@ static bool message_ends_with(const struct core_json_value *message, const struc
     return ends_with(text, bytes, token);
 }
 
-/* Case 1: the beginning and the whole differ only in the last token of the turn. In the beginning
- * this token ends the text. The whole omits it or has another token, because the conversation
- * continues. */
+/* Case 1: the part and the whole differ only in the last token of the turn, which the whole omits
+ * or replaces because the conversation continues. */
 static bool find_other_token(const struct text_tokenizer *tokenizer,
                              const struct jinja_rendering *whole,
                              const struct jinja_rendering *part,
@@ -202,9 +198,8 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 2: the beginning has a text in front of the turn that the whole omits, such as reasoning.
- * The turn ends with the first token that ends it in the beginning, if everything before this token
- * matches the end of the beginning. */
+/* Case 2: the part has a text in the turn, such as reasoning, that the whole omits. The turn ends
+ * with the first token that ends it in the part, if the text before it matches. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)
@@ -225,9 +220,8 @@ static bool find_same_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 3: both differences occur. The whole omits reasoning and has another token after the turn.
- * The turn ends with the first special token after the text that the beginning has before its
- * special token. */
+/* Case 3: both differences occur. The turn ends with the first special token after the text that
+ * precedes the part's last token. */
 static bool find_same_text(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *whole, const struct jinja_rendering *part,
                            struct text_turn_place *out)

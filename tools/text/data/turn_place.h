@@ -1,6 +1,5 @@
-/* turn_place.h: finds where a turn is in the text of a whole conversation, by comparing this text
- * with that of the first messages alone, in which the template may write earlier turns or the turn
- * itself differently. Private to turns.c. One thread. */
+/* turn_place.h: finds a turn in the text of a whole conversation by comparison with the text of its
+ * first messages, which templates may write differently there. Private to turns.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_TURN_PLACE_H
 #define TOOLS_TEXT_DATA_TURN_PLACE_H
 
@@ -12,48 +11,46 @@ struct text_added;
 struct jinja_rendering;
 struct text_tokenizer;
 
-/* One place, as an offset in the text of the whole conversation and as one in the text of its first
- * messages. */
+/* A place as offsets in both texts. */
 struct text_turn_place {
     bool known;
     size_t whole;
     size_t part;
-    size_t end; /* end of a turn in the whole; `whole` may be before its last token */
+    size_t end; /* end of a turn in the whole; `whole` may be before the last token of the turn */
 };
 
-/* Returns the number of bytes after a place that are the same in both texts. */
+/* Returns the number of equal bytes from a place on. */
 size_t text_turn_place_common(const struct jinja_rendering *whole,
                               const struct jinja_rendering *part,
                               const struct text_turn_place *from);
 
-/* Returns the special token that a text ends with, ignoring white space after it, which belongs to
- * the template; NULL: none. `end` becomes the place after the token. */
+/* Returns the special token at the end of a text, or NULL; ignores white space after it. `end`
+ * becomes the place after the token. */
 const struct text_added *text_turn_place_end_token(const struct text_tokenizer *tokenizer,
                                                    const char *text, size_t begin, size_t *end);
 /* Returns the special token that a text begins with; NULL if there is none. */
 const struct text_added *text_turn_place_token(const struct text_tokenizer *tokenizer,
                                                const char *text, size_t bytes);
-/* Returns where the special token that contains `at` begins; `at` itself if no token does. */
+/* Returns where the special token that contains `at` begins; `at` if there is none. */
 size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, const char *text,
                                     size_t at);
 
-/* Finds where the generation prompt begins in `prompted`, the text of the conversation with that
- * prompt: after the whole or, if the whole ends with a token that `prompted` lacks, at the token
- * that `prompted` has instead. Returns false if unknown. */
+/* Finds where the generation prompt begins in `prompted`, the conversation rendered with it: after
+ * the whole or, if the whole ends with a token that `prompted` lacks, in place of that token.
+ * Returns false if unknown. */
 bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);
 
-/* Finds the first place in a text where the prompt is, and writes the prompt's end to *out. If the
- * text has only a beginning of the prompt, *cut is true, and *out is the end of the longest one.
- * Returns false if the text has no beginning of the prompt that is long enough to be one. */
+/* Finds the end of the first occurrence of the prompt in a text. If only a beginning of the prompt
+ * occurs, *cut is true and *out is the end of the longest such beginning. Returns false if none is
+ * long enough. */
 bool text_turn_place_first(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *text, const struct jinja_rendering *prompt,
                            size_t *out, bool *cut);
 
-/* Finds the end of the turn that both texts begin with; `part` ends with the turn, `text`
- * continues. `message` is the message of the turn. Returns false if unknown; out->whole is then the
- * common length of both. */
+/* Finds the end of the turn that `part` ends with; `text` continues. Returns false if unknown; then
+ * out->whole is the length of the common beginning. */
 bool text_turn_place_end(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                          const struct jinja_rendering *part, const struct core_json_value *message,
                          struct text_turn_place *out);

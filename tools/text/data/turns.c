@@ -1,4 +1,4 @@
-/* turns.c: finds what the assistant wrote by rendering beginnings of a conversation. */
+/* turns.c: finds the replies of the assistant by rendering beginnings of a conversation. */
 #include "tools/text/data/turns.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 #include "tools/text/data/turn_place.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* A beginning of the conversation, and how much of its text equals the whole text. */
+/* A beginning of the conversation, compared with the whole text. */
 struct beginning {
     size_t messages;
     bool prompt;   /* rendered with the generation prompt */
-    bool rendered; /* the following are set */
-    size_t bytes;  /* size of its text */
-    size_t common; /* bytes of its beginning that are the same in the whole */
+    bool rendered; /* the members below are set */
+    size_t bytes;  /* size of the text */
+    size_t common; /* leading bytes that equal the whole */
 };
 
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous)
@@ -77,8 +77,8 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Renders a beginning unless its text is known to equal that of the whole; sets `out` only if it
- * was rendered. */
+/* Renders a beginning unless its text is known to equal that of the whole; sets `out` if it
+ * rendered. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *prefix, struct jinja_rendering *out)
 {
@@ -93,7 +93,7 @@ static bool is_prefix_of_whole(const struct beginning *prefix)
     return prefix->common == prefix->bytes;
 }
 
-/* Returns whether both texts are the same from one place to a later one. */
+/* Returns whether both texts are equal between two places. */
 static bool follows(const struct jinja_rendering *whole, const struct jinja_rendering *part,
                     const struct text_turn_place *from, const struct text_turn_place *to)
 {
@@ -103,8 +103,7 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* Finds the generation prompt: the text that rendering with it adds to the whole. The search is
- * done once per conversation; *out is NULL if the prompt cannot be found. */
+/* Finds the generation prompt, once per conversation; *out is NULL if it is unknown. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -130,7 +129,7 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == -EINVAL ? 0 : rc; /* a template may refuse this rendering */
 }
 
-/* Moves a place past the prompt if the whole has it there. */
+/* Moves a place past the generation prompt if the whole text has it there. */
 static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct text_turn_place *at)
 {
@@ -144,8 +143,8 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Moves the place past the generation prompt, if the whole has it there: directly, or after the
- * token that ends the last message before the turn in the whole. */
+/* Moves a place past the generation prompt if the whole text has it there, or after a token that
+ * ends the previous message. */
 static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct text_turn_place *at)
 {
@@ -161,8 +160,8 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
     return rc;
 }
 
-/* Returns the end of the messages before a turn, which must be equal in both texts from `from` on,
- * except perhaps for their last token (`cut`); SIZE_MAX: they differ. */
+/* Returns the end of the messages before a turn, or SIZE_MAX if the texts differ there. `cut`: they
+ * may differ in the last token. */
 static size_t find_front(const struct text_turns_whole *whole, const struct beginning *prefix,
                          const struct jinja_rendering *part, const struct text_turn_place *from,
                          bool *cut)
@@ -185,9 +184,8 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Finds where a turn begins if the rendered prefix with the generation prompt (`part`) and the
- * whole text differ before it only in the last token of the earlier messages. Compares from the
- * start of the text, and from the end of the turn before. */
+/* Finds where a turn begins if both texts differ before it only in the last token of the earlier
+ * messages. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)
@@ -219,7 +217,7 @@ static int find_cut_begin(struct text_turns *turns, const struct text_turns_whol
     return rc;
 }
 
-/* Skips the prompt in the whole if rendering with the prompt added nothing. */
+/* Skips the generation prompt in the whole text if rendering with it added nothing. */
 static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning prefixes[2], struct text_turn_place *out)
 {
@@ -233,9 +231,8 @@ static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out) : rc;
 }
 
-/* Finds the beginning of a turn: directly after the prompt, if the text up to there equals the
- * whole, or if the text after the turn before does; otherwise after the common part of the prompt,
- * if what is before it can be found; otherwise unknown. */
+/* Finds where a turn begins: after the generation prompt if the text up to there matches, else
+ * after the part of the prompt that matches, else unknown. */
 static int find_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct beginning prefixes[2], const struct text_turn_place *before,
                       struct text_turn_place *out)
@@ -259,10 +256,8 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     return find_cut_begin(turns, whole, &prefixes[0], from, &part, out);
 }
 
-/* Finds the beginning of the first turn: the end of the first generation prompt in the text or, if
- * the text has only a part of the prompt, of the longest part. If the text has no part of it,
- * out->known is false. `first` is the text up to the end of the turn; NULL: the turn ends the whole
- * text. */
+/* Finds where the first turn begins: after the first generation prompt in the text, or after its
+ * longest part; otherwise out->known is false. `first` NULL: the turn ends the text. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                             struct beginning *first, struct text_turn_place *out)
 {
@@ -285,7 +280,7 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
     return 0;
 }
 
-/* Finds the end of the turn that begins at places[1]; places[0] is the end of the turn before. */
+/* Finds the end of the turn that begins at places[1]; places[0] is the end of the previous turn. */
 static int find_end(struct text_turns *turns, const struct text_turns_whole *whole,
                     struct beginning *prefix, const struct text_turn_place places[2],
                     struct text_turn_place *out)
@@ -324,8 +319,8 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     return 0;
 }
 
-/* Finds the turn of message `index`; `before` is the end of the turn before it and becomes the end
- * of this one. */
+/* Finds the turn of message `index`. `before`: in, the end of the previous turn; out, of this
+ * one. */
 static int find_turn(struct text_turns *turns, const struct text_turns_whole *whole, size_t index,
                      struct text_turn_place *before)
 {

@@ -1,6 +1,5 @@
-/* turns.h: finds what the assistant wrote in the text of a conversation whose template does not
- * mark it: the part between the renderings of the messages before a turn and of those up to its
- * end, even if the template writes these messages differently in the whole (docs/data.md, chat
+/* turns.h: finds the replies of the assistant in a conversation whose template does not mark them:
+ * the difference between renderings of the messages before and up to a turn (docs/data.md, chat
  * templates). Private to encode.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_TURNS_H
 #define TOOLS_TEXT_DATA_TURNS_H
@@ -14,16 +13,16 @@ struct text_row;
 struct text_tokenizer;
 
 struct text_turns {
-    struct jinja_span *spans; /* owned: spans of the last conversation, in order */
+    struct jinja_span *spans; /* owned: in order */
     size_t count;
     size_t room;
-    struct jinja_run *run; /* owned: renders the beginnings */
+    struct jinja_run *run; /* owned */
     char *prompt_text;     /* owned */
     size_t prompt_room;
-    /* the generation prompt of this conversation, in prompt_text; text NULL: unknown */
+    /* in prompt_text; text NULL: unknown */
     struct jinja_rendering prompt;
     bool prompt_asked;
-    _Atomic bool *said_ambiguous; /* borrowed: shared by several encoders; orders nothing */
+    _Atomic bool *said_ambiguous; /* borrowed: shared by encoders; orders nothing */
 };
 
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);
@@ -32,8 +31,7 @@ void text_turns_fini(struct text_turns *turns);
 /* Appends a span. Returns 0 or -ENOMEM. */
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end);
 
-/* A conversation: its row, the text that the template renders, and the tokenizer whose special
- * tokens end turns. */
+/* A conversation, its rendered text, and the tokenizer that knows the special tokens. */
 struct text_turns_whole {
     const struct text_chat *chat;
     const struct text_tokenizer *tokenizer;
@@ -41,8 +39,8 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Fills the list for one conversation. Returns -EINVAL if the template refuses to render only its
- * first messages. */
+/* Finds the spans of one conversation. Returns -EINVAL if the template refuses its first
+ * messages. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif

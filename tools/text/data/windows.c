@@ -12,14 +12,14 @@ struct window {
     struct text_pack *pack; /* owned */
     struct text_place place;
     struct text_place after;
-    uint64_t rows; /* rows read until its end */
+    uint64_t rows; /* rows of the files up to its end */
     uint64_t bad;
     bool dated;
     double part;
     bool begun;
-    bool full; /* it is complete */
-    bool last; /* it is the last one of its epoch */
-    int rc;    /* -errno: filling it failed */
+    bool full;
+    bool last;
+    int rc; /* error of filling it */
     char message[CORE_ERR_MESSAGE_BYTES];
 };
 
@@ -28,9 +28,9 @@ struct text_windows {
     struct text_reader *reader;              /* owned */
     struct window windows[2];
     unsigned used;  /* index of the current window */
-    bool ended;     /* the current window was the last one of its epoch */
+    bool ended;     /* the current window is the last one of its epoch */
     bool turns;     /* the next window is the first one of its epoch */
-    uint64_t epoch; /* epoch that is read */
+    uint64_t epoch; /* epoch being read */
     struct text_counts counts;
 };
 
@@ -121,7 +121,7 @@ static void add_row(struct text_windows *windows, struct window *window)
     window->dated = text_reader_dated(windows->reader);
 }
 
-/* Returns whether the next window is needed: an epoch after the last one is not read. */
+/* Returns whether the next window is needed: not after the last epoch. */
 static bool is_wanted(const struct text_windows *windows)
 {
     return !windows->turns || windows->options->epochs == 0 ||
@@ -138,7 +138,7 @@ bool text_windows_ahead(struct text_windows *windows)
     return true;
 }
 
-/* Adds up the counts; both windows are complete now. */
+/* Adds up the counts of both windows, which are complete now. */
 static void sum_counts(struct text_windows *windows)
 {
     struct text_counts sums[2] = {{0}, {0}};
