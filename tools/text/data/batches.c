@@ -308,7 +308,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     return 0;
 }
 
-/* Shortens the space of a row to `length` tokens, and pads. */
+/* Moves the rows together, `length` tokens apart, and pads them. */
 static void pad_rows(const struct text_batches *batches, const struct filling *filling)
 {
     const int64_t room = text_batches_room(batches->options);

@@ -1,4 +1,4 @@
-/* builtins.c: all filters and methods by their names. */
+/* builtins.c: finds filters and methods by name. */
 #include "tools/text/jinja/function.h"
 
 const struct jinja_function *jinja_filter_find(const char *name, size_t bytes)

@@ -1,4 +1,4 @@
-/* chars.c: UTF-8 characters, their classes by the categories of Unicode, and their case. */
+/* chars.c: UTF-8 characters, their classes and case. */
 #include "tools/text/jinja/chars.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
-/* chars.h: properties of characters that Python's str has (private to tools/text/jinja). Without
- * utf8proc, letters are those of the tokenizer's table, and changing the case of characters beyond
- * ASCII fails. Pure functions; any thread. */
+/* chars.h: characters as Python's str sees them (private to tools/text/jinja). Without utf8proc,
+ * letters are those of the tokenizer's table. Pure functions; any thread. */
 #ifndef TOOLS_TEXT_JINJA_CHARS_H
 #define TOOLS_TEXT_JINJA_CHARS_H
 
@@ -18,19 +17,19 @@ enum jinja_char_class {
     JINJA_CHAR_PRINTABLE,
 };
 
-/* Returns the length of the UTF-8 character at `at`; the text must be valid. */
+/* The text must be valid UTF-8. */
 size_t jinja_char_bytes(const char *at);
 /* Returns the length of the character just before `end`. */
 size_t jinja_char_before(const char *begin, const char *end);
 uint32_t jinja_char_point(const char *at);
 size_t jinja_char_write(uint32_t point, char out[4]);
 size_t jinja_char_count(const char *text, size_t bytes);
-/* Returns the byte offset of character `index`, or `bytes` if there are fewer characters. */
+/* Returns the byte offset of character `index`, or `bytes` beyond the last one. */
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 
 bool jinja_char_is(uint32_t point, enum jinja_char_class class_);
-/* Convert a character to upper or lower case. Return the number of code points written, 1 or 2;
- * -ENOTSUP beyond ASCII without utf8proc. */
+/* Convert the case of a character. Return the number of code points written, 1 or 2; -ENOTSUP
+ * beyond ASCII without utf8proc. */
 int jinja_char_upper(uint32_t point, uint32_t out[2]);
 int jinja_char_lower(uint32_t point, uint32_t out[2]);
 

@@ -87,7 +87,7 @@ static struct jinja_value evaluate_concat(struct jinja_run *run, const struct ji
 {
     const size_t mark = jinja_capture_begin(run);
     for (node = node->first; node != NULL && run->rc == 0; node = node->next) {
-        /* Output that an item captures itself is removed before the item is written. */
+        /* What an item writes itself is removed before its value is written. */
         jinja_write_value(run, jinja_evaluate(run, node));
     }
     return jinja_capture_end(run, mark);
@@ -211,7 +211,6 @@ static struct jinja_value evaluate_call(struct jinja_run *run, const struct jinj
     return run->rc == 0 ? run->links->call(run, callee, &arguments) : callee;
 }
 
-/* Applies a filter or a test to a value. */
 static struct jinja_value apply(struct jinja_run *run, const struct jinja_node *node,
                                 struct jinja_value value)
 {
@@ -270,7 +269,7 @@ static struct jinja_value evaluate_node(struct jinja_run *run, const struct jinj
                                                   : jinja_undefined("an if without else");
     default: break;
     }
-    /* The other kinds evaluate their first part first. */
+    /* Other kinds begin with their first part. */
     value = jinja_evaluate(run, node->first);
     if (run->rc != 0) {
         return value;

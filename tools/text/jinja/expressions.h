@@ -5,7 +5,7 @@
 #include "tools/text/jinja/function.h"
 #include "tools/text/jinja/node.h"
 
-/* A scope: its variables, each identified by the number of its name. */
+/* A scope: its variables by the number of their name. */
 struct jinja_scope {
     struct jinja_scope *outer;
     struct jinja_binding {
@@ -18,17 +18,16 @@ struct jinja_scope {
 
 enum { JINJA_JUMP_NONE, JINJA_JUMP_BREAK, JINJA_JUMP_CONTINUE };
 
-/* Creates a scope inside `outer`. Returns NULL if the run fails. */
+/* Returns NULL if the run fails. */
 struct jinja_scope *jinja_scope_make(struct jinja_run *run, struct jinja_scope *outer);
 void jinja_scope_set(struct jinja_run *run, unsigned name, struct jinja_value value);
-/* Returns the value of a variable or global; undefined if there is none. */
+/* Returns a variable or global; undefined if there is none. */
 struct jinja_value jinja_scope_get(struct jinja_run *run, unsigned name);
 
 struct jinja_value jinja_evaluate(struct jinja_run *run, const struct jinja_node *node);
 /* Applies the filters of a block to its text. */
 struct jinja_value jinja_apply_filters(struct jinja_run *run, const struct jinja_node *node,
                                        struct jinja_value text);
-/* Evaluates the arguments of a call. */
 void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *first,
                               struct jinja_arguments *out);
 

@@ -82,7 +82,7 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
     return jinja_capture_end(run, mark);
 }
 
-/* Returns the sort key of an element: a list if there are several attributes. */
+/* Returns the sort key of an element; several attributes make a list. */
 static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
                                  struct jinja_value attribute, bool case_sensitive)
 {
@@ -106,7 +106,6 @@ static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
     return key.kind == JINJA_STRING && !case_sensitive ? jinja_case(run, key, false) : key;
 }
 
-/* Pairs the elements with their keys. */
 static struct jinja_pair *pair_with_keys(struct jinja_run *run, const struct jinja_list *items,
                                          struct jinja_value attribute, bool case_sensitive)
 {
@@ -363,10 +362,9 @@ const struct jinja_function jinja_filters_list[] = {
     {NULL, NULL, NULL},
 };
 
-/* ---- filters that apply another filter or test to every element, and `default` ---- */
+/* ---- filters that apply another function to elements, and `default` ---- */
 
-/* Finds the filter or test that argument `index` names; the later arguments are for that function.
- * Fails the run if the name is unknown. */
+/* Finds the filter or test that argument `index` names; later arguments are for that function. */
 static const struct jinja_function *take_function(struct jinja_run *run,
                                                   const struct jinja_arguments *arguments,
                                                   size_t index, bool test,
@@ -427,7 +425,7 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
     return list;
 }
 
-/* Selects the elements that pass a test (of an attribute), or those that do not. */
+/* Selects the elements that pass a test, or fail it; with `attribute`, an attribute is tested. */
 static struct jinja_value select_by_test(struct jinja_run *run, struct jinja_value self,
                                          const struct jinja_arguments *arguments, bool attribute,
                                          bool keeps)

@@ -1,4 +1,4 @@
-/* filter_number.c: filters that make numbers, and filters that lay out lines (indent, truncate). */
+/* filter_number.c: filters that make numbers or lay out lines (indent, truncate). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +20,8 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
                                     : self;
 }
 
-/* Copies the text of a number without the spaces around it and the underscores between digits, both
- * of which Python allows. Returns false if the text cannot be a number. */
+/* Copies the text of a number without surrounding spaces and underscores, which Python allows.
+ * Returns false if it cannot be a number. */
 static bool read_text(struct jinja_run *run, struct jinja_value value, char out[80])
 {
     size_t length = 0;
@@ -106,7 +106,7 @@ static struct jinja_value call_float(struct jinja_run *run, struct jinja_value s
                                      : jinja_argument(arguments, 0, "default", jinja_real(0));
 }
 
-/* Rounds to decimals as Python does: to even if the double is exactly in the middle. */
+/* Rounds to decimals as Python does: halves to even. */
 static double round_to(double real, int64_t precision)
 {
     char text[400];

@@ -1,4 +1,4 @@
-/* format.c: formats values with % and str.format. */
+/* format.c: text % values and str.format. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* The format of one value: [[fill]align][sign][0][width][,][.precision][type]. */
+/* [[fill]align][sign][0][width][,][.precision][type] */
 struct spec {
     char fill[4];
     size_t fill_bytes;
@@ -36,7 +36,7 @@ static bool one_of(char c, const char *set)
     return c != '\0' && strchr(set, c) != NULL;
 }
 
-/* Inserts a comma before each group of three digits of the integer part. */
+/* Inserts commas between thousands of the integer part. */
 static size_t add_commas(char text[512], size_t bytes)
 {
     char made[512];
@@ -296,7 +296,7 @@ static void read_spec(struct jinja_run *run, const char *text, size_t bytes, str
     }
 }
 
-/* Evaluates the value of a field: nothing, a number or a name, then .attributes and [items]. */
+/* Evaluates a field: nothing, a number or a name, then .attributes and [items]. */
 static struct jinja_value field_value(struct jinja_run *run, const char *text, size_t bytes,
                                       const struct jinja_arguments *arguments, size_t *next)
 {

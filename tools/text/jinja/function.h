@@ -1,5 +1,5 @@
-/* function.h: filters, tests, methods and globals, as rows of const tables (private to
- * tools/text/jinja). On an error, each fails the run and returns a harmless value. */
+/* function.h: filters, tests, methods and globals as rows of const tables (private to
+ * tools/text/jinja). On an error, they fail the run and return a harmless value. */
 #ifndef TOOLS_TEXT_JINJA_FUNCTION_H
 #define TOOLS_TEXT_JINJA_FUNCTION_H
 
@@ -7,8 +7,7 @@
 
 struct jinja_arguments;
 
-/* Functions that filters, tests and attributes call, but that files built on these define. The
- * pointers avoid a circle of files. */
+/* Functions that filters, tests and attributes call. The pointers avoid a circle of files. */
 struct jinja_links {
     const struct jinja_function *(*find_filter)(const char *name, size_t bytes);
     const struct jinja_function *(*find_method)(enum jinja_kind kind, const char *name,
@@ -29,7 +28,7 @@ struct jinja_function {
     const char *name;
     struct jinja_value (*call)(struct jinja_run *run, struct jinja_value self,
                                const struct jinja_arguments *arguments);
-    /* "a b": parameters, given by position or by name; "*" at the end: any others */
+    /* "a b": parameters, by position or name; a final "*": any others */
     const char *parameters;
 };
 
@@ -39,7 +38,6 @@ const struct jinja_function *jinja_function_find(const struct jinja_function *ro
 const struct jinja_function *jinja_filter_find(const char *name, size_t bytes);
 const struct jinja_function *jinja_test_find(const char *name, size_t bytes);
 const struct jinja_function *jinja_global_find(const char *name, size_t bytes);
-/* Finds a method of a kind of value. */
 const struct jinja_function *jinja_method_find(enum jinja_kind kind, const char *name,
                                                size_t bytes);
 
@@ -58,20 +56,19 @@ struct jinja_value jinja_function_call(struct jinja_run *run, const struct jinja
                                        struct jinja_value self,
                                        const struct jinja_arguments *arguments);
 
-/* Returns the argument at a position or with a name; `otherwise` if it was not given. */
+/* Returns the argument at a position or with a name, or `otherwise`. */
 struct jinja_value jinja_argument(const struct jinja_arguments *arguments, size_t index,
                                   const char *name, struct jinja_value otherwise);
 bool jinja_argument_truth(const struct jinja_arguments *arguments, size_t index, const char *name,
                           bool otherwise);
 int64_t jinja_argument_integer(struct jinja_run *run, const struct jinja_arguments *arguments,
                                size_t index, const char *name, int64_t otherwise);
-/* Returns a string argument, or `otherwise` if it was not given. Fails the run and returns an empty
- * string if the argument is not a string, or if it was not given and `otherwise` is NULL. */
+/* Returns a string argument, or `otherwise` if it was not given. Fails the run if the argument is
+ * not a string, or is missing and `otherwise` is NULL. */
 struct jinja_value jinja_argument_text(struct jinja_run *run,
                                        const struct jinja_arguments *arguments, size_t index,
                                        const char *name, const char *otherwise);
 
-/* Calls a value that can be called. */
 struct jinja_value jinja_call_value(struct jinja_run *run, struct jinja_value callee,
                                     const struct jinja_arguments *arguments);
 /* Returns a method: `function` bound to `self`. */
@@ -84,7 +81,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
                               struct jinja_value key);
 struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
                                const struct jinja_value bounds[3]);
-/* Evaluates the attribute that a filter is given: a path like "a.b.0", or an index. */
+/* Evaluates an attribute path like "a.b.0", or an index. */
 struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
                                         struct jinja_value path);
 /* Evaluates left SIGN right for numbers, strings and lists. */
@@ -97,7 +94,7 @@ struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value
                                        const struct jinja_arguments *arguments);
 struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value,
                                  const struct jinja_arguments *arguments);
-/* Text filters that other files call, too. */
+/* Also called by other files. */
 struct jinja_value jinja_case(struct jinja_run *run, struct jinja_value text, bool upper);
 /* Removes `characters` (NULL: white space) from the chosen ends of a text. */
 struct jinja_value jinja_strip(struct jinja_run *run, struct jinja_value text,

@@ -1,4 +1,4 @@
-/* global.c: range, dict, namespace, cycler, joiner, raise_exception, strftime_now, and loops. */
+/* global.c: global functions, and objects that they or loops make. */
 #include "tools/text/jinja/global.h"
 
 #include <errno.h>
@@ -133,9 +133,8 @@ static struct jinja_value call_raise(struct jinja_run *run, struct jinja_value s
                       (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
 }
 
-/* Copies a format for strftime(), followed by a `|`. %Z and %z become empty, because the time has
- * no time zone, as in transformers; %f, which C lacks, becomes zero microseconds. Returns false if
- * there is no room. */
+/* Copies a format for strftime(), followed by a `|`. As in transformers, %Z and %z become empty;
+ * %f, which C lacks, becomes zero microseconds. Returns false if there is no room. */
 static bool write_format(const struct jinja_value *format, char *out, size_t room)
 {
     size_t bytes = 0;

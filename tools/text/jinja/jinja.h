@@ -1,12 +1,11 @@
-/* jinja.h: chat templates: the part of Jinja that they use, as transformers runs it (sandboxed,
- * trim_blocks, lstrip_blocks, `{% generation %}`, break and continue, tojson, raise_exception,
- * strftime_now). A template is immutable: any number of threads may render it, each with a run of
- * its own.
+/* jinja.h: chat templates: a part of Jinja, as transformers runs it (sandboxed, trim_blocks,
+ * lstrip_blocks, `{% generation %}`, break and continue, tojson, raise_exception, strftime_now). A
+ * template is immutable: threads may render it, each with its own run.
  *
- * Everything unsupported is an error with name and line: include, import, from, extends, block,
- * autoescape, the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and
- * wordwrap, methods that change a list or a dict, and integers beyond 64 bits.
- * Generators (map, select, ...) and views (items, keys) are lists here. */
+ * Unsupported, an error with name and line: include, import, from, extends, block, autoescape, the
+ * filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and wordwrap,
+ * methods that change a value, integers beyond 64 bits. Generators (map, select, ...) and views
+ * (items, keys) are lists. */
 #ifndef TOOLS_TEXT_JINJA_JINJA_H
 #define TOOLS_TEXT_JINJA_JINJA_H
 
@@ -18,10 +17,10 @@ struct core_json_value;
 struct jinja_template;
 struct jinja_run; /* each thread needs its own */
 
-enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* largest source of a template */
+enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 };
 
-/* `name` is the name of the source in messages. Returns 0, or -errno with a message; syntax errors
- * are -EINVAL with "name:line: ...". */
+/* `name` names the source in messages. Returns 0 or -errno; -EINVAL with "name:line: ..." for
+ * syntax errors. */
 int jinja_template_create(const char *source, size_t bytes, const char *name,
                           struct jinja_template **out);
 void jinja_template_destroy(struct jinja_template *source);
@@ -30,17 +29,17 @@ void jinja_template_destroy(struct jinja_template *source);
 bool jinja_template_generates(const struct jinja_template *source);
 
 struct jinja_limits {
-    uint64_t steps; /* steps of evaluation; 0: 50 million, which take some seconds */
-    size_t bytes;   /* bytes of memory; 0: 512 MiB */
+    uint64_t steps; /* 0: 50 million, some seconds */
+    size_t bytes;   /* 0: 512 MiB */
 };
 
-/* `limits` NULL: the defaults. Returns 0, or -ENOMEM with a message. */
+/* `limits` NULL: the defaults. Returns 0 or -ENOMEM. */
 int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out);
 void jinja_run_destroy(struct jinja_run *run);
 
-/* Speeds up several renderings of one conversation: converts the array to a value once. All
- * variables with this `json` share the value, until another array or NULL is set. `json` must live
- * until then. Returns 0, or -errno with a message; then nothing is kept. */
+/* Converts an array to a value once, for several renderings of one conversation. Variables with
+ * this `json` share the value until another array or NULL is set; `json` must live until then. On
+ * failure nothing is kept. */
 int jinja_run_keep(struct jinja_run *run, const struct core_json_value *json);
 
 enum jinja_variable_kind {
@@ -56,16 +55,16 @@ struct jinja_variable {
     bool truth;
     const char *text;
     const struct core_json_value *json;
-    size_t items_max; /* JSON: number of elements to pass, from the beginning of an array; 0: all */
+    size_t items_max; /* JSON: number of leading elements of an array; 0: all */
 };
 
-/* Bytes [begin, end) of the text. */
+/* Bytes [begin, end) of a text. */
 struct jinja_span {
     size_t begin;
     size_t end;
 };
 
-/* Borrowed from the run until its next use. */
+/* Borrowed from the run until the next use of the run. */
 struct jinja_rendering {
     const char *text; /* UTF-8; a NUL follows */
     size_t bytes;
@@ -73,10 +72,9 @@ struct jinja_rendering {
     size_t generated_count;
 };
 
-/* Renders a template. Returns 0, or -errno with a message: -EINVAL for errors in the template or
- * raised by it (raise_exception), -E2BIG above a limit, -ENOTSUP for changing the case of letters
- * without utf8proc; each with "name:line: ...". `now` is the time for strftime_now, in seconds
- * since 1970 without time zone; no clock is read. */
+/* Renders a template; `now` is the time for strftime_now, in seconds since 1970 without time zone.
+ * Returns 0 or -errno with "name:line: ...": -EINVAL for errors in or raised by the template,
+ * -E2BIG above a limit, -ENOTSUP for changing case without utf8proc. */
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,
                  const struct jinja_variable *variables, size_t count, int64_t now,
                  struct jinja_rendering *out);

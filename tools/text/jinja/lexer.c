@@ -1,5 +1,5 @@
-/* lexer.c: divides a source at its tags, removes white space as Jinja does (trim_blocks,
- * lstrip_blocks, minus and plus signs), and divides the content of tags into words. */
+/* lexer.c: divides a source at its tags, removes white space (trim_blocks, lstrip_blocks, signs),
+ * and divides tags into words. */
 #include "tools/text/jinja/lexer.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ struct lexer {
     const char *text; /* with \n for every end of line */
     size_t bytes;
     size_t at;
-    bool line_starting; /* a line begins at `at`: the text does, or a tag removed a newline */
+    bool line_starting; /* a line begins at `at`, or a tag removed the newline before it */
 };
 
 static void add_token(struct lexer *lexer, struct jinja_token token)
@@ -78,7 +78,7 @@ static size_t without_space_behind(const char *text, size_t bytes)
     return bytes;
 }
 
-/* Adds the plain text before a tag at `end`, without white space that the tag removes. */
+/* Adds the text before a tag at `end`, without white space that the tag removes. */
 static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variable)
 {
     const char *text = lexer->text + lexer->at;
@@ -99,7 +99,7 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
     advance(lexer, end - lexer->at);
 }
 
-/* Skips the white space after a tag if the end of the tag removes it. */
+/* Skips white space that the end of a tag removes. */
 static void pass_end(struct lexer *lexer, char sign, bool is_variable)
 {
     const size_t before = lexer->at;
@@ -132,7 +132,7 @@ static size_t digits(const struct lexer *lexer, size_t at)
     return end - at;
 }
 
-/* Returns the end of the fraction and exponent of a number, or `at` if it has none. */
+/* Returns the end of the fraction and exponent of a number; `at`: it has none. */
 static size_t real_end(const struct lexer *lexer, size_t at)
 {
     size_t end = at;
@@ -148,14 +148,14 @@ static size_t real_end(const struct lexer *lexer, size_t at)
     return end;
 }
 
-/* Returns the value of a digit in any base up to 16; 16 if it is not a digit. */
+/* Returns the value of a digit in a base up to 16; 16: not a digit. */
 static int digit_of(char c)
 {
     const char lower = (char)(c | 0x20);
     return is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 16;
 }
 
-/* Adds a number such as 0x1f, 0o17, 0b1_1. Returns false if there is none here. */
+/* Adds a number such as 0x1f, 0o17, 0b1_1. Returns false if there is none. */
 static bool add_based(struct lexer *lexer)
 {
     const char *text = lexer->text;
@@ -231,8 +231,8 @@ static void add_name(struct lexer *lexer)
     advance(lexer, end - lexer->at);
 }
 
-/* Writes the character that `count` hexadecimal digits encode. Returns its length; fails the run if
- * the digits are too few or encode no character. */
+/* Writes the character of `count` hexadecimal digits. Returns its length; fails the run if the
+ * digits are too few or encode no character. */
 static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, size_t count,
                       char *out)
 {
@@ -252,8 +252,7 @@ static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, siz
     return jinja_char_write(point, out);
 }
 
-/* Decodes the escape at text[0] == '\\' to `length` bytes. Returns how many bytes the escape
- * takes. */
+/* Decodes the escape at text[0] == '\\' to `length` bytes. Returns the length of the escape. */
 static size_t put_escape(struct jinja_run *run, const char *text, size_t bytes, char *out,
                          size_t *length)
 {
@@ -406,8 +405,8 @@ static void pass_comment(struct lexer *lexer)
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* Returns the length of `{% NAME %}` at `at`, or 0 if it is not there. Writes to `signs` the
- * characters where its two signs may be. */
+/* Returns the length of `{% NAME %}` at `at`, 0 if there is none, and writes the characters where
+ * its signs may be. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
@@ -427,8 +426,7 @@ static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, c
     return is_at(lexer, end, "%}") ? end + 2 - at : 0;
 }
 
-/* Handles {% raw %} ... {% endraw %}, whose content is plain text. Returns false if there is none
- * here. */
+/* Handles {% raw %} ... {% endraw %}, whose content is text. Returns false if there is none. */
 static bool pass_raw(struct lexer *lexer)
 {
     char signs[2];
@@ -489,8 +487,8 @@ static void lex_all(struct lexer *lexer)
     }
 }
 
-/* Copies the source with \n for every end of line, and without an end of line at the end of the
- * text. Returns the length of the copy. */
+/* Copies the source with \n for line ends, and without one at the end. Returns the length of the
+ * copy. */
 static size_t copy_source(const char *source, size_t bytes, char *text)
 {
     size_t length = 0;
@@ -504,7 +502,7 @@ static size_t copy_source(const char *source, size_t bytes, char *text)
 
 void jinja_lex(struct jinja_run *run, const char *source, size_t bytes, struct jinja_tokens *out)
 {
-    /* Zeros follow the text, because the lexer may look a few bytes ahead. */
+    /* Zeros follow the text because the lexer looks a few bytes ahead. */
     char *text = jinja_alloc(run, bytes + 8);
     struct lexer lexer = {.run = run, .out = out, .text = text, .line_starting = true};
     run->line = 1;

@@ -1,11 +1,11 @@
-/* method_search.c: methods of strings that search or split them. */
+/* method_search.c: methods that search or split strings. */
 #include <errno.h>
 #include <string.h>
 
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Returns the part of the text between start and end (in characters, as in a slice). */
+/* Returns the part between `start` and `end`, which count characters. */
 static struct jinja_value slice_of(struct jinja_run *run, struct jinja_value self,
                                    const struct jinja_arguments *arguments)
 {
@@ -98,7 +98,7 @@ static struct jinja_value refuse_end(struct jinja_run *run, struct jinja_value f
                       jinja_type_name(found));
 }
 
-/* Returns whether the text begins or ends with a string, or with one of a tuple. */
+/* Returns whether the text begins or ends with a string or a member of a tuple. */
 static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_value self,
                                          const struct jinja_arguments *arguments, bool front)
 {
@@ -139,7 +139,7 @@ static bool is_space_at(const char *at)
     return jinja_char_is(jinja_char_point(at), JINJA_CHAR_SPACE);
 }
 
-/* Splits at white space into at most `most` words (< 0: no limit) and the remaining text. */
+/* Splits at white space into at most `most` words (< 0: any number) and the rest. */
 static void split_space(struct jinja_run *run, struct jinja_value text, int64_t most,
                         struct jinja_list *out)
 {
@@ -160,7 +160,7 @@ static void split_space(struct jinja_run *run, struct jinja_value text, int64_t 
     }
 }
 
-/* Splits from the end; the words are in reverse order. */
+/* Splits from the end; the words are reversed. */
 static void split_space_back(struct jinja_run *run, struct jinja_value text, int64_t most,
                              struct jinja_list *out)
 {
@@ -242,7 +242,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
     if (run->rc != 0) {
         return list;
     }
-    if (back && most >= 0) { /* without a limit, both directions give the same words */
+    if (back && most >= 0) { /* without a limit, the direction does not matter */
         if (spaces) {
             split_space_back(run, self, most, list.as.list);
         } else {
@@ -269,8 +269,7 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* Returns the length of the line end at `at`, which may be any that Python accepts; 0: there is
- * none. */
+/* Returns the length of the line end at `at`, any that Python accepts; 0: none. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);

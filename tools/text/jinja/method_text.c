@@ -1,4 +1,4 @@
-/* method_text.c: methods of strings that make another string, and filters of strings. */
+/* method_text.c: methods and filters that make a string from a string. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -6,8 +6,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Writes a character in upper or lower case; fails the run if that needs utf8proc and tide was
- * built without it. */
+/* Writes a character in upper or lower case; fails the run if that needs the missing utf8proc. */
 static void write_case(struct jinja_run *run, uint32_t point, bool upper)
 {
     char text[4];
@@ -24,7 +23,7 @@ static void write_case(struct jinja_run *run, uint32_t point, bool upper)
     }
 }
 
-/* How the new case of a character depends on the character before it. */
+/* How the new case depends on the character before. */
 enum casing { UPPER, LOWER, CAPITALIZED, TITLED, TITLED_WORDS, SWAPPED };
 
 static bool makes_upper(enum casing casing, uint32_t before, uint32_t point)
@@ -78,7 +77,7 @@ CASE_FUNCTION(call_title, TITLED)
 CASE_FUNCTION(call_title_words, TITLED_WORDS)
 CASE_FUNCTION(call_swapcase, SWAPPED)
 
-/* The characters that a strip removes: a bit for each code point. `bits` NULL: white space. */
+/* The characters that a strip removes: a bit by code point. `bits` NULL: white space. */
 struct strip_set {
     unsigned char *bits;
     size_t points;
@@ -211,8 +210,8 @@ static struct jinja_value call_replace(struct jinja_run *run, struct jinja_value
                : replace(run, text, from, to, most.kind == JINJA_INTEGER ? most.as.integer : -1);
 }
 
-/* Pads a text with `fillchar`, a space by default, to a width. `where` is the position of the text:
- * -1 left, 0 centre, 1 right. */
+/* Pads a text to a width with `fillchar` (default: a space). `where`: -1 left, 0 centre, 1
+ * right. */
 static struct jinja_value justify(struct jinja_run *run, struct jinja_value self,
                                   const struct jinja_arguments *arguments, int where,
                                   int64_t otherwise)
@@ -223,7 +222,7 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
     jinja_step_text(run, text.bytes);
     const int64_t count = (int64_t)jinja_char_count(text.as.text, text.bytes);
     const int64_t room = width > count ? width - count : 0;
-    /* If both the width and the padding are odd, Python puts the extra space to the left. */
+    /* As in Python: the extra space is on the left if width and padding are odd. */
     const int64_t left = where < 0 ? 0 : where > 0 ? room : room / 2 + (room & width & 1);
     if (room > (int64_t)run->bytes_max) {
         return jinja_fail(run, -E2BIG, "a text of %lld characters is too long", (long long)width);

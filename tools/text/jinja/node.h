@@ -5,7 +5,7 @@
 #include "tools/text/jinja/lexer.h"
 
 enum jinja_node_kind {
-    /* Expressions; the comments say what the parts of a node mean. */
+    /* Expressions, with their parts. */
     JINJA_NODE_CONSTANT,  /* value */
     JINJA_NODE_NAME,      /* name */
     JINJA_NODE_LIST,      /* first: items */
@@ -73,7 +73,7 @@ struct jinja_for {
     bool recursive;
 };
 
-/* Names of variables and attributes, each once. */
+/* Distinct names of variables and attributes. */
 struct jinja_names {
     struct jinja_value *items; /* strings */
     unsigned count;
@@ -81,7 +81,7 @@ struct jinja_names {
 };
 unsigned jinja_name(struct jinja_run *run, struct jinja_names *names, const char *text,
                     size_t bytes);
-/* Returns the number of a name, or UINT_MAX if the name is unknown. */
+/* Returns the number of a name, or UINT_MAX. */
 unsigned jinja_name_find(const struct jinja_names *names, const char *text, size_t bytes);
 
 struct jinja_template {
@@ -99,12 +99,11 @@ struct jinja_parser {
     unsigned loops;            /* number of loops around the current word */
 };
 
-/* Each function fails the run and returns NULL on a syntax error. */
+/* On a syntax error, the functions fail the run and return NULL. */
 struct jinja_node *jinja_parse_expression(struct jinja_parser *parser);
-/* Parses expressions separated by commas as a tuple. `condition`: allow `a if b`. */
+/* Parses a tuple without brackets. `condition`: allow `a if b`. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition);
-/* Parses the filters `| name | name ...` applied to `node`. `begun`: the first name has no | before
- * it. */
+/* Parses the filters `| name | name ...` of `node`. `begun`: no | is before the first. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
                                        bool begun);
 
@@ -112,12 +111,12 @@ struct jinja_node *jinja_node_make(struct jinja_parser *parser, enum jinja_node_
 
 bool jinja_at_sign(const struct jinja_parser *parser, const char *sign);
 bool jinja_at_name(const struct jinja_parser *parser, const char *name);
-/* Skips the next word if it is this sign, and returns whether it was. */
+/* Skips the next word if it is this sign; returns whether it was. */
 bool jinja_skip_sign(struct jinja_parser *parser, const char *sign);
 bool jinja_skip_name(struct jinja_parser *parser, const char *name);
 void jinja_expect_sign(struct jinja_parser *parser, const char *sign);
 void jinja_expect_word(struct jinja_parser *parser, enum jinja_word word, const char *what);
-/* Reads a name and returns its number; fails the run if the next word is not a name. */
+/* Returns the number of the next word; fails the run if the word is not a name. */
 unsigned jinja_expect_name(struct jinja_parser *parser);
 void jinja_unexpected(struct jinja_parser *parser, const char *wanted);
 

@@ -1,5 +1,4 @@
-/* operate.c: operations on values: arithmetic, attributes (after a dot), items and slices (in
- * brackets). */
+/* operate.c: arithmetic, attributes, items and slices of values. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -20,7 +19,7 @@ static struct jinja_value overflow(struct jinja_run *run)
     return jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
 }
 
-/* Returns the quotient, rounded down, or if `rest` the remainder, which has the sign of the
+/* Returns the quotient, rounded down, or with `rest` the remainder, which has the sign of the
  * divisor. */
 static struct jinja_value divide(struct jinja_run *run, int64_t left, int64_t right, bool rest)
 {
@@ -107,8 +106,7 @@ static struct jinja_value repeat_text(struct jinja_run *run, struct jinja_value 
                           run->bytes_max);
     }
     const struct jinja_value made = jinja_string_room(run, text.bytes * (size_t)times, &out);
-    for (size_t done = 0;
-         out != NULL && done < made.bytes;) { /* double the copied part each time */
+    for (size_t done = 0; out != NULL && done < made.bytes;) { /* doubles the copied part */
         const size_t from = done == 0                  ? text.bytes
                             : done < made.bytes - done ? done
                                                        : made.bytes - done;
@@ -197,8 +195,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 /* ---- attributes, items and slices ---- */
 
-/* Returns whether Python has this method, but it is not supported: the sandbox refuses it
- * because it changes its value, or it is missing here. Without this check it would look like a
+/* Returns whether Python has this method but tide refuses or lacks it; it must not look like a
  * missing key. */
 static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
 {
@@ -254,8 +251,7 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
     return found != NULL ? *found : undefined_key(run, name, bytes);
 }
 
-/* Resolves a Python index: a negative index counts from the end. Returns false if it is out of
- * range. */
+/* Resolves a Python index: a negative one counts from the end. Returns false if out of range. */
 static bool resolve_index(int64_t index, size_t count, size_t *out)
 {
     const int64_t at = index < 0 ? index + (int64_t)count : index;

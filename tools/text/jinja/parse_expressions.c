@@ -1,5 +1,4 @@
-/* parse_expressions.c: the names of a template, reading of words, and parsing of expressions, from
- * the highest precedence to the lowest. */
+/* parse_expressions.c: names, reading of words, and expressions in the order of precedence. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -82,7 +81,7 @@ bool jinja_at_name(const struct jinja_parser *parser, const char *name)
     return token_is_word(parser->token, JINJA_WORD_NAME, name);
 }
 
-/* Returns the word after the next one; the last word follows itself. */
+/* Returns the word after the next one. */
 static const struct jinja_token *look_ahead(const struct jinja_parser *parser)
 {
     return parser->token->word == JINJA_WORD_END ? parser->token : parser->token + 1;
@@ -162,7 +161,6 @@ unsigned jinja_expect_name(struct jinja_parser *parser)
     return jinja_name(parser->run, &parser->source->names, token->text, token->bytes);
 }
 
-/* Appends to the list that begins at *first. */
 static void node_append(struct jinja_node **first, struct jinja_node **last,
                         struct jinja_node *node)
 {
@@ -281,7 +279,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *parser)
     return NULL;
 }
 
-/* Parses an expression between [ and ], or a slice. */
+/* Parses an index or a slice. */
 static struct jinja_node *parse_subscript(struct jinja_parser *parser)
 {
     struct jinja_node *parts[3] = {NULL, NULL, NULL};
@@ -410,7 +408,7 @@ static void find_function(struct jinja_parser *parser, struct jinja_node *node, 
     pass_token(parser);
     node->function = test ? jinja_test_find(token->text, token->bytes)
                           : jinja_filter_find(token->text, token->bytes);
-    /* A missing function is reported when it is called. */
+    /* Reported when it is called. */
     node->value = jinja_string(token->text, token->bytes);
 }
 
@@ -431,7 +429,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
     return node;
 }
 
-/* Returns whether an argument of a test follows without brackets. */
+/* Returns whether a test has an argument without brackets. */
 static bool at_test_argument(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;
@@ -547,7 +545,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *parser)
     return parse_signs(parser, signs, parse_concat);
 }
 
-/* Reads a comparison sign, which may be two words, and returns it; NULL if there is none here. */
+/* Reads a comparison sign of one or two words; NULL: there is none. */
 static const char *take_comparison(struct jinja_parser *parser)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};

@@ -1,4 +1,4 @@
-/* parse_statements.c: parses statements, and the whole source. */
+/* parse_statements.c: parses statements and the whole source. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@ enum { SOURCE_MEMORY_BYTES = 256 << 20, SOURCE_STEPS = 1 << 28 };
 
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends);
 
-/* Parses the end of a tag and the statements up to a tag of `ends` (a list that ends with NULL);
- * with `drop`, also skips the name of that tag. */
+/* Parses the end of a tag and the statements up to a tag of `ends` (NULL-terminated), whose name is
+ * skipped with `drop`. */
 static struct jinja_node *parse_body(struct jinja_parser *parser, const char *const *ends,
                                      bool drop)
 {
@@ -349,7 +349,7 @@ static bool at_end(const struct jinja_parser *parser, const char *const *ends)
     return false;
 }
 
-/* Parses statements. Stops after the {% of a tag of `ends`, or at the end of the source. */
+/* Parses statements up to the {% of a tag of `ends`, or to the end of the source. */
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends)
 {
     struct jinja_node *first = NULL;

@@ -262,7 +262,7 @@ struct writer {
     struct jinja_run *run;
     struct jinja_value comma;
     struct jinja_value colon;
-    struct jinja_value indent; /* one level; UNDEFINED: everything on one line */
+    struct jinja_value indent; /* one level; UNDEFINED: one line */
     size_t depth;
     bool ascii;
     bool sorted;
@@ -417,7 +417,7 @@ static void write_json(struct writer *writer, struct jinja_value value)
     run->depth--;
 }
 
-/* Reads the argument `indent`: a number is a number of spaces, a text is used unchanged. */
+/* Reads `indent`: a number of spaces, or a text. */
 static struct jinja_value read_indent(struct jinja_run *run,
                                       const struct jinja_arguments *arguments)
 {

@@ -1,4 +1,4 @@
-/* render.c: runs a template from variables to text, with limits of steps and memory. */
+/* render.c: renders a template with limits of steps and memory. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -24,7 +24,6 @@ int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out)
     return 0;
 }
 
-/* Resets the run before a rendering. */
 static void restart(struct jinja_run *run)
 {
     jinja_release(run);
@@ -70,7 +69,7 @@ void jinja_run_destroy(struct jinja_run *run)
     }
 }
 
-/* Returns the kept value; if it is a list, only its first `items_max` elements (0: all). */
+/* Returns the kept value or, of a list, the first `items_max` elements (0: all). */
 static struct jinja_value share_kept(struct jinja_run *run, size_t items_max)
 {
     struct jinja_value list = run->kept;
@@ -125,8 +124,7 @@ int jinja_render(const struct jinja_template *source, struct jinja_run *run,
     for (size_t i = 0; i < count && run->rc == 0; i++) {
         set_variable(run, &variables[i]);
     }
-    /* The template assigns in a scope inside that of its variables. A macro sees the scope of its
-     * definition, not that of its caller. */
+    /* The template assigns in a scope of its own; a macro sees the scope of its definition. */
     if (run->rc == 0) {
         run->scope = jinja_scope_make(run, run->scope);
     }

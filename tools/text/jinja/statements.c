@@ -8,8 +8,7 @@
 #include "tools/text/jinja/expressions.h"
 #include "tools/text/jinja/global.h"
 
-/* Assigns a value to a target: a name, an attribute of a namespace, or several targets, which get
- * the items of the value. */
+/* Assigns a value to a name, an attribute of a namespace or, item by item, to several targets. */
 static void assign_target(struct jinja_run *run, const struct jinja_node *target,
                           struct jinja_value value)
 {
@@ -41,7 +40,7 @@ static void assign_target(struct jinja_run *run, const struct jinja_node *target
     }
 }
 
-/* Executes a body in its own scope and returns its output as a string. */
+/* Executes a body in its own scope and returns the output as a string. */
 static struct jinja_value capture(struct jinja_run *run, const struct jinja_node *body)
 {
     struct jinja_scope *scope = run->scope;
@@ -54,7 +53,7 @@ static struct jinja_value capture(struct jinja_run *run, const struct jinja_node
     return jinja_capture_end(run, mark);
 }
 
-/* Binds each parameter of a macro to its argument, its default, or undefined. */
+/* Binds a macro's parameters to arguments, defaults or undefined. */
 static void bind_parameters(struct jinja_run *run, const struct jinja_macro *macro,
                             const struct jinja_arguments *arguments, size_t *used)
 {
@@ -78,8 +77,7 @@ static void bind_parameters(struct jinja_run *run, const struct jinja_macro *mac
     }
 }
 
-/* Binds `caller`, and the remaining arguments as `varargs` and `kwargs` if the template uses these
- * names. */
+/* Binds `caller` and, if the template uses them, `varargs` and `kwargs`. */
 static void bind_remaining(struct jinja_run *run, const struct jinja_macro *macro,
                            const struct jinja_arguments *arguments, size_t used)
 {
@@ -149,7 +147,6 @@ static struct jinja_value call_macro(struct jinja_run *run, const struct jinja_m
     return jinja_capture_end(run, mark);
 }
 
-/* Returns the items of a loop that satisfy its condition. */
 static struct jinja_list *select_items(struct jinja_run *run, const struct jinja_for *node,
                                        struct jinja_value value)
 {
@@ -190,7 +187,7 @@ static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
     jinja_execute(run, node->loop->body);
 }
 
-/* Runs the iterations from loop->index on. */
+/* Runs the loop from loop->index on. */
 static void run_iterations(struct jinja_run *run, const struct jinja_node *node,
                            struct jinja_loop *loop)
 {
@@ -309,8 +306,8 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
     run->scope = outer;
 }
 
-/* Records where generated text begins: at the current end of the output or, inside macros or other
- * blocks that become strings, at the beginning of the outermost of them, as transformers does. */
+/* Records where generated text begins: at the end of the output or, as in transformers, at the
+ * beginning of the outermost captured block. */
 static void run_generation(struct jinja_run *run, const struct jinja_node *node)
 {
     const size_t begin = run->captures > 0 ? run->capture_base : run->out_bytes;

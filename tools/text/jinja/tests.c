@@ -1,4 +1,4 @@
-/* tests.c: the tests of templates: what may follow `is`. */
+/* tests.c: what may follow `is` in templates. */
 #include <errno.h>
 
 #include "tools/text/jinja/function.h"
@@ -39,8 +39,7 @@ static struct jinja_value other_argument(const struct jinja_arguments *arguments
     return jinja_argument(arguments, 0, "other", jinja_undefined("other"));
 }
 
-/* Returns the remainder of a division; fails the run and returns -1 if the value is not a
- * number. */
+/* Returns the remainder; fails the run and returns -1 if the value is not a number. */
 static double remainder_of(struct jinja_run *run, struct jinja_value self, int64_t divisor)
 {
     if (!jinja_is_number(self)) {

@@ -70,8 +70,7 @@ struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind)
     return list != NULL ? (struct jinja_value){.kind = kind, .as.list = list} : jinja_undefined("");
 }
 
-/* Copies an array to one of at least twice the size in the memory of the run. Returns NULL if the
- * run fails. */
+/* Copies an array to one of twice the size in the run's memory; NULL if the run fails. */
 static void *grow(struct jinja_run *run, const void *items, size_t count, size_t *room, size_t size)
 {
     const size_t more = *room * 2 + 4;
@@ -314,7 +313,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
         return (a > b) - (a < b);
     }
     if (left.kind == JINJA_STRING && right.kind == JINJA_STRING) {
-        /* The bytes of UTF-8 sort in the order of its characters. */
+        /* UTF-8 bytes sort like characters. */
         const size_t least = left.bytes < right.bytes ? left.bytes : right.bytes;
         const int order = jinja_step_bytes(run, least) ? memcmp(left.as.text, right.as.text, least)
                                                        : 0;
@@ -328,15 +327,14 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     return 0;
 }
 
-/* Returns byte `at` of a text, counted from its end if `last`. */
+/* Returns byte `at`, counted from the end if `last`. */
 static char byte_of(struct jinja_value text, size_t at, bool last)
 {
     return text.as.text[last ? text.bytes - 1 - at : at];
 }
 
-/* Searches by the algorithm of Knuth, Morris and Pratt: `borders` tells how much of the part still
- * matches after a mismatch. Returns the distance of the end of the match from the start of the
- * search; 0: not found. */
+/* Knuth-Morris-Pratt: `borders` tells how much of the part still matches after a mismatch. Returns
+ * the distance of the end of the match from the start; 0: not found. */
 static size_t find_by_borders(struct jinja_value text, struct jinja_value part, bool last,
                               uint32_t *borders)
 {
@@ -361,7 +359,7 @@ static size_t find_by_borders(struct jinja_value text, struct jinja_value part, 
     return 0;
 }
 
-/* Finds the last occurrence by comparing at every place; `part` is short. */
+/* Finds the last occurrence of a short `part`. */
 static const char *find_last(struct jinja_value text, struct jinja_value part)
 {
     for (size_t at = text.bytes + 1; at-- > part.bytes;) {
@@ -462,7 +460,7 @@ const char *jinja_type_name(struct jinja_value value)
     return names[value.kind];
 }
 
-/* ---- a stable sort by keys, by merging ---- */
+/* ---- a stable merge sort by keys ---- */
 
 /* Merges from[begin, middle) and from[middle, end) into to. */
 static void merge(struct jinja_run *run, const struct jinja_pair *from, struct jinja_pair *to,

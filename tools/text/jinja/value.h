@@ -1,8 +1,7 @@
 /* value.h: the values of a rendering, and the run that owns them (private to tools/text/jinja).
- *
- * Memory comes from the run and lives until its next rendering. The first failure of a run is kept:
- * functions that fail write the message, set run->rc and return a harmless value, and every loop
- * checks run->rc. One thread for each run. */
+ * Memory of a run lives until the next rendering. A run keeps its first failure: the failing
+ * function sets run->rc and returns a harmless value; loops check run->rc. One thread for each
+ * run. */
 #ifndef TOOLS_TEXT_JINJA_VALUE_H
 #define TOOLS_TEXT_JINJA_VALUE_H
 
@@ -25,19 +24,19 @@ enum jinja_kind {
     JINJA_NAMESPACE,
     JINJA_LOOP,
     JINJA_MACRO,
-    JINJA_METHOD, /* a function, bound to a value: "abc".upper; or unbound: range */
+    JINJA_METHOD, /* a function, bound ("abc".upper) or not (range) */
     JINJA_CYCLER,
     JINJA_JOINER,
 };
 
 struct jinja_value {
     enum jinja_kind kind;
-    uint32_t bytes; /* length of the text */
+    uint32_t bytes; /* of the text */
     union {
         bool truth;
         int64_t integer;
         double real;
-        const char *text; /* STRING; UNDEFINED: the name, for messages */
+        const char *text; /* STRING; UNDEFINED: the name */
         struct jinja_list *list;
         struct jinja_dict *dict; /* DICT, NAMESPACE */
         struct jinja_loop *loop;
@@ -51,7 +50,7 @@ struct jinja_list {
     struct jinja_value *items;
     size_t count;
     size_t room;
-    bool group; /* a tuple of groupby: its parts are also .grouper and .list */
+    bool group; /* a tuple of groupby, with .grouper and .list */
 };
 
 struct jinja_pair {
@@ -84,7 +83,7 @@ struct jinja_loop {
     struct jinja_list *items;
     size_t index;
     size_t depth;
-    const struct jinja_node *node; /* a recursive loop; NULL otherwise */
+    const struct jinja_node *node; /* of a recursive loop; NULL otherwise */
     struct jinja_scope *outer;
     struct jinja_value changed; /* arguments of the last loop.changed() */
     bool changes;               /* `changed` is set */
@@ -92,7 +91,7 @@ struct jinja_loop {
 
 struct jinja_macro {
     const struct jinja_node *node;
-    struct jinja_scope *scope; /* scope of its definition */
+    struct jinja_scope *scope; /* where it was defined */
 };
 
 struct jinja_chunk;
@@ -101,26 +100,26 @@ struct jinja_links;
 struct jinja_run {
     struct jinja_chunk *chunks;              /* owned: memory of values, newest first */
     struct jinja_chunk *kept_chunks;         /* owned: memory of `kept` */
-    const struct core_json_value *kept_json; /* borrowed from the caller; NULL: nothing is kept */
-    struct jinja_value kept;                 /* `kept_json` as a value; read-only */
-    size_t bytes;                            /* size of all chunks and the output */
+    const struct core_json_value *kept_json; /* borrowed; NULL: nothing is kept */
+    struct jinja_value kept;                 /* value of `kept_json`; read-only */
+    size_t bytes;                            /* of all chunks and the output */
     size_t bytes_max;
     uint64_t steps; /* remaining steps */
     uint64_t steps_max;
     int rc;
     unsigned line;      /* current line of the template */
     unsigned depth;     /* depth of evaluation */
-    const char *source; /* borrowed from the template: its name */
+    const char *source; /* borrowed from the template */
     char *out;          /* owned */
     size_t out_bytes;
     size_t out_room;
     size_t captures;          /* open blocks whose output becomes a string */
-    size_t capture_base;      /* where the output of the outermost one begins */
+    size_t capture_base;      /* beginning of the outermost of them in the output */
     struct jinja_span *spans; /* owned */
     size_t spans_count;
     size_t spans_room;
     struct jinja_scope *scope;
-    /* static: functions that expressions need and that later files define */
+    /* static */
     const struct jinja_links *links;
     const struct jinja_names *names; /* borrowed from the template */
     int jump;                        /* a break or continue that has not reached its loop */
@@ -132,18 +131,18 @@ enum { JINJA_DEPTH_MAX = 400 };
 /* Fails the run. Returns an undefined value. */
 struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* Counts work. Returns false if the run has failed. Work proportional to operands must be counted
- * before it is done, because work without output is not limited by memory. */
+/* Counts work; returns false if the run has failed. Count work that grows with operands before
+ * doing it: without output, memory does not limit it. */
 bool jinja_step(struct jinja_run *run, size_t steps);
-/* Count a pass over a text: one character at a time with a table or branch, a plain scan of bytes,
- * and memcmp or memcpy. A step takes about the same time in all three. */
+/* Count a pass over a text: by characters, as a scan of bytes, by memcmp or memcpy. A step of any
+ * of them takes about equal time. */
 bool jinja_step_characters(struct jinja_run *run, size_t bytes);
 bool jinja_step_text(struct jinja_run *run, size_t bytes);
 bool jinja_step_bytes(struct jinja_run *run, size_t bytes);
-/* Enters a nested level; the caller leaves it by run->depth--. If the level would be too deep,
- * fails the run and returns false without entering. */
+/* Enters a nested level; the caller leaves it by run->depth--. Too deep: fails the run and returns
+ * false. */
 bool jinja_deeper(struct jinja_run *run);
-/* Allocates zeroed memory of the run. Returns NULL if the run fails. */
+/* Returns zeroed memory of the run; NULL if the run fails. */
 void *jinja_alloc(struct jinja_run *run, size_t bytes);
 void jinja_release(struct jinja_run *run);
 /* A position in the memory of a run. jinja_rewind() frees all memory allocated after it. */
@@ -159,11 +158,11 @@ struct jinja_value jinja_undefined(const char *name);
 struct jinja_value jinja_bool(bool truth);
 struct jinja_value jinja_integer(int64_t integer);
 struct jinja_value jinja_real(double real);
-/* Returns a real without its fraction; fails the run beyond 64 bits and for NaN and infinity. */
+/* Returns a real without fraction; fails the run beyond 64 bits and for NaN and infinity. */
 struct jinja_value jinja_whole(struct jinja_run *run, double real);
-/* Returns a string of these bytes, which are not copied and must outlive the value. */
+/* The bytes are borrowed by the value. */
 struct jinja_value jinja_string(const char *text, size_t bytes);
-/* Returns a string with a copy of the bytes. */
+/* Copies the bytes. */
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *text, size_t bytes);
 /* Allocates a string of `bytes`, to be filled through `text`. */
 struct jinja_value jinja_string_room(struct jinja_run *run, size_t bytes, char **text);
@@ -174,32 +173,30 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *run, struct jinja_value le
 struct jinja_value jinja_dict(struct jinja_run *run);
 void jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value key,
                     struct jinja_value value);
-/* Returns NULL if there is no such key. */
+/* Returns NULL if the key is missing. */
 const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct jinja_dict *dict,
                                           struct jinja_value key);
 const struct jinja_value *jinja_dict_get(const struct jinja_dict *dict, const char *key,
                                          size_t bytes);
 
-bool jinja_is_number(struct jinja_value value); /* BOOL too, as in Python */
+bool jinja_is_number(struct jinja_value value); /* also BOOL, as in Python */
 bool jinja_is_text(struct jinja_value value, const char *text);
 bool jinja_truth(struct jinja_value value);
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
 /* Returns < 0, 0 or > 0; fails the run if the kinds have no order. */
 int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
-/* Returns the pairs sorted by key; equal keys keep their order, as in Python. Returns NULL if the
- * run fails. */
+/* Returns the pairs in a stable order by key; NULL if the run fails. */
 struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *pairs, size_t count,
                                 bool reverse);
-/* Finds the first or the last occurrence of `part` in a text. Returns NULL if there is none or the
- * run has failed. Time and counted work are proportional to the part and the bytes searched. */
+/* Finds the first or last occurrence of `part`; NULL: none, or the run has failed. Time and steps
+ * are proportional to `part` and the bytes searched. */
 const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct jinja_value part,
                          bool last);
-/* Returns the result of "left in right". */
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
-/* Returns the elements, keys or characters that a `for` iterates over. For other values, fails the
- * run and returns NULL. */
+/* Returns what a `for` iterates over: elements, keys or characters. Fails the run and returns NULL
+ * for other values. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
-/* Returns the name of the kind in Python: "str", "dict" ... */
+/* Returns Python's name of the kind: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
 
@@ -208,14 +205,12 @@ struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value val
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes);
 void jinja_write_value(struct jinja_run *run, struct jinja_value value);
 void jinja_write_repr(struct jinja_run *run, struct jinja_value value);
-/* Writes the shortest text that gives the same double, as Python does. Returns its length, at most
- * 32. */
+/* Writes the shortest text of the double, as Python does. Returns its length, at most 32. */
 size_t jinja_real_text(double real, char out[40]);
-/* Turns the output between begin and end into a string and removes it from the output. */
+/* Turns the output between begin and end into a string. */
 size_t jinja_capture_begin(struct jinja_run *run);
 struct jinja_value jinja_capture_end(struct jinja_run *run, size_t mark);
 
-/* Converts JSON to a value. */
 struct jinja_value jinja_from_json(struct jinja_run *run, const struct core_json_value *json,
                                    size_t items_max);
 

@@ -1,5 +1,4 @@
-/* added_vocabulary.c: added tokens: reads them from tokenizer.json and the files beside it, and
- * finds them in texts before or after these are normalised. */
+/* added_vocabulary.c: reads added tokens, and finds them in original or normalised texts. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "tools/text/tokenizer/steps.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* Checks an id. `known`: the id that the content already has, or TOKEN_NONE. */
+/* Checks an id. `known`: the id of the content so far, or TOKEN_NONE. */
 static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32_t known,
                     int64_t id)
 {
@@ -134,8 +133,7 @@ static int trie_put(struct token_trie *trie, size_t *room, const char *text, siz
     return 0;
 }
 
-/* Adds the content of a token to its trie. If the token is `normalized`, so is its content
- * there. */
+/* Adds a token to its trie; the content of a `normalized` token is normalised. */
 static int place_token(struct text_scratch *scratch, struct text_tokenizer *tokenizer,
                        uint32_t index, size_t rooms[2])
 {
@@ -191,8 +189,7 @@ void token_added_free(struct text_tokenizer *tokenizer)
     core_charge_free(tokenizer->late.nodes);
 }
 
-/* Returns the index of the longest token that begins at `at`, and writes its end; TOKEN_NONE: there
- * is none. */
+/* Returns the index of the longest token at `at`, and its end; TOKEN_NONE: none. */
 static uint32_t longest(const struct token_trie *trie, const char *text, size_t bytes, size_t at,
                         size_t *end)
 {
@@ -271,14 +268,14 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
         if (bounds[0] < bounds[1]) {
             return true;
         }
-        at = end - 1; /* the token before has stripped this one, which is white space */
+        at = end - 1; /* the token before has stripped this white space */
     }
     return false;
 }
 
-/* ---- what the files beside tokenizer.json add, as transformers does ---- */
+/* ---- what the files beside tokenizer.json add, as in transformers ---- */
 
-/* Writes the id of a token. If the vocabulary lacks the token, adds it with the next free id. */
+/* Writes the id of a token, which is added with the next free id if it is missing. */
 static int find_id(struct token_vocab *vocab, const char *content, size_t bytes, uint32_t *id)
 {
     *id = token_vocab_find(vocab, content, bytes);
@@ -317,8 +314,8 @@ static int append_token(struct text_tokenizer *tokenizer, const struct text_spec
     return 0;
 }
 
-/* Adds a token, or updates it. `place` has, for each id, 1 + the index of its added token, or 0.
- * Flags in added_tokens_decoder replace those of tokenizer.json; its ids do not. */
+/* Adds or updates a token. `place`: by id, 1 + the index of its added token, or 0. Flags in
+ * added_tokens_decoder replace those of tokenizer.json; ids do not. */
 static int extend_by(struct text_tokenizer *tokenizer, const struct text_special_token *token,
                      uint32_t *place, const char *folder)
 {
@@ -339,8 +336,8 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
     return rc;
 }
 
-/* Returns whether the post-processor adds exactly the bos or eos token on its side, or nothing if
- * `adds` is false. Returns true if the files name no such token. */
+/* Returns whether the post-processor adds the bos or eos token if `adds`, or nothing if not. True
+ * if the files name no such token. */
 static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
                                   const struct text_special *special, bool begins, bool adds)
 {
@@ -355,7 +352,7 @@ static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
            ids[0] == token_vocab_find(&tokenizer->model->vocab, content, strlen(content));
 }
 
-/* Returns whether the tokenizer_class is this one, with or without "Fast". */
+/* Returns whether tokenizer_class is `class`, with or without "Fast". */
 static bool is_class(const struct text_special *special, const char *class)
 {
     const size_t bytes = strlen(class);
@@ -364,8 +361,8 @@ static bool is_class(const struct text_special *special, const char *class)
            (its[bytes] == '\0' || strcmp(its + bytes, "Fast") == 0);
 }
 
-/* Warns if tokenizer.json and add_bos_token or add_eos_token disagree on the tokens around a text:
- * transformers 5 follows the former, some classes of transformers 4 follow the latter. */
+/* Warns if add_bos_token or add_eos_token contradicts tokenizer.json, which transformers 5 follows,
+ * unlike some classes of transformers 4. */
 static void compare_frame(const struct text_tokenizer *tokenizer,
                           const struct text_special *special, const char *folder)
 {
@@ -396,8 +393,7 @@ static void compare_frame(const struct text_tokenizer *tokenizer,
     }
 }
 
-/* Warns of LlamaTokenizer: transformers 5 implements this class without the normalizer of
- * tokenizer.json. */
+/* Warns of LlamaTokenizer, which ignores the normalizer of tokenizer.json in transformers 5. */
 static void compare_class(const struct text_tokenizer *tokenizer,
                           const struct text_special *special, const char *folder)
 {

@@ -1,5 +1,5 @@
-/* bpe.c: turns one piece of text into ids: from the cache of words, by repeated scans for the best
- * merge if the piece is short, with a heap if it is long. On the thread of the scratch. */
+/* bpe.c: turns a piece of text into ids: from the cache, by scans for the best merge, or with a
+ * heap for a long piece. On the thread of the scratch. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span)
     return 0;
 }
 
-/* Emits a token made of bytes [begin, end) of the text of the piece. */
+/* Emits a token made of bytes [begin, end) of the text. */
 static int emit(struct text_scratch *scratch, const struct token_text *text, uint32_t id,
                 size_t begin, size_t end)
 {
@@ -62,7 +62,7 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
     return 0;
 }
 
-/* Returns the id of a character, with the prefix and suffix for its position. */
+/* Returns the id of a character, with prefix and suffix. */
 static uint32_t char_id(const struct token_model *model, const char *at, unsigned bytes, bool first,
                         bool last)
 {
@@ -91,7 +91,7 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
 }
 
 /* Adds the token of `bytes` bytes. If there is none, counts the bytes in *unknown: the unknown
- * token is added before the next token or, if unknown ones are fused, before the next known one. */
+ * token is added later, before the next (or, fused, the next known) one. */
 static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id, size_t bytes,
                         size_t *unknown)
 {
@@ -110,8 +110,8 @@ static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id
     return 0;
 }
 
-/* Splits a word into one symbol for each character. A character without a token becomes one symbol
- * for each byte, or unknown. */
+/* Splits a word into symbols of characters; a character without a token becomes bytes or
+ * unknown. */
 static int start_chars(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -162,8 +162,7 @@ static void look_up(const struct token_model *model, struct token_symbol *left,
     left->merged = merge == NULL ? 0 : merge->id;
 }
 
-/* Merges the best pair until no merge is left, and removes merged symbols from the array. Returns
- * the number of symbols left. */
+/* Merges the best pair until no merge is left. Returns the number of symbols left. */
 static size_t merge_short(const struct token_model *model, struct token_symbol *symbols,
                           size_t count)
 {
@@ -234,7 +233,7 @@ static uint64_t heap_pop(struct text_scratch *scratch)
     return top;
 }
 
-/* Merges the symbol at `place` with its right neighbour, which is removed from the list. */
+/* Merges the symbol at `place` with its right neighbour, which leaves the list. */
 static int merge_at(struct text_scratch *scratch, uint32_t place)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -274,7 +273,7 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     while (rc == 0 && scratch->heap_count > 0) {
         uint64_t key = heap_pop(scratch);
         uint32_t place = (uint32_t)key;
-        if (symbols[place].rank == (uint32_t)(key >> 32)) { /* otherwise the entry is outdated */
+        if (symbols[place].rank == (uint32_t)(key >> 32)) { /* else outdated */
             rc = merge_at(scratch, place);
         }
     }
@@ -288,7 +287,7 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     return rc;
 }
 
-/* Returns the token of the model for the whole word; TOKEN_NONE if there is none. */
+/* Returns the token of the whole word; TOKEN_NONE: none. */
 static uint32_t find_whole_word(const struct token_model *model, const char *text, size_t bytes)
 {
     char letters[512];
@@ -317,7 +316,7 @@ static uint32_t find_whole_word(const struct token_model *model, const char *tex
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-/* Merges a word; its tokens are then in scratch->symbols. */
+/* Merges a word into scratch->symbols. */
 static int merge_word(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -390,7 +389,7 @@ static int emit_known(struct text_scratch *scratch, const struct token_text *tex
     return rc;
 }
 
-/* Encodes a word of at most TOKEN_WORD_BYTES from the cache, and adds it there if it is missing. */
+/* Encodes a word of at most TOKEN_WORD_BYTES through the cache. */
 static int encode_cached(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                          size_t end)
 {
@@ -417,7 +416,7 @@ static int encode_cached(struct text_scratch *scratch, const struct token_text *
     return emit_known(scratch, text, word, begin);
 }
 
-/* Returns the first place after `begin` at which no merge joins two characters, or `end`. */
+/* Returns the first place after `begin` that no merge crosses, or `end`. */
 static size_t find_cut(const struct token_model *model, const char *text, size_t begin, size_t end)
 {
     unsigned length = 1;

@@ -1,5 +1,5 @@
-/* decoder.c: the decoders: loads their section and runs them over the tokens of a text. Each step
- * reads a list of tokens from one text of the scratch and writes it to another. */
+/* decoder.c: loads the decoders and runs them. A step reads a list of tokens from one text of the
+ * scratch and writes a list to another. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static int append_text(struct token_text *to, const char *at, size_t bytes)
     return token_text_put(to, at, bytes, (struct text_span){0, 0});
 }
 
-/* Appends bytes, replacing every incomplete or invalid sequence by U+FFFD. */
+/* Appends bytes; incomplete and invalid sequences become U+FFFD. */
 static int put_lossy(struct token_text *to, const char *at, size_t bytes)
 {
     int rc = 0;
@@ -131,8 +131,7 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
     return rc;
 }
 
-/* Appends the bytes of a ByteLevel token; appends it unchanged if a letter in it stands for no
- * byte. */
+/* Appends the bytes of a ByteLevel token, or the token itself if a letter stands for no byte. */
 static int put_bytes(struct token_text *to, const char *at, size_t bytes)
 {
     size_t begin = to->bytes;
@@ -177,7 +176,7 @@ static int end_piece(struct list to, size_t begin)
     return token_pieces_put(to.pieces, begin, to.text->bytes);
 }
 
-/* Appends the collected bytes as one token; if they are not UTF-8, one U+FFFD for each byte. */
+/* Appends the collected bytes as a token; bytes that are not UTF-8 become U+FFFD each. */
 static int end_fallback(struct list to, const char *gathered, size_t bytes)
 {
     size_t begin = to.text->bytes;
@@ -204,7 +203,7 @@ static int end_fallback(struct list to, const char *gathered, size_t bytes)
 static int run_fallback(struct list from, struct list to)
 {
     size_t gathered = 0;
-    /* Collected bytes overwrite the tokens they came from, which are longer. */
+    /* The collected bytes are shorter than the tokens that they overwrite. */
     char *room = from.text->at;
     for (size_t i = 0; i < from.pieces->count; i++) {
         struct text_span piece = from.pieces->at[i];
@@ -333,7 +332,7 @@ static int run_all(enum token_decoder_kind kind, struct list from, struct list t
     return rc == 0 ? end_piece(to, 0) : rc;
 }
 
-/* Writes the texts of the tokens as a list. */
+/* Writes the tokens as a list of texts. */
 static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                        bool skip_special, struct list to)
 {

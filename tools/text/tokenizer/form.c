@@ -1,5 +1,4 @@
-/* form.c: the wrapper of utf8proc. A bit for each character tells whether a form leaves it
- * unchanged, so the library only sees the few that change. */
+/* form.c: the wrapper of utf8proc, which sees only the few characters that a form may change. */
 #include "tools/text/tokenizer/form.h"
 
 #include <assert.h>
@@ -17,11 +16,11 @@
 struct token_form {
     utf8proc_option_t options;
     bool composes;
-    uint64_t stable[0x110000 / 64]; /* bit set: begins a segment and is not changed by the form */
+    uint64_t stable[0x110000 / 64]; /* bit set: begins a segment and stays unchanged */
 };
 
-/* Characters whose form utf8proc knows but the normaliser of `tokenizers`, with an older Unicode,
- * does not: it leaves them unchanged. Found by comparing both for every character. */
+/* Returns whether a character is newer than the Unicode of `tokenizers`, which leaves it unchanged.
+ * Found by comparison with utf8proc. */
 static bool is_newer(uint32_t point)
 {
     static const uint32_t ranges[][2] = {
@@ -46,7 +45,7 @@ static bool is_newer(uint32_t point)
     return false;
 }
 
-/* Returns whether the character may combine with one before it, or be reordered. */
+/* Returns whether the character may combine with an earlier one or be reordered. */
 static bool follows(uint32_t point, bool composes)
 {
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);
@@ -55,8 +54,7 @@ static bool follows(uint32_t point, bool composes)
     return property->combining_class != 0 || (composes && (second || vowel));
 }
 
-/* Returns whether the plane has no assigned characters, or only private ones, which no form
- * changes. */
+/* Returns whether the plane has no assigned characters, or only private ones. */
 static bool is_empty_plane(uint32_t point)
 {
     const uint32_t plane = point >> 16;
@@ -119,7 +117,7 @@ static bool stable(const struct token_form *form, uint32_t point)
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes)
 {
     size_t at = 0;
-    size_t last = 0; /* where the last passed character began */
+    size_t last = 0; /* beginning of the last passed character */
     unsigned length = 0;
     uint32_t point = 0;
     while (at < bytes) {
@@ -136,7 +134,7 @@ size_t token_form_pass(const struct token_form *form, const char *text, size_t b
         last = at;
         at += length;
     }
-    /* An unchanged character may still combine with the next one. */
+    /* The next character may combine with an unchanged one. */
     return at == bytes || at == 0 || is_newer(point) ? at : last;
 }
 
@@ -154,8 +152,8 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
 /* No decomposition in Unicode is longer. */
 enum { PARTS_MAX = 32 };
 
-/* Decomposes the characters of a text. The first part of each counts as one character of the text,
- * the other parts as none. */
+/* Decomposes a text. The first part of a character counts as one character of the text, further
+ * parts as none. */
 static int decompose(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count)
 {
@@ -195,7 +193,7 @@ static int by_class(const void *left, const void *right)
                                 : (a->order > b->order) - (a->order < b->order);
 }
 
-/* Sorts marks after a letter by their class. */
+/* Sorts the marks after a letter by their class. */
 static void order(struct token_form_char *chars, size_t count)
 {
     for (size_t begin = 0; begin < count;) {
@@ -210,7 +208,7 @@ static void order(struct token_form_char *chars, size_t count)
     }
 }
 
-/* Composes two characters into one. Returns false if there is none. */
+/* Composes two characters into one. Returns false if that does not exist. */
 static bool join(const struct token_form *form, uint32_t first, uint32_t second, uint32_t *out)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
@@ -222,11 +220,11 @@ static bool join(const struct token_form *form, uint32_t first, uint32_t second,
     return true;
 }
 
-/* Combines letters with the marks after them, if there is a character for both. */
+/* Combines letters with the marks after them where Unicode has a character for both. */
 static size_t compose(const struct token_form *form, struct token_form_char *chars, size_t count)
 {
     struct token_form_char *letter = NULL;
-    int last = 0; /* class of the last mark that was not combined; 0: none */
+    int last = 0; /* class of the last uncombined mark; 0: none */
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         const struct token_form_char next = chars[i];
@@ -270,7 +268,7 @@ int token_form_lower(uint32_t point, uint32_t out[2])
             return 1;
         }
     }
-    if (point == 0x130) { /* the one character whose lower case is two */
+    if (point == 0x130) { /* the only one whose lower case is two characters */
         out[0] = 'i';
         out[1] = 0x307;
         return 2;

@@ -1,4 +1,4 @@
-/* model.c: the vocabulary and the merges of a BPE, and reading them. */
+/* model.c: reads the vocabulary and the merges of a BPE. */
 #include "tools/text/tokenizer/model.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static uint32_t hash_of(const char *text, size_t bytes)
     return (uint32_t)core_hash(text, bytes, 0);
 }
 
-/* Returns the slot of a text, or the free slot for it. */
+/* Returns the slot of a text, or a free slot for it. */
 static struct token_slot *slot_of(const struct token_vocab *vocab, const char *text, size_t bytes,
                                   uint32_t hash)
 {
@@ -137,7 +137,7 @@ static void vocab_free(struct token_vocab *vocab)
 
 /* ---- merges ---- */
 
-/* A merge while it is read; both halves are in `text`, one after the other. */
+/* A merge while it is read: both halves, adjacent in `text`. */
 struct halves {
     char *text; /* owned */
     size_t room;
@@ -152,7 +152,7 @@ uint32_t token_byte_letter(unsigned byte)
     if (shown) {
         return byte;
     }
-    /* The other bytes are mapped, in order, from U+0100 on. */
+    /* The other bytes get letters from U+0100 on, in order. */
     return 256 + (byte <= 32 ? byte : byte <= 160 ? byte - 127 + 33 : 67);
 }
 
@@ -235,7 +235,7 @@ static int append(struct halves *in, const struct core_json_token *token)
     return rc;
 }
 
-/* Splits "a b" and removes the space. */
+/* Splits "a b" at the space. */
 static int split(const struct core_json_scan *scan, struct halves *in)
 {
     char *space = memchr(in->text, ' ', in->bytes);
@@ -249,7 +249,7 @@ static int split(const struct core_json_scan *scan, struct halves *in)
     return 0;
 }
 
-/* Reads one merge: a string, or an array of two strings. `token` is its first token. */
+/* Reads a merge, a string or an array of two, that begins with `token`. */
 static int read_halves(struct core_json_scan *scan, struct core_json_token *token,
                        struct halves *in)
 {
@@ -351,15 +351,14 @@ bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t 
     return (model->joins[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-/* Returns the symbol of a character: itself or, in byte-level models, the byte that the letter
- * stands for (-1: none). */
+/* Returns the symbol of a character or, in byte-level models, of its byte (-1: none). */
 static int64_t symbol_of(const struct token_model *model, uint32_t point)
 {
     return model->byte_level ? token_letter_byte(point) : (int64_t)point;
 }
 
-/* Notes which characters a merge joins. If a merge has tokens that are not text, such as <0x0A>,
- * words must not be cut. */
+/* Notes which characters a merge joins. Tokens that are not text, such as <0x0A>, forbid cutting
+ * words. */
 static void note_join(struct token_model *model, const struct token_merge *merge)
 {
     const struct token_vocab *vocab = &model->vocab;
@@ -383,8 +382,7 @@ static void note_join(struct token_model *model, const struct token_merge *merge
     }
 }
 
-/* Checks that the settings of the model are supported, and that the vocabulary has the tokens that
- * they need. */
+/* Checks that tide supports the settings, and that the vocabulary has the tokens for them. */
 static int check_model(const struct token_model *model, bool all, const char *source)
 {
     if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
@@ -398,7 +396,7 @@ static int check_model(const struct token_model *model, bool all, const char *so
                             "not supported if letters of bytes are missing in model.vocab",
                             source);
     }
-    /* If every byte is a token, nothing is unknown. */
+    /* Nothing is unknown if every byte is a token. */
     if (model->unk_token != NULL && model->unk == TOKEN_NONE &&
         !(all && (model->byte_level || model->byte_fallback))) {
         return core_err_set(-EINVAL, "%s: model.unk_token: \"%s\" is not in model.vocab", source,
@@ -424,7 +422,7 @@ int token_model_finish(struct token_model *model, const char *source)
     if (rc != 0) {
         return rc;
     }
-    /* Without a token for unknown text, that text is dropped and its neighbours may be joined. */
+    /* Unknown text without a token is dropped, which may join its neighbours. */
     bool lone = model->unk != TOKEN_NONE && !model->fuse_unk;
     bool falls = model->byte_fallback || model->byte_level;
     model->cuts = model->prefix == NULL && model->suffix == NULL && !model->ignore_merges &&
@@ -449,7 +447,7 @@ static int refuse(const struct core_json_scan *scan, const char *key, const char
     return core_err_set(-EINVAL, "%s: model.%s: %s", scan->source, key, what);
 }
 
-/* Returns the text of a string token: in the source, or decoded in *copy, which the caller frees.
+/* Returns the text of a string token: in the source or, decoded, in *copy, which the caller frees.
  * NULL: no memory. */
 static const char *string_of(const struct core_json_token *token, char **copy, size_t *room,
                              size_t *bytes)
@@ -503,7 +501,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
     }
     core_charge_free(copy);
     model->vocab.model_count = model->vocab.count;
-    return rc; /* missing ids may be those of added tokens */
+    return rc; /* the missing ids may be added tokens */
 }
 
 static int load_bool(struct core_json_scan *scan, const char *key, bool *out)
@@ -587,7 +585,7 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
         if (is_key(key, rows[i].name)) {
             int rc = rows[i].flag != NULL ? load_bool(scan, rows[i].name, rows[i].flag)
                                           : load_string(scan, rows[i].name, rows[i].text);
-            drop_empty(&model->prefix); /* the files of GPT-2 and Qwen have "" for none */
+            drop_empty(&model->prefix); /* GPT-2 and Qwen write "" for none */
             drop_empty(&model->suffix);
             return rc;
         }
@@ -606,7 +604,7 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
     if (!is_key(key, "merges")) {
         return core_json_scan_skip(scan, key);
     }
-    /* Merges refer to tokens, so they are read after the vocabulary. */
+    /* Merges refer to tokens, so the vocabulary is read first. */
     size_t from = scan->at;
     int rc = core_json_scan_skip(scan, key);
     core_json_scan_init(merges, scan->text + from, scan->at - from, scan->source);

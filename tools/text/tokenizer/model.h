@@ -1,5 +1,5 @@
-/* model.h: a BPE model, the key "model" of tokenizer.json: vocabulary, merges and settings (private
- * to tools/text/tokenizer). Filled at load, then read-only. */
+/* model.h: a BPE model, the key "model" of tokenizer.json (private to tools/text/tokenizer).
+ * Read-only after loading. */
 #ifndef TOOLS_TEXT_TOKENIZER_MODEL_H
 #define TOOLS_TEXT_TOKENIZER_MODEL_H
 
@@ -12,27 +12,26 @@
 
 #define TOKEN_NONE UINT32_MAX
 
-/* The vocabulary: finds tokens by text and by id. */
+/* Finds tokens by text and by id. */
 struct token_vocab {
-    char *text;               /* owned: all tokens, one after the other */
-    struct text_span *tokens; /* owned: bytes of each token by id; begin > end: no token */
+    char *text;               /* owned: adjacent tokens */
+    struct text_span *tokens; /* owned: by id; begin > end: no token */
     size_t text_bytes;
     size_t text_room;
     size_t tokens_room;
-    size_t used; /* occupied slots, one for each token */
+    size_t used; /* occupied slots */
     struct token_slot {
         uint32_t hash;
         uint32_t id;
     } * slots; /* owned; free if `id` is TOKEN_NONE */
     size_t mask;
-    uint32_t count;       /* highest id + 1; an id below may have no token */
-    uint32_t model_count; /* ids below it are of the model, the others were added */
+    uint32_t count;       /* highest id + 1; some ids may have no token */
+    uint32_t model_count; /* lower ids are of the model, others were added */
 };
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
-/* Returns the id of a token, of the model or added; TOKEN_NONE if unknown. */
+/* Returns the id of a token; TOKEN_NONE if unknown. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
-/* Returns the text of an id, which may be empty, and writes its length. NULL: there is no such
- * id. */
+/* Returns the text of an id, which may be empty; NULL: unknown id. */
 const char *token_vocab_text(const struct token_vocab *vocab, uint32_t id, size_t *bytes);
 
 struct token_merge {
@@ -57,20 +56,21 @@ struct token_model {
     char *prefix;           /* owned; continuing_subword_prefix */
     char *suffix;           /* owned; end_of_word_suffix */
     char *unk_token;        /* owned */
-    uint32_t byte_ids[256]; /* ids of <0xNN>, or of the letter of a byte; TOKEN_NONE: none */
+    uint32_t byte_ids[256]; /* ids of <0xNN>, or of the byte's letter; TOKEN_NONE: none */
     bool cuts;              /* words may be cut between two characters that no merge joins */
     uint64_t joins[TOKEN_JOIN_BITS / 64];
 };
 
 struct token_merge const *token_model_merge(const struct token_model *model, uint32_t left,
                                             uint32_t right);
-/* Returns whether a merge may join a symbol ending in `left` with one beginning with `right`. */
+/* Returns whether a merge may join `left` and `right`, the characters at the border of two
+ * symbols. */
 bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t right);
 uint32_t token_byte_letter(unsigned byte); /* the letter of a byte in ByteLevel */
 int token_letter_byte(uint32_t letter);    /* -1: no such letter */
-/* Reads the value of the key "model" at the position of the scanner. */
+/* Reads the value of the key "model" at the scanner. */
 int token_model_load(struct token_model *model, struct core_json_scan *scan);
-/* Prepares the lookups for encoding, after everything is loaded. */
+/* Prepares encoding, after everything is loaded. */
 int token_model_finish(struct token_model *model, const char *source);
 void token_model_free(struct token_model *model);
 

@@ -1,5 +1,5 @@
-/* normalizer.c: the normalizers: loads their section and runs them over a text. Steps alternate
- * between two texts of the scratch; the result is in text[0]. */
+/* normalizer.c: loads the normalizers and runs them. Steps alternate between two texts of the
+ * scratch; the result is in text[0]. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_js
     return token_section_walk(&section, core_json_root(doc), "normalizers", load_member);
 }
 
-/* Returns the bytes of the original that a range of the text was made of. */
+/* Returns the original bytes of a range of the text. */
 static struct text_span covered(const struct token_text *from, size_t begin, size_t end)
 {
     struct text_span span = token_text_span(from, begin);
@@ -84,9 +84,8 @@ static struct text_span covered(const struct token_text *from, size_t begin, siz
     return span;
 }
 
-/* Appends the normalised characters of the part of the text at `at`. Each is aligned with the
- * characters it was made of, or with the character before these if it was made of none, as in the
- * `tokenizers` package. */
+/* Appends the normalised characters of the text at `at`. As in `tokenizers`, a character made of
+ * nothing is aligned with the character before it. */
 static int put_form(const struct token_text *from, size_t at, const struct token_form_char *chars,
                     size_t count, struct token_text *to)
 {
@@ -173,7 +172,7 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
             ended = done = bounds[1];
         }
         at = bounds[1];
-        if (bounds[1] == bounds[0]) { /* an empty match: continue after the next character */
+        if (bounds[1] == bounds[0]) { /* empty: continue after the next character */
             unsigned length = 1;
             if (at < from->bytes) {
                 token_point(from->at + at, &length);

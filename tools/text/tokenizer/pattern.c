@@ -1,6 +1,5 @@
-/* pattern.c: parses a regular expression into branches of items in one pass, with one level of
- * recursion, and matches it. Parsing fails with -ENOTSUP at everything that pattern.h does not
- * describe. */
+/* pattern.c: parses regular expressions in one pass, and matches them. Anything that pattern.h does
+ * not describe is -ENOTSUP. */
 #include "tools/text/tokenizer/pattern.h"
 
 #include <errno.h>
@@ -10,7 +9,7 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 
-/* A set of characters while it is read. */
+/* A set of characters being read. */
 struct set {
     uint64_t ascii[2];
     uint64_t kinds;
@@ -63,8 +62,8 @@ static bool read_property(struct reader *in, uint64_t *kinds)
     return *kinds != 0;
 }
 
-/* Reads an escape, after its backslash, into the set. *point is the character that it stands for,
- * or UINT32_MAX if it stands for several. */
+/* Reads an escape, after the backslash, into the set. *point is its character, or UINT32_MAX if it
+ * has several. */
 static bool read_escape(struct reader *in, bool in_class, struct set *set, uint32_t *point)
 {
     static const char letters[] = "nrtfv";
@@ -97,7 +96,7 @@ static bool read_escape(struct reader *in, bool in_class, struct set *set, uint3
     return set_add_range(set, *point, *point);
 }
 
-/* Reads one member of a [...]: a character, a range or an escape. */
+/* Reads a member of [...]: a character, a range or an escape. */
 static bool read_member(struct reader *in, struct set *set)
 {
     uint32_t from;
@@ -170,7 +169,7 @@ static bool read_letter(struct reader *in, struct set *set)
         return false;
     }
     if (in->fold && lower >= 'a' && lower <= 'z') {
-        /* LONG S (U+017F) and KELVIN SIGN (U+212A) match s and k if case is ignored. */
+        /* Without case, U+017F (long s) and U+212A (Kelvin sign) match s and k. */
         uint32_t far = lower == 's' ? 0x17F : lower == 'k' ? 0x212A : lower;
         return set_add_range(set, lower, lower) && set_add_range(set, far, far) &&
                set_add_range(set, lower - 32, lower - 32);
@@ -178,8 +177,8 @@ static bool read_letter(struct reader *in, struct set *set)
     return set_add_range(set, point, point);
 }
 
-/* Reads a class of characters and gives it the next free bit. Returns false if no class begins
- * here, or it is not supported. */
+/* Reads a class and gives it the next free bit. Returns false if there is no class here, or it is
+ * not supported. */
 static bool read_set(struct reader *in, uint8_t *class)
 {
     struct token_pattern *out = in->out;
@@ -279,7 +278,7 @@ static bool read_item(struct reader *in, struct token_item *item)
     return read_set(in, &item->class) && read_quantifier(in, item);
 }
 
-/* Reads the branches inside a group and appends their items to those of the pattern. */
+/* Reads the branches of a group and appends their items to the pattern. */
 static bool read_group_branches(struct reader *in, struct token_item *group)
 {
     struct token_pattern *out = in->out;
@@ -318,7 +317,7 @@ static bool read_group(struct reader *in, struct token_item *item)
     return fine && read_quantifier(in, item) && item->max == 1 && !item->possessive;
 }
 
-/* Returns whether the item always takes at least one character. */
+/* Returns whether the item takes at least one character. */
 static bool takes_character(const struct token_pattern *pattern, const struct token_item *item)
 {
     bool all = item->min > 0 && item->kind != TOKEN_ITEM_LOOK;
@@ -329,13 +328,13 @@ static bool takes_character(const struct token_pattern *pattern, const struct to
     return all;
 }
 
-/* Reads one top-level branch. Its items are appended to the pattern after those of its groups,
- * because the items of a branch are adjacent. */
+/* Reads a top-level branch. Its items, which must be adjacent, are appended after those of its
+ * groups. */
 static bool read_branch(struct reader *in, struct token_branch *branch)
 {
     struct token_item items[32];
     unsigned count = 0;
-    bool takes_any = false; /* a branch that may match nothing is left to PCRE2 */
+    bool takes_any = false; /* PCRE2 runs branches that may match nothing */
     while (in->at < in->end && *in->at != '|') {
         struct token_item item = {0};
         bool group = *in->at == '(' && !starts_with(in, "(?!") && !starts_with(in, "(?=");
@@ -355,8 +354,8 @@ static bool read_branch(struct reader *in, struct token_branch *branch)
     return true;
 }
 
-/* Returns the classes that may begin a branch; all of them if a look-ahead decides, or if every
- * item may be empty. */
+/* Returns the classes that may begin a branch; all if a look-ahead decides or the branch may be
+ * empty. */
 static uint64_t first_classes(const struct token_pattern *pattern, struct token_branch branch)
 {
     uint64_t classes = 0;
@@ -424,7 +423,8 @@ void token_pattern_destroy(struct token_pattern *pattern)
     core_charge_free(pattern);
 }
 
-/* ---- matching: allocates nothing; recursion is at most as deep as a branch has items ---- */
+/* ---- matching: without allocation; the depth of recursion is limited by the items of a branch
+ * ---- */
 
 struct subject {
     const struct token_pattern *pattern;
@@ -432,8 +432,7 @@ struct subject {
     size_t bytes;
 };
 
-/* The items that still have to match: those of a branch, then those after its group in the outer
- * branch. */
+/* The items still to match: those of a branch, then those after its group. */
 struct rest {
     const struct token_item *item;
     const struct token_item *end;
@@ -450,7 +449,7 @@ static bool look_ahead_matches(const struct subject *in, const struct token_item
     return follows == item->positive;
 }
 
-/* Takes as many characters as possible, then gives them back one by one until the rest matches. */
+/* Takes as many characters as possible, then gives them back until the rest matches. */
 static size_t match_run(const struct subject *in, struct rest rest, size_t at)
 {
     const struct token_item *item = rest.item;

@@ -1,8 +1,7 @@
-/* pattern.h: the kind of regular expression that tokenizers use (private to tools/text/tokenizer):
+/* pattern.h: the regular expressions of known tokenizers (private to tools/text/tokenizer):
  * alternatives of runs of character classes, with one level of groups and a look-ahead of one
- * character. The patterns of all known families are of this kind; PCRE2 runs all others. As in a
- * backtracking engine, the first alternative that fits matches. Immutable after create; any
- * thread. */
+ * character. PCRE2 runs all others. The first alternative that fits matches. Immutable after
+ * create; any thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_PATTERN_H
 #define TOOLS_TEXT_TOKENIZER_PATTERN_H
 
@@ -19,22 +18,21 @@ enum token_item_kind { TOKEN_ITEM_RUN, TOKEN_ITEM_LOOK, TOKEN_ITEM_GROUP };
 
 struct token_item {
     enum token_item_kind kind;
-    bool positive;   /* LOOK: the class must follow; otherwise it must not */
-    bool possessive; /* RUN: never gives characters back */
+    bool positive;   /* LOOK: the class must follow; else it must not */
+    bool possessive; /* RUN: gives no characters back */
     uint8_t class;
     uint32_t min; /* GROUP: 0 or 1 */
     uint32_t max;
-    uint16_t branch; /* GROUP: index of its first alternative, and their number */
+    uint16_t branch; /* GROUP: index of the first alternative, and number of alternatives */
     uint16_t branches;
 };
 
-/* A sequence of items. */
 struct token_branch {
     uint16_t item;
     uint16_t items;
 };
 
-/* A range of characters that a class has, or lacks, whatever their kinds are. */
+/* A range of characters that a class has, or lacks, whatever their kinds. */
 struct token_stretch {
     uint32_t from;
     uint32_t to;
@@ -44,12 +42,12 @@ struct token_stretch {
 
 struct token_pattern {
     const struct token_unicode *unicode; /* borrowed from the tokenizer */
-    uint64_t ascii[128];                 /* a bit for each class that has the character */
+    uint64_t ascii[128];                 /* a bit for each class of the character */
     uint64_t kind[TOKEN_KINDS_MAX];
     struct token_stretch stretch[64];
     struct token_item item[TOKEN_ITEMS_MAX];
     struct token_branch branch[TOKEN_BRANCHES_MAX];
-    uint32_t starts_ascii[128]; /* bit sets: top branches that may begin with a character */
+    uint32_t starts_ascii[128]; /* bit sets of top branches that may begin with the character */
     uint32_t starts_other;
     unsigned classes;
     unsigned stretches;
@@ -58,7 +56,7 @@ struct token_pattern {
     unsigned top; /* the alternatives are branch[0 ... top) */
 };
 
-/* Returns -ENOTSUP, without a message, if the expression is not of this kind. */
+/* Returns -ENOTSUP, without a message, if PCRE2 must run the expression. */
 int token_pattern_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                          struct token_pattern **out);
 void token_pattern_destroy(struct token_pattern *pattern);

@@ -35,10 +35,10 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
         char text[200];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
         core_charge_free(pcre);
-        /* The offset says nothing to a user: it is a place in the rewritten expression. */
+        /* The offset is left out: the user does not know the rewritten expression. */
         return core_err_set(-EINVAL, "%s: regular expression: %s", what, text);
     }
-    /* Without JIT (a hardened kernel, another machine) matching is only slower. */
+    /* Without JIT (a hardened kernel, another machine), matching is slower. */
     pcre2_jit_compile(pcre->code, PCRE2_JIT_COMPLETE);
     *out = pcre;
     return 0;

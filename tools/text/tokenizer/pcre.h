@@ -1,6 +1,5 @@
-/* pcre.h: the wrapper of PCRE2, for patterns that pattern.h does not support (private to
- * tools/text/tokenizer). An expression is immutable after create; a scratch belongs to one thread.
- * Without the library, create fails with -ENOTSUP. */
+/* pcre.h: the wrapper of PCRE2 (private to tools/text/tokenizer). An expression is immutable after
+ * create; a scratch belongs to one thread. Without the library, create fails with -ENOTSUP. */
 #ifndef TOOLS_TEXT_TOKENIZER_PCRE_H
 #define TOOLS_TEXT_TOKENIZER_PCRE_H
 
@@ -20,8 +19,8 @@ bool token_pcre_has_script(const char *name, size_t bytes);
 int token_pcre_scratch_create(struct token_pcre_scratch **out);
 void token_pcre_scratch_destroy(struct token_pcre_scratch *scratch);
 
-/* Finds the next match at or after `from`. Returns 1 and writes its bounds; returns 0 if there is
- * none, -E2BIG if matching exceeds a limit of PCRE2. The text must be valid UTF-8. */
+/* Finds the next match at or after `from` in valid UTF-8. Returns 1 and its bounds; 0: none; -E2BIG
+ * beyond a limit of PCRE2. */
 int token_pcre_find(const struct token_pcre *pcre, struct token_pcre_scratch *scratch,
                     const char *text, size_t bytes, size_t from, size_t bounds[2]);
 

@@ -18,7 +18,7 @@ void token_pcre_destroy(struct token_pcre *pcre)
     (void)pcre;
 }
 
-/* Returns true for every name: token_pcre_create then reports the missing library. */
+/* Returns true so that token_pcre_create() reports the missing library. */
 bool token_pcre_has_script(const char *name, size_t bytes)
 {
     (void)name;

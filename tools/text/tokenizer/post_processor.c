@@ -1,4 +1,4 @@
-/* post_processor.c: the post-processor: which ids go before and after a text. Read at load. */
+/* post_processor.c: loads the ids that go before and after a text. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* pre_tokenizer.c: loads the pre-tokenizers and runs them: each step cuts the pieces of the step
- * before, and the pieces of the last step go to the model. Steps alternate between two lists of
- * pieces and two texts of the scratch. */
+/* pre_tokenizer.c: loads the pre-tokenizers and runs them: a step cuts the pieces of the step
+ * before; the model gets the last pieces. Steps alternate between two lists of pieces and two texts
+ * of the scratch. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -209,7 +209,7 @@ int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core
 
 /* ---- running ---- */
 
-/* The highest bit of the end of a mark: this part of the piece matched. */
+/* Top bit of the end of a mark: this part of the piece matched. */
 static const uint32_t matched = UINT32_C(1) << 31;
 
 static int append_mark(struct text_scratch *scratch, size_t begin, size_t end, bool match)
@@ -217,7 +217,7 @@ static int append_mark(struct text_scratch *scratch, size_t begin, size_t end, b
     return token_pieces_put(&scratch->marks, begin, end | (match ? matched : 0));
 }
 
-/* Marks the part before a match, if it is not empty, and the match. */
+/* Marks a match and the part before it, if any. */
 static int mark_match(struct text_scratch *scratch, size_t *done, size_t begin, size_t end,
                       bool invert)
 {
@@ -283,7 +283,7 @@ static int append_piece(struct token_pieces *out, size_t begin, size_t end)
     return begin == end ? 0 : token_pieces_put(out, begin, end);
 }
 
-/* Turns the marks into pieces; `behaviour` says which neighbours are joined. */
+/* Turns the marks into pieces, joined according to `behaviour`. */
 static int gather(const struct token_pieces *marks, enum token_behaviour behaviour,
                   struct token_pieces *out)
 {
@@ -328,7 +328,7 @@ static int cut_piece(struct text_scratch *scratch, const struct token_split *spl
     return rc == 0 ? gather(&scratch->marks, split->behaviour, out) : rc;
 }
 
-/* Cuts a piece into matches and the parts between them. This common case needs no marks. */
+/* Cuts a piece into matches and the parts between them, without marks: the common case. */
 static int cut_isolated(struct text_scratch *scratch, const struct token_pattern *pattern,
                         struct text_span piece, struct token_pieces *out)
 {
@@ -359,8 +359,8 @@ static bool begins_with(const struct token_text *text, struct text_span piece, c
     return piece.end - piece.begin >= bytes && memcmp(text->at + piece.begin, content, bytes) == 0;
 }
 
-/* Copies a piece to `to`. If `prefix` is set, the content of `split` precedes it. With META, that
- * content replaces the spaces of the piece. */
+/* Copies a piece to `to`; with `prefix`, after the content of `split`. META replaces the spaces of
+ * the piece by that content. */
 static int rewrite_piece(struct text_scratch *scratch, const struct token_split *split,
                          struct text_span piece, bool prefix, struct token_text *to)
 {
@@ -391,8 +391,8 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
     return token_text_copy(to, from, done, piece.end);
 }
 
-/* Returns whether the piece is at the beginning of the original text. If the text has no spans, no
- * earlier step can have dropped characters, so the first piece is. */
+/* Returns whether the piece begins the original text. Without spans, no step has dropped
+ * characters, so the first piece does. */
 static bool is_first(const struct token_text *text, struct text_span piece, size_t index)
 {
     return text->tracks ? token_text_span(text, piece.begin).begin == 0 : index == 0;

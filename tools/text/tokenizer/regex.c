@@ -14,8 +14,8 @@
 enum { GROUPS_MAX = 64 };
 
 struct group {
-    size_t begin; /* offset in `text` of its opening bracket */
-    bool folded;  /* value of `folds` outside the group */
+    size_t begin; /* offset in `text` of the opening bracket */
+    bool folded;  /* `folds` outside the group */
 };
 
 struct writer {
@@ -63,7 +63,7 @@ static void refuse(struct writer *writer, const char *why)
     if (writer->rc == 0) {
         size_t before = 0;
         for (const char *at = writer->regex; at < writer->at; at++) {
-            before += ((unsigned char)*at & 0xC0) != 0x80; /* not the rest of a character */
+            before += ((unsigned char)*at & 0xC0) != 0x80; /* the first byte of a character */
         }
         writer->rc = core_err_set(-ENOTSUP, "%s: regular expression, character %zu: %s",
                                   writer->what, before, why);
@@ -75,7 +75,7 @@ static bool is_in(const struct token_unicode *unicode, uint64_t kinds, uint32_t 
     return (point < 0xD800 || point >= 0xE000) && (kinds >> token_kind_of(unicode, point) & 1) != 0;
 }
 
-/* Writes the characters of the kinds as members of a class. */
+/* Writes the characters of the kinds inside a class. */
 static void put_ranges(struct writer *writer, uint64_t kinds)
 {
     char range[40];
@@ -105,8 +105,7 @@ static bool is_name(const char *name, size_t bytes, const char *wanted)
     return strlen(wanted) == bytes && memcmp(name, wanted, bytes) == 0;
 }
 
-/* Returns the kinds of a name within \p{...}; 0 if the name is neither a category nor one of the
- * names below. */
+/* Returns the kinds of a name in \p{...}; 0: unknown. */
 static uint64_t kinds_of_property(const char *name, size_t bytes)
 {
     if (is_name(name, bytes, "Space") || is_name(name, bytes, "White_Space")) {
@@ -119,7 +118,7 @@ static uint64_t kinds_of_property(const char *name, size_t bytes)
                                            : token_kinds_named(name, bytes);
 }
 
-/* Returns the kinds of a name within [:...:]; 0 if the table of kinds does not define them. */
+/* Returns the kinds of a name in [:...:]; 0: not defined by the table of kinds. */
 static uint64_t kinds_of_bracket(const char *name, size_t bytes)
 {
     const uint64_t space = token_kinds_flagged(TOKEN_FLAG_SPACE);
@@ -134,8 +133,8 @@ static uint64_t kinds_of_bracket(const char *name, size_t bytes)
                                            : 0;
 }
 
-/* Returns the kinds of {Name}, {^Name} or one letter after \p; 0 if the name is not a category (it
- * may be a script). */
+/* Returns the kinds of {Name}, {^Name} or a letter after \p; 0: not a category, but maybe a
+ * script. */
 static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
 {
     const char *at = writer->at + 2;
@@ -164,7 +163,7 @@ static void copy(struct writer *writer, size_t bytes)
     writer->at += bytes < left ? bytes : left;
 }
 
-/* Writes \p{Han} or another script: only its own characters, without those that scripts share. */
+/* Writes \p{Han} or another script, without characters that scripts share. */
 static void write_script(struct writer *writer)
 {
     const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
@@ -189,8 +188,7 @@ static void write_point(struct writer *writer)
     put_text(writer, "}");
 }
 
-/* Writes \b, which matches between a character of \w and another character or an end of the text;
- * without `border`, writes \B, which matches everywhere else. */
+/* Writes \b, a border between \w and something else, or without `border` \B, its opposite. */
 static void write_border(struct writer *writer, bool border)
 {
     const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",
@@ -211,7 +209,7 @@ static void write_escape(struct writer *writer, bool in_class)
     const char *after = writer->at + 2;
     bool outside = c != lower;
     uint64_t kinds = 0;
-    if (lower == 'h') { /* a hexadecimal digit in Oniguruma, white space in PCRE2 */
+    if (lower == 'h') { /* Oniguruma: a hexadecimal digit; PCRE2: white space */
         refuse(writer, "\\h is not supported; write [0-9a-fA-F]");
         return;
     }
@@ -245,8 +243,7 @@ static void write_escape(struct writer *writer, bool in_class)
     writer->at = after;
 }
 
-/* Writes [:name:] or [:^name:] within a class. Oniguruma and PCRE2 agree only on ascii and
- * xdigit. */
+/* Writes [:name:] or [:^name:]. Oniguruma and PCRE2 agree on ascii and xdigit. */
 static void write_bracket(struct writer *writer)
 {
     const char *close = memmem(writer->at, (size_t)(writer->end - writer->at), ":]", 2);
@@ -315,7 +312,7 @@ static void write_options(struct writer *writer)
         append_text(writer, *writer->at == 'm' ? "s" : writer->at, 1);
     }
     writer->folds = folds;
-    if (*at == ')') { /* the options hold for the rest of the group around them */
+    if (*at == ')') { /* the options hold for the rest of the surrounding group */
         copy(writer, 1);
         writer->depth--;
     }
@@ -345,8 +342,8 @@ static void end_group(struct writer *writer)
     copy(writer, 1);
 }
 
-/* Writes {n,m}. In Oniguruma, unlike in PCRE2, {,m} begins at 0, {n,m}+ repeats the repetition, and
- * {n}? makes it optional. */
+/* Writes {n,m}. Unlike in PCRE2, {,m} begins at 0, {n,m}+ repeats the repetition, and {n}? is
+ * optional. */
 static void write_counts(struct writer *writer)
 {
     const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Bytes [begin, end) of a text. For a token: the bytes it was made of; empty for a token that a
- * post-processor added. */
+/* Bytes [begin, end) of a text. Of a token: the bytes it was made of; empty if a post-processor
+ * added it. */
 struct text_span {
     uint32_t begin;
     uint32_t end;

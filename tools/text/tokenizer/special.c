@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/json/json.h"
 
-/* The named tokens, in the order in which transformers adds them. */
+/* In the order in which transformers adds them. */
 static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                     "pad_token", "cls_token", "mask_token"};
 enum { NAMES = sizeof names / sizeof names[0] };
@@ -66,7 +66,7 @@ const char *text_special_find(const struct text_special *special, const char *na
 struct reading {
     struct text_special *out;
     const struct core_json *doc;
-    size_t named; /* number of tokens with names */
+    size_t named; /* tokens with names */
 };
 
 static int refuse(const struct reading *reading, const char *key, const struct core_json_value *is)
@@ -196,8 +196,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Returns whether the member is a token with a name of its own, such as eot_token or
- * image_token. */
+/* Returns whether the member is a token with its own name, such as image_token. */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);
@@ -220,7 +219,7 @@ static int read_names(struct reading *reading, const struct core_json_value *roo
     return rc;
 }
 
-/* Reads the extra tokens: a list of tokens, or an object of names and tokens. */
+/* Reads extra tokens: a list, or an object of names and tokens. */
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;
@@ -295,7 +294,7 @@ static int read_config(struct reading *reading, bool *decoder)
     return 0;
 }
 
-/* Marks tokens with names as special, whatever added_tokens_decoder says. */
+/* Marks tokens with names as special, even against added_tokens_decoder. */
 static void mark_named(struct text_special *special)
 {
     for (size_t i = 0; i < special->count; i++) {
@@ -321,7 +320,7 @@ int text_special_load(const char *folder, struct text_special *out)
     if (config != NULL && (rc = read_config(&reading, &decoder)) != 0) {
         goto cleanup;
     }
-    /* the names in special_tokens_map.json replace those of tokenizer_config.json */
+    /* special_tokens_map.json wins over tokenizer_config.json */
     if (!decoder) {
         rc = text_special_read(folder, "special_tokens_map.json", &map);
         reading.doc = map;

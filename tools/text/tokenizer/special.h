@@ -1,6 +1,6 @@
-/* special.h: the special tokens that files beside tokenizer.json name, collected as transformers
- * does: from tokenizer_config.json, and from special_tokens_map.json if the former has no
- * added_tokens_decoder. Immutable after loading; any thread may read them. */
+/* special.h: the special tokens named by files beside tokenizer.json, as in transformers:
+ * tokenizer_config.json and, unless it has added_tokens_decoder, special_tokens_map.json. Immutable
+ * after loading; any thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_SPECIAL_H
 #define TOOLS_TEXT_TOKENIZER_SPECIAL_H
 
@@ -13,7 +13,7 @@ enum { TEXT_SPECIAL_NAMES_MAX = 400 }; /* limit of tokens with names */
 struct text_special_token {
     char *name;    /* owned: "eos_token" ...; NULL: from a list */
     char *content; /* owned; not empty */
-    int64_t id;    /* id in added_tokens_decoder; -1: none */
+    int64_t id;    /* in added_tokens_decoder; -1: none */
     bool special;
     bool lstrip;
     bool rstrip;
@@ -23,7 +23,7 @@ struct text_special_token {
 
 enum text_special_adds { TEXT_SPECIAL_UNSAID, TEXT_SPECIAL_NO, TEXT_SPECIAL_YES };
 
-/* The special tokens, in the order in which transformers adds those that the tokenizer lacks. */
+/* The special tokens, in the order in which transformers adds those that are missing. */
 struct text_special {
     struct text_special_token *tokens; /* owned */
     size_t count;
@@ -32,16 +32,16 @@ struct text_special {
     enum text_special_adds adds_eos;
 };
 
-/* Loads the files; an empty list if the folder has none of them. Returns -EINVAL with file and key.
- * On failure there is nothing to free. */
+/* Loads the files that the folder has. Returns -EINVAL with file and key. On failure there is
+ * nothing to free. */
 int text_special_load(const char *folder, struct text_special *out);
 void text_special_fini(struct text_special *special);
 
-/* Returns the content of a named token; NULL if there is none. */
+/* Returns the content of a named token, or NULL. */
 const char *text_special_find(const struct text_special *special, const char *name);
 
 struct core_json;
-/* Parses FOLDER/NAME, a JSON object; *out is NULL if there is no such file. */
+/* Parses the JSON object FOLDER/NAME; *out is NULL if there is no such file. */
 int text_special_read(const char *folder, const char *name, struct core_json **out);
 
 #endif

@@ -1,6 +1,6 @@
-/* steps.h: the steps from a text to ids and back, each in the .c file of its name: their data after
- * loading, and the functions by which they call each other (private to tools/text/tokenizer).
- * struct text_tokenizer is immutable after loading; struct text_scratch belongs to one thread. */
+/* steps.h: the steps from a text to ids and back: their data, and the functions by which they call
+ * each other (private to tools/text/tokenizer). struct text_tokenizer is immutable after loading;
+ * struct text_scratch belongs to one thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_STEPS_H
 #define TOOLS_TEXT_TOKENIZER_STEPS_H
 
@@ -13,7 +13,7 @@
 
 struct text_added;
 
-enum { TOKEN_STEPS_MAX = 32 }; /* steps of one pipeline, with sequences expanded */
+enum { TOKEN_STEPS_MAX = 32 }; /* steps of a pipeline, sequences expanded */
 
 enum token_normalizer_kind {
     TOKEN_NORM_FORM,
@@ -43,9 +43,9 @@ enum token_pre_tokenizer_kind {
     TOKEN_SPLIT_SEARCH, /* splits at matches of a search */
     TOKEN_SPLIT_FLAG,   /* splits at characters with a flag */
     TOKEN_SPLIT_CHAR,   /* splits at one character */
-    TOKEN_SPLIT_SPACE,  /* puts a space before every piece that does not begin with one */
-    TOKEN_SPLIT_META,   /* replaces each space with `content`, which also begins each piece that
-                         * `scheme` selects */
+    TOKEN_SPLIT_SPACE,  /* puts a space before a piece that does not begin with one */
+    TOKEN_SPLIT_META,   /* replaces spaces by `content`, and puts it before the pieces that `scheme`
+                           selects */
 };
 enum token_scheme { TOKEN_SCHEME_ALWAYS, TOKEN_SCHEME_FIRST, TOKEN_SCHEME_NEVER };
 struct token_split {
@@ -85,13 +85,12 @@ struct token_post_processor {
     size_t after_count;
 };
 
-/* A trie of the contents of added tokens. It finds the longest token at the first place that has
- * one. */
+/* A trie of added tokens. Finds the longest token at the first place that has one. */
 struct token_trie {
     struct token_node {
         uint32_t child; /* first child; TOKEN_NONE: none */
         uint32_t next;  /* next sibling */
-        uint32_t added; /* index of the token that ends here, or TOKEN_NONE */
+        uint32_t added; /* index of the token that ends here; TOKEN_NONE: none */
         unsigned char byte;
     } * nodes; /* owned */
     size_t count;
@@ -103,12 +102,12 @@ struct text_tokenizer {
     struct token_unicode *unicode; /* owned */
     struct token_model *model;     /* owned */
     struct text_added *added;      /* owned, as are their contents */
-    char **shown;       /* owned: text of an added token when decoded; NULL: its content */
-    uint32_t *added_of; /* owned: by id, the index in `added`, or TOKEN_NONE */
+    char **shown;                  /* owned: text of a decoded token; NULL: its content */
+    uint32_t *added_of;            /* owned: by id, an index in `added`, or TOKEN_NONE */
     size_t added_count;
-    uint32_t file_count; /* ids below it are from tokenizer.json, the others from files beside it */
-    struct token_trie early; /* tokens that are searched in the original text */
-    struct token_trie late;  /* tokens that are searched in the normalised text */
+    uint32_t file_count;     /* lower ids are from tokenizer.json, others from files beside it */
+    struct token_trie early; /* tokens that are searched for in the original text */
+    struct token_trie late;  /* tokens that are searched for in the normalised text */
     struct token_norm norm[TOKEN_STEPS_MAX];
     struct token_split split[TOKEN_STEPS_MAX];
     struct token_decode decode[TOKEN_STEPS_MAX];
@@ -137,7 +136,7 @@ struct token_symbol {
     uint32_t bytes;
     uint32_t previous;
     uint32_t next;
-    uint32_t rank; /* rank of the merge with the next symbol; TOKEN_NONE: none */
+    uint32_t rank; /* of the merge with the next symbol; TOKEN_NONE: none */
     uint32_t merged;
 };
 
@@ -145,10 +144,10 @@ struct text_scratch {
     const struct text_tokenizer *tokenizer; /* borrowed from the caller */
     struct token_pcre_scratch *pcre;        /* owned */
     struct token_word *words;               /* owned */
-    struct token_text text[3];              /* [0]: the normalised text; the others are for steps */
+    struct token_text text[3];              /* [0]: the normalised text; others: for steps */
     const struct token_text *now;           /* borrowed: the text that `pieces` refer to */
     struct token_pieces pieces[2];
-    struct token_pieces marks;    /* parts of one piece; top bit of `end` set: it matched */
+    struct token_pieces marks;    /* parts of a piece; top bit of `end`: the part matched */
     struct token_symbol *symbols; /* owned */
     size_t symbols_room;
     uint64_t *heap; /* owned */
@@ -161,8 +160,8 @@ struct text_scratch {
     bool tracks;
 };
 
-/* Each load function loads one section. token_added_finish() prepares the search for added tokens
- * once everything is loaded. */
+/* The load functions load one section; token_added_finish() prepares the search, after all of
+ * them. */
 int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_added_finish(struct text_tokenizer *tokenizer);
 int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
@@ -170,30 +169,30 @@ int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core
 int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_post_processor_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 struct text_special;
-/* Adds tokens that the files beside tokenizer.json name and tokenizer.json lacks, and warns if
- * other settings of these files differ. `folder` is their folder, for messages. */
+/* Adds tokens that are missing in tokenizer.json, and warns of settings that differ from it.
+ * `folder` is for messages. */
 int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
                        const char *folder);
 void token_added_free(struct text_tokenizer *tokenizer);
 
-/* Normalises a text into scratch->text[0]. `offset` is where the text begins in the original. */
+/* Normalises a text into scratch->text[0]. `offset`: where the text begins in the original. */
 int token_normalizer_run(struct text_scratch *scratch, const char *text, size_t bytes,
                          uint32_t offset);
-/* Splits text[0][begin, end) and encodes the pieces. `first`: it is the beginning of the text. */
+/* Splits text[0][begin, end) and encodes the pieces. `first`: the text begins here. */
 int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t end, bool first);
-/* Encodes one piece of `text` and appends its ids. */
+/* Encodes a piece of `text` and appends its ids. */
 int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                   size_t end);
 int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
-/* Finds the first added token of a trie at or after `from`, as `tokenizers` does. Writes its
- * bounds, which include the spaces that it strips (none before `done`), and its index in `added`;
- * `from` becomes the end of the match without these spaces. Returns false if there is none. */
+/* Finds the first added token at or after `from`, as `tokenizers` does. Writes its bounds, with the
+ * spaces that it strips (none before `done`), and its index; `from` becomes its end without them.
+ * Returns false if there is none. */
 bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
 
-/* A section that is being loaded. token_section_walk() calls the member function for each object in
- * it, with the type of that object; for a sequence, it calls the function for the members. */
+/* A section being loaded. token_section_walk() calls the member function for the objects in it, or
+ * in its sequence, with their type. */
 struct token_section {
     struct text_tokenizer *tokenizer;
     const struct core_json *doc;
@@ -205,7 +204,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
                        const char *list, token_section_member *member);
 int token_section_search(struct token_section *section, const struct core_json_value *object,
                          struct token_search *out);
-/* Reads an optional member; *out becomes `otherwise` if the key is missing or null. */
+/* Read an optional member; *out becomes `otherwise` if the key is missing or null. */
 int token_section_bool(struct token_section *section, const struct core_json_value *object,
                        const char *key, bool otherwise, bool *out);
 int token_section_string(struct token_section *section, const struct core_json_value *object,

@@ -1,5 +1,5 @@
-/* tokenizer.c: loads tokenizer.json and encodes texts: finds added tokens, normalises, splits and
- * merges the text between them, and adds the tokens of the post-processor. */
+/* tokenizer.c: loads tokenizer.json, and encodes texts: added tokens, then the text between
+ * them. */
 #include "tools/text/tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 29 };
 
-/* The sections that are parsed as trees, in this order, after the model. */
+/* The sections that are parsed as trees, after the model. */
 static const struct section {
     const char *key;
     int (*load)(struct text_tokenizer *tokenizer, const struct core_json *doc);
@@ -88,7 +88,6 @@ static int load_section(struct text_tokenizer *tokenizer, const struct section *
     return rc;
 }
 
-/* Adds the tokens that the other files of the folder name. */
 static int extend(struct text_tokenizer *tokenizer, const char *folder)
 {
     struct text_special special = {0};
@@ -101,8 +100,8 @@ static int extend(struct text_tokenizer *tokenizer, const char *folder)
     return rc;
 }
 
-/* The scheme "first" of Metaspace must know where a piece was in the original, if an earlier step
- * may drop characters. */
+/* The scheme "first" of Metaspace needs the place of a piece in the original if an earlier step may
+ * drop characters. */
 static bool needs_spans(const struct text_tokenizer *tokenizer)
 {
     bool needs = false;
@@ -158,7 +157,7 @@ int text_tokenizer_parse(const char *json, size_t bytes, const char *source, con
     return 0;
 }
 
-/* Reports a folder without tokenizer.json: what it has instead, and how to make one. */
+/* Reports a folder without tokenizer.json: what it has instead, and how to make the file. */
 static int refuse_folder(const char *folder)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "tekken.json",
@@ -287,7 +286,7 @@ static int check_text(const char *text, size_t bytes)
     return 0;
 }
 
-/* Encodes a part of the original text between two tokens of tokenizer->early. */
+/* Encodes the original text between two tokens of tokenizer->early. */
 static int encode_stretch(struct text_scratch *scratch, const char *text, size_t begin, size_t end)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;

@@ -1,6 +1,5 @@
-/* unicode.h: properties of characters (private to tools/text). They come from a table that agrees
- * with the `tokenizers` package, so that another Unicode version in a library of this machine
- * changes no id. Read-only after create; any thread. */
+/* unicode.h: properties of characters (private to tools/text) from a table that agrees with
+ * `tokenizers`, so that ids do not depend on libraries. Read-only after create; any thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_UNICODE_H
 #define TOOLS_TEXT_TOKENIZER_UNICODE_H
 
@@ -41,30 +40,28 @@ enum token_category {
     TOKEN_CATEGORIES,
 };
 
-/* The flags of a kind. */
 enum {
     TOKEN_FLAG_SPACE = 1,       /* \s of a pattern */
     TOKEN_FLAG_WORD = 2,        /* \w of a pattern */
     TOKEN_FLAG_BLANK = 4,       /* white space outside of patterns */
-    TOKEN_FLAG_WORD_BESIDE = 8, /* a word character, next to a single_word token */
-    TOKEN_FLAG_NUMERIC = 16,    /* a digit for the pre-tokenizer Digits */
-    TOKEN_FLAG_PUNCTUATION = 32 /* punctuation for the pre-tokenizer Punctuation */
+    TOKEN_FLAG_WORD_BESIDE = 8, /* a word character beside a single_word token */
+    TOKEN_FLAG_NUMERIC = 16,    /* a digit for Digits */
+    TOKEN_FLAG_PUNCTUATION = 32 /* punctuation for Punctuation */
 };
 
 enum { TOKEN_KINDS_MAX = 64 };
 
-/* Characters of one kind are equal in every property that a tokenizer uses. */
+/* Characters of a kind have equal properties. */
 struct token_kind {
     uint8_t category;
     uint8_t flags;
 };
 extern const struct token_kind token_kinds[TOKEN_KINDS_MAX];
 extern const char token_kind_letters[]; /* the letter of kind i */
-/* Letter and count (no count: 1) of each run, from U+0000 on, in several texts; NULL ends the
- * list. */
+/* Letter and count (none: 1) of runs from U+0000 on, in several texts; NULL ends the list. */
 extern const char *const token_kind_runs[];
 
-/* The kinds of all characters, in pages. */
+/* The kinds of characters by page. */
 struct token_unicode {
     uint16_t page[0x110000 / 256];
     uint8_t *kinds; /* owned; 256 per page */
@@ -74,15 +71,13 @@ struct token_unicode {
 int token_unicode_create(struct token_unicode **out);
 void token_unicode_destroy(struct token_unicode *unicode);
 
-/* Returns the category of a character; reads the table from its beginning, so only for rare use. */
+/* Returns the category of a character. Slow: reads the table from its beginning. */
 enum token_category token_category_of(uint32_t point);
 
-/* Return bit sets of the kinds with a flag, and of those in a category (L, Lu ...; 0: unknown
- * name). */
+/* Return bit sets of the kinds with a flag, and of those in a category (L, Lu ...; 0: unknown). */
 uint64_t token_kinds_flagged(unsigned flag);
 uint64_t token_kinds_named(const char *name, size_t bytes);
-/* Returns the kinds of \w. Inside [...] these exclude numbers such as U+00B2 and U+00BD, as in
- * `tokenizers`. */
+/* Returns the kinds of \w. As in `tokenizers`, [\w] lacks numbers such as U+00B2. */
 uint64_t token_kinds_word(bool in_class);
 
 static inline uint8_t token_kind_of(const struct token_unicode *unicode, uint32_t point)
@@ -95,10 +90,9 @@ static inline unsigned token_flags_of(const struct token_unicode *unicode, uint3
     return token_kinds[token_kind_of(unicode, point)].flags;
 }
 
-/* Returns the character at `at`, which must be valid UTF-8, and writes its length. */
+/* Returns the character at `at`, which must be valid UTF-8, and its length. */
 uint32_t token_point(const char *at, unsigned *bytes);
-/* Returns the character just before `end`, and writes its length; `begin` is the beginning of the
- * text. */
+/* Returns the character before `end`, and its length; `begin` is the beginning of the text. */
 uint32_t token_point_before(const char *begin, const char *end, unsigned *bytes);
 /* Writes a character as UTF-8. Returns its length. */
 unsigned token_point_write(uint32_t point, char out[4]);
