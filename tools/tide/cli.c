@@ -1,4 +1,4 @@
-/* cli.c: parses options by a table, reports what is wrong with them, and prints help. */
+/* cli.c: parses options by a table, and prints help and messages. */
 #include "tools/tide/cli.h"
 
 #include <assert.h>
@@ -53,7 +53,7 @@ bool cli_color(FILE *stream)
            terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
-/* Returns "tide config" or "ds_nvme_bench", valid until the next call. */
+/* Returns "tide config" or "ds_nvme_bench"; valid until the next call. */
 static const char *full_name(const struct cli_command *command)
 {
     static char name[64];
@@ -80,16 +80,15 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
     return code;
 }
 
-/* One signal that cli_signal_catch() catches. */
 struct caught {
     void (*_Atomic handler)(int number);
-    _Atomic int64_t first_ns; /* when it came for the first time; 0: not yet */
+    _Atomic int64_t first_ns; /* time of the first one; 0: none */
 };
 
 static struct caught caught[NSIG];
 
-/* Runs on any thread, and on several at once. A signal that comes within a second is a copy of the
- * first: GNU timeout sends its signal to the process and then to the process's group. */
+/* May run on several threads at once. Signals within a second are copies: GNU timeout signals the
+ * process and its group. */
 static void on_signal(int number)
 {
     const int64_t copies_ns = 1000000000;
@@ -118,7 +117,7 @@ void cli_signal_catch(int number, void (*handler)(int number))
     }
 }
 
-/* Returns whether the reader of our pipe has closed it, as `head` does, which is not an error. */
+/* Returns whether the reader of our pipe has closed it (`head`), which is not an error. */
 static bool reader_is_gone(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -131,7 +130,7 @@ int cli_close(const struct cli_command *command, int code)
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
     int cause = errno; /* 0 if an earlier write failed */
     if (arrived || code == CLI_FAILED) {
-        return code; /* nothing failed, or that has been reported */
+        return code; /* no failure, or it was reported */
     }
     if (reader_is_gone()) {
         return CLI_FAILED;
@@ -327,7 +326,7 @@ int cli_take(const struct cli_option *option, const char *text)
     return -EINVAL;
 }
 
-/* Parses one --option, whose value may be the next argument. */
+/* Parses an --option; its value may be the next argument. */
 static int take_option(const struct cli_command *command, const struct cli_option *options,
                        size_t count, char **argv, int *index, struct cli_given *given)
 {

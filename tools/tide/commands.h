@@ -1,4 +1,4 @@
-/* commands.h: the subcommands. To add one: one file, one line here, one row in main.c. */
+/* commands.h: the subcommands. A new one is a file, a line here and a row in main.c. */
 #ifndef TOOLS_TIDE_COMMANDS_H
 #define TOOLS_TIDE_COMMANDS_H
 

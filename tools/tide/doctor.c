@@ -1,4 +1,4 @@
-/* doctor.c: `tide doctor`: prints what tide_doctor finds. Owns nothing; the main thread. */
+/* doctor.c: `tide doctor`: prints what tide_doctor finds. The main thread. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,15 +8,14 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Version of the object that --json prints; docs/doctor-json.md describes it. */
+/* Of the object that --json prints: docs/doctor-json.md. */
 enum { SCHEMA_VERSION = 1 };
 
 static const char *const verdicts[] = {"ok", "warn", "fail"};
 
-/* Destination of the findings. */
 struct printer {
     struct cli_common common;
-    struct core_json_write *json; /* borrowed; NULL: text for people */
+    struct core_json_write *json; /* borrowed; NULL: text */
     unsigned counts[3];
 };
 
@@ -38,7 +37,7 @@ static void print_json(struct core_json_write *json, const struct tide_finding *
     core_json_write_object_end(json);
 }
 
-/* With -q, prints only findings that are not "ok". Flushes each line, because measuring takes a
+/* With -q, prints only findings that are not "ok". Flushes lines, because measuring takes a
  * while. */
 static void print_line(const struct printer *printer, const struct tide_finding *finding)
 {

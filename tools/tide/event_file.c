@@ -1,4 +1,4 @@
-/* event_file.c: TFRecord framing, and the part of protobuf that scalar events need. */
+/* event_file.c: TFRecord framing, and protobuf as scalar events need it. */
 #include "tools/tide/event_file.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 
-/* Field numbers of event.proto and summary.proto of TensorBoard. */
+/* Field numbers of TensorBoard's event.proto and summary.proto. */
 enum {
     EVENT_WALL_TIME = 1,
     EVENT_STEP = 2,
@@ -31,7 +31,7 @@ enum {
 };
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* Room for a value: its tag, four bytes of float, and the field headers. */
+/* Bytes of a value: tag, float and field headers. */
 enum {
     VALUE_BYTES_MAX = EVENT_TAG_BYTES_MAX + 24,
     VALUES_BYTES = EVENT_VALUES_MAX * VALUE_BYTES_MAX,
@@ -47,7 +47,7 @@ struct event_file {
     FILE *stream; /* owned; NULL after a failure */
     char path[PATH_MAX];
     int rc;        /* the first failure */
-    uint64_t step; /* the step that is being written */
+    uint64_t step; /* step being written */
     struct text values;
     unsigned char room[VALUES_BYTES];
 };
@@ -99,8 +99,7 @@ static void put_bytes(struct text *text, unsigned field, const void *bytes, size
     append_bytes(text, bytes, count);
 }
 
-/* The format masks (rotates) its checksums, because a checksum of data that contains checksums is
- * weak. */
+/* The format masks checksums, because a checksum of data with checksums is weak. */
 static uint32_t masked(const void *bytes, size_t count)
 {
     uint32_t crc = event_file_crc(bytes, count);
@@ -116,8 +115,7 @@ static int note_write_error(struct event_file *file, int cause)
     return file->rc;
 }
 
-/* Writes one event: its time, its step and one field of bytes, framed as length, checksum, bytes,
- * checksum. */
+/* Writes an event: length, checksum, bytes (time, step and a field), checksum. */
 static int write_event(struct event_file *file, unsigned field, const void *bytes, size_t count)
 {
     unsigned char room[VALUES_BYTES + 64];
@@ -151,9 +149,8 @@ static int write_event(struct event_file *file, unsigned field, const void *byte
 
 static const char prefix[] = "events.out.tfevents.";
 
-/* TensorBoard sorts the files of a folder by name, and a name contains the second in which the
- * file was created. A run that is resumed within the same second must still sort after the
- * previous run. */
+/* TensorBoard sorts files by name, which contains the second of creation. A run resumed within that
+ * second must sort after the previous one. */
 static int later_second(const char *folder, int64_t *second)
 {
     DIR *list = opendir(folder);

@@ -1,6 +1,5 @@
-/* event_file.h: event files for TensorBoard. Each record is a protobuf `Event`, framed with its
- * length and masked CRC-32C. Every run creates a new file, including a run that resumes from a
- * checkpoint; existing files are not changed. Each step is flushed at once. One thread. */
+/* event_file.h: event files for TensorBoard. A run, also a resumed one, creates a new file;
+ * existing files are not changed. Steps are flushed at once. One thread. */
 #ifndef TOOLS_TIDE_EVENT_FILE_H
 #define TOOLS_TIDE_EVENT_FILE_H
 
@@ -9,24 +8,22 @@
 
 struct event_file;
 
-/* Creates the folder with its missing parents, and in it a file whose name sorts after those of
- * existing event files. Returns 0, or -errno with a message that names the path. */
+/* Creates the folder with its parents, and a file whose name sorts last. Returns 0 or -errno. */
 int event_file_open(const char *folder, struct event_file **out);
-/* Returns 0 or the first failure of a write. NULL is allowed. */
+/* Returns the first failure of a write. NULL is allowed. */
 int event_file_close(struct event_file *file);
-/* Closes and removes the file of a run that did not begin. NULL is allowed. */
+/* Closes and removes the file, for a run that did not begin. NULL is allowed. */
 void event_file_discard(struct event_file *file);
 
-/* Writes the head of the file, which marks a restart at `step`: TensorBoard hides events of the
- * folder's older files from this step on. Call it first. Returns 0 or the first failure, with a
- * message. */
+/* Writes the head of the file: TensorBoard then hides events of older files from `step` on. Call it
+ * first. Returns 0 or the first failure. */
 int event_file_restart(struct event_file *file, uint64_t step);
 
 enum { EVENT_TAG_BYTES_MAX = 64, EVENT_VALUES_MAX = 64 };
 
-/* Writes the figures of one step: begin, one call for each value, end. A tag has at most
- * EVENT_TAG_BYTES_MAX bytes, a step at most EVENT_VALUES_MAX values. `end` returns 0 or the first
- * failure, with a message; after a failure nothing more is written. */
+/* Writes the figures of a step: begin, a call for each value, end. Tags have at most
+ * EVENT_TAG_BYTES_MAX bytes, steps at most EVENT_VALUES_MAX values. `end` returns 0 or the first
+ * failure, after which nothing is written. */
 void event_file_begin(struct event_file *file, uint64_t step);
 void event_file_value(struct event_file *file, const char *tag, double value);
 int event_file_end(struct event_file *file);

@@ -1,5 +1,5 @@
-/* export.c: `tide export`: writes the weights of a checkpoint, or of a model merged with its
- * adapter, as a Hugging Face folder. The main thread. */
+/* export.c: `tide export`: writes a checkpoint, or a model merged with its adapter, as a Hugging
+ * Face folder. The main thread. */
 #include <errno.h>
 #include <tide/checkpoint.h>
 

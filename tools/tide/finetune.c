@@ -19,7 +19,7 @@
 #include "tools/tide/paths.h"
 #include "tools/tide/plan_text.h"
 
-/* Everything that is open; close_job() closes it in any state. */
+/* close_job() closes this in any state. */
 struct job {
     const struct cli_command *command;
     struct finetune_flags flags;
@@ -30,18 +30,18 @@ struct job {
     struct finetune_data *data; /* owned */
     struct finetune_data *eval; /* owned */
     struct finetune_log *log;   /* owned */
-    FILE *fifos[2];             /* owned; --log and --csv if they are FIFOs, otherwise NULL */
+    FILE *fifos[2];             /* owned; --log and --csv if they are FIFOs, else NULL */
     struct tide_engine *engine; /* owned */
     struct finetune_run run;
-    bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
+    bool unfit;         /* the plan was refused: exit code 3 */
     bool begun;         /* the first step has begun */
     bool trained;       /* the last step has ended */
     int64_t there;      /* steps of the model in --out; 0: none, or it may be replaced */
     char out[PATH_MAX]; /* --out without links */
 };
 
-/* Prints the error and returns the exit code. Once the first step has begun, every error is a
- * failure of the run, except -EINVAL while it trains: a bad row of the data. */
+/* Prints the error and returns the exit code. After the first step has begun, errors are failures
+ * of the run, except -EINVAL: a bad row. */
 static int report_failure(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
@@ -57,7 +57,7 @@ static void undo_claim(void *context)
     tide_folder_unclaim(context);
 }
 
-/* Locks --out against other runs, and checks again that no other run has written there before. */
+/* Locks --out, and checks again that no other run has written there. */
 static int claim_out(struct job *job)
 {
     struct cli_out out = {.path = job->flags.out,
@@ -99,7 +99,7 @@ static const char *board_flag(const struct finetune_flags *flags)
     return flags->tensorboard != NULL ? "--tensorboard" : "tensorboard.output_path";
 }
 
-/* Opening logs and timelines truncates them, so none of them may be an input. */
+/* Opening logs and timelines truncates them, so they must not be inputs. */
 static int check_outputs(const struct job *job)
 {
     const struct finetune_flags *flags = &job->flags;
@@ -113,7 +113,7 @@ static int check_outputs(const struct job *job)
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
-/* Outputs are created only when the run begins, so this checks early whether they can be. */
+/* Outputs are created when the run begins; this checks early whether they can be. */
 static int check_writable(const struct job *job)
 {
     const struct finetune_flags *flags = &job->flags;
@@ -136,9 +136,8 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Opens logs that are FIFOs, so that a FIFO without a reader is refused before anything is loaded.
- * Keeps them open, because their readers would see the end of the file if they were closed before
- * the log opens them. */
+/* Opens logs that are FIFOs, so that one without a reader is refused early. They stay open, because
+ * readers would see the end of the file before the log opens them. */
 static int hold_fifos(struct job *job)
 {
     const char *const paths[] = {job->flags.log, job->settings.csv};
@@ -153,8 +152,8 @@ static int hold_fifos(struct job *job)
     return 0;
 }
 
-/* Warns if the data does not fill one micro-batch, and if the first ranks get micro-batches that
- * all ranks could share. */
+/* Warns if the data does not fill a micro-batch, or gives the first ranks more micro-batches than
+ * the others. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
     const struct tide_engine_options *engine = &job->settings.engine;
@@ -200,7 +199,7 @@ static int open_inputs(struct job *job)
     if (rc != 0) {
         return rc;
     }
-    /* The refusal comes later: first the engine says whether the checkpoint is of this model. */
+    /* Not refused yet: the engine first says whether the checkpoint is of this model. */
     job->talk.refuses = job->settings.begun > 0 &&
                         finetune_data_seek(job->data, &job->settings.place) != 0;
     finetune_data_describe(job->data, &info);
@@ -229,7 +228,7 @@ static int open_inputs(struct job *job)
     return 0;
 }
 
-/* Files of an earlier run are replaced and folders are created only when this run begins. */
+/* Replaces files of an earlier run and creates folders only when this run begins. */
 static int open_log(struct job *job)
 {
     const struct finetune_log_options log = {.json_path = job->flags.log,
@@ -264,9 +263,8 @@ static int open_engine(struct job *job)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Removes the cached rates of this machine if the plan was far off. Steps of tiny models are mostly
- * overhead and say nothing about rates, and neither do steps with fewer micro-batches than
- * planned. */
+/* Removes the cached rates of this machine if the plan was far off. Steps of tiny models, or of
+ * fewer micro-batches than planned, say nothing about rates. */
 static void judge_rates(const struct job *job)
 {
     enum { STEPS_MIN = 2 };
@@ -284,8 +282,8 @@ static void judge_rates(const struct job *job)
     }
 }
 
-/* Returns whether the existing model is kept: nothing was trained, and the model in --out has as
- * many steps or more. */
+/* Returns whether the existing model is kept: this run trained nothing, and the model has at least
+ * as many steps. */
 static bool keeps_existing_model(const struct job *job)
 {
     return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;
@@ -328,8 +326,7 @@ static void print_outcome(const struct job *job)
     printf("\n");
 }
 
-/* The model in the folder cannot be replaced by one with fewer steps, unless the run that wrote it
- * is resumed. */
+/* Only a resumed run may replace the model in the folder by one with fewer steps. */
 static int check_steps(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
@@ -341,10 +338,9 @@ static int check_steps(const struct job *job)
                               steps, job->flags.out, job->there);
 }
 
-/* Returns whether --out already has everything that this resumed run would write: the last
- * checkpoint that is due, and the model of the last step. cli_out_check() has found that the model
- * and the checkpoints are of the same run. If there is no checkpoint, the model is enough: only
- * training all steps again would give one. */
+/* Returns whether --out already has what this resumed run would write: the last due checkpoint, and
+ * the model of the last step. Without any checkpoint the model is enough, because only training
+ * again would give one. */
 static bool has_finished(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
@@ -422,7 +418,7 @@ static int train(struct job *job)
                         job->flags.out, job->run.save_problem);
 }
 
-/* A failure of the log was reported when it happened; here it sets the exit code. */
+/* Failures of the log were reported when they happened; they set the exit code here. */
 static int close_job(struct job *job, int code)
 {
     tide_engine_destroy(job->engine);
@@ -450,7 +446,7 @@ static int run_job(struct job *job)
         (rc = finetune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
         (rc = finetune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
         (rc = open_inputs(job)) != 0) {
-        /* from here on, a signal must not use the context, which is closed next */
+        /* from here on, a signal must not use the context */
         finetune_stop_begin();
         return report_failure(job, rc);
     }

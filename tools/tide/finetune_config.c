@@ -1,4 +1,4 @@
-/* finetune_config.c: reads a ds_config.json into the options of a run, and warns of keys without
+/* finetune_config.c: turns a ds_config.json into options of a run, and warns of keys without
  * effect. */
 #include "tools/tide/finetune_config.h"
 
@@ -13,7 +13,7 @@
 
 enum { BATCH_MAX = 1 << 20 };
 
-/* Placeholder for the length of a run that is unknown until the data has been read. */
+/* Stands for a length that is unknown until the data was read. */
 static const int64_t total_later = INT64_MAX / 4;
 
 bool finetune_config_has(const struct finetune_config *config, const char *key,
@@ -37,7 +37,7 @@ static bool is_given(const struct finetune_config *config, const char *key)
     return finetune_config_has(config, key, &note);
 }
 
-/* Warns of all keys of one kind in one line: no key is silently ignored. */
+/* Warns of the keys of one kind in one line. */
 static void log_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *what)
 {
     char names[512] = "";
@@ -295,15 +295,14 @@ static int take_offload(struct finetune_config *config, const struct finetune_fl
     return 0;
 }
 
-/* A monitor's section in the file, and the flag that wins over it. */
+/* A monitor's section, and the flag that wins over it. */
 struct monitor {
-    const char *flag, *given; /* given NULL: the flag is absent */
-    const char *key;          /* key that names the folder */
+    const char *flag, *given; /* given NULL: no flag */
+    const char *key;          /* names the folder */
     const char *folder, *name, *file;
 };
 
-/* Sets *out to the path at which DeepSpeed puts the monitor's folder or file, unless the flag is
- * given. */
+/* Sets *out to DeepSpeed's path of the monitor's folder or file, unless the flag is given. */
 static int take_monitor(const struct monitor *monitor, char *path, const char **out)
 {
     const bool here = monitor->folder == NULL || monitor->folder[0] == '\0';

@@ -21,7 +21,7 @@ static void keep_line(struct finetune_events *events, bool error, bool warning, 
     }
 }
 
-/* Keeps log lines of the command itself as events; cli.c has printed them. */
+/* Keeps log lines of the command, which cli.c has printed, as events. */
 static void keep_own(void *user, enum core_log_level level, const char *line)
 {
     keep_line(user, level == CORE_LOG_ERROR, level == CORE_LOG_WARN, line);
@@ -34,7 +34,7 @@ static void write_line(void *user, uint32_t level, const char *line)
     if (talk->refuses && level == TIDE_LOG_WARN) {
         return;
     }
-    /* Overwrites the live line, which is printed again with the next step. */
+    /* Overwrites the live line, which the next step prints again. */
     fprintf(stderr, "%stide: %s: ", talk->live.terminal ? "\r\033[K" : "", names[level]);
     cli_print_text(stderr, line, strlen(line));
     fputc('\n', stderr);
@@ -79,7 +79,7 @@ void finetune_context_fini(struct finetune_context *talk)
     talk->context = NULL;
 }
 
-/* Checkpoints, stores, adapters and tensor files can be inspected, but are not model folders. */
+/* Other kinds of folders can be inspected, but not trained. */
 static int refuse_kind(const char *path, uint32_t what, bool empty)
 {
     if (what == TIDE_CHECKPOINT) {
@@ -112,7 +112,7 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
         path);
 }
 
-/* Returns whether the path looks like the name of a model on a hub: "Qwen/Qwen3-0.6B" or "gpt2". */
+/* Returns whether the path looks like a model of a hub: "Qwen/Qwen3-0.6B" or "gpt2". */
 static bool is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
@@ -132,7 +132,7 @@ static int refuse_missing(const char *path)
                : core_err_set(-ENOENT, "--model %s does not exist", path);
 }
 
-/* Refuses a file that is not one of tensors; names the folder of a config.json. */
+/* Refuses a file without tensors; for a config.json, names its folder. */
 static int refuse_file(const char *path)
 {
     static const char config[] = "config.json";
@@ -167,7 +167,7 @@ int finetune_context_inspect(struct finetune_context *talk, const char *path, bo
     if (out->what != TIDE_MODEL_FOLDER) {
         return refuse_kind(path, out->what, out->files == 0);
     }
-    /* config.json was understood; the weights may be wrong. */
+    /* config.json was understood, but the weights may be wrong. */
     const bool understood = out->parameters > 0;
     if (!out->verified && (weights || !understood)) {
         return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);

@@ -1,6 +1,5 @@
-/* finetune_counts.c: keeps a small file for each set of data, named after a hash of everything that
- * the counts depend on. Data files are identified by path, inode, size and times; changed files are
- * counted again. */
+/* finetune_counts.c: a small file of counts, named after a hash of what they depend on. Data files
+ * are identified by path, inode, size and times. */
 #include "tools/tide/finetune_counts.h"
 
 #include <dirent.h>
@@ -40,8 +39,8 @@ static const struct {
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-/* Adds the path, inode, size and times of a regular file to the key, and its size to *bytes.
- * Returns false for anything else. */
+/* Adds path, inode, size and times of a file to the key, and its size to *bytes. Returns false
+ * unless it is a regular file. */
 static bool add_file(const char *path, uint64_t *key, uint64_t *bytes)
 {
     struct stat at;
@@ -74,7 +73,7 @@ static bool add_data(const char *pattern, uint64_t *key, uint64_t *bytes)
     return right;
 }
 
-/* Adds all files of a folder; tokenizer, template and configuration are among them. */
+/* Adds the files of a folder: tokenizer, template, configuration. */
 static bool add_folder(const char *folder, uint64_t *key)
 {
     char path[PATH_MAX];
@@ -112,7 +111,7 @@ static void add_text(const char *text, uint64_t *key)
     *key = core_hash(text, strlen(text) + 1, *key);
 }
 
-/* Tokens may depend on the commit of tide and on the libraries it was built with. */
+/* Tokens may depend on the commit of tide and on its libraries. */
 static bool add_build(uint64_t *key)
 {
     struct tide_build build = {.struct_bytes = sizeof build};
@@ -145,7 +144,7 @@ static uint64_t hash_options(const struct finetune_data_options *options, int64_
                               options->row_bytes};
     uint64_t key = core_hash(words, sizeof words, 1);
     add_text(options->chat_format, &key);
-    if (options->begun > 0 && rows < INT64_MAX) { /* the place decides how many rows are read */
+    if (options->begun > 0 && rows < INT64_MAX) { /* the place decides which rows are read */
         key = core_hash(&options->place, sizeof options->place, key + (uint64_t)options->begun);
     }
     return key;
@@ -175,7 +174,7 @@ static bool read_field(const struct core_json_value *root, const char *name, int
     return true;
 }
 
-/* Returns whether the numbers do not contradict each other. */
+/* Returns whether the numbers can be true together. */
 static bool fit_together(const struct finetune_data_info *info)
 {
     int64_t most;
@@ -215,7 +214,6 @@ bool finetune_counts_find(const struct finetune_counts *counts, int64_t now,
     return right;
 }
 
-/* What the file of counts contains. */
 struct record {
     const struct finetune_data_info *info; /* borrowed */
     int64_t now;

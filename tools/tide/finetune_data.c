@@ -15,8 +15,7 @@
 #include "tools/text/data/feed.h"
 #include "tools/text/data/spool.h"
 
-/* A copy of one micro-batch, because all micro-batches of a step are passed to the engine
- * together. */
+/* A copy of a micro-batch: the engine gets all micro-batches of a step at once. */
 struct held {
     int32_t *ids;       /* owned */
     int32_t *labels;    /* owned */
@@ -27,20 +26,20 @@ struct held {
 struct finetune_data {
     struct finetune_data_options options;
     struct text_feed_options feed_options;
-    struct text_feed *feed; /* owned; NULL until the first step, and after a failed rewind */
-    int input;              /* owned: file that keeps standard input; -1: not used */
+    struct text_feed *feed; /* owned; NULL before the first step, and after a failed rewind */
+    int input;              /* owned: file with standard input; -1: none */
     struct finetune_data_info info;
-    /* memory of the feed that counts rows, later of the run's feed */
+    /* of the feed that counts rows, then of the run's feed */
     struct text_memory memory;
-    struct finetune_counts counts; /* file that keeps `info` */
-    bool counted_before;           /* counts are from an earlier run */
-    struct tide_batch *batches;    /* owned */
-    struct held *held;             /* owned, one for each batch; rows of `length_max` */
-    struct text_batch next;        /* borrowed from the feed */
+    struct finetune_counts counts;
+    bool counted_before;        /* counts are from an earlier run */
+    struct tide_batch *batches; /* owned */
+    struct held *held;          /* owned, one for each batch; rows of `length_max` */
+    struct text_batch next;     /* borrowed from the feed */
     bool has_next;
-    int64_t tokens;             /* tokens of the last step */
-    int64_t wait_ns;            /* wait for the rows of the last step */
-    struct text_position place; /* position after the rows of the last step */
+    int64_t tokens;             /* of the last step */
+    int64_t wait_ns;            /* of the last step */
+    struct text_position place; /* after the last step */
 };
 
 static const char *name_of(const struct finetune_data *data)
@@ -65,7 +64,7 @@ static int64_t rows_of(const struct finetune_data_options *options, int64_t step
     return small ? rows : INT64_MAX;
 }
 
-/* Returns how many rows the whole run reads; INT64_MAX if its length is given in epochs. */
+/* Returns the rows that the run reads; INT64_MAX if its length is in epochs. */
 static int64_t rows_needed(const struct finetune_data_options *options)
 {
     return options->steps > 0 ? rows_of(options, options->steps) : INT64_MAX;
@@ -73,7 +72,7 @@ static int64_t rows_needed(const struct finetune_data_options *options)
 
 enum { MANY_ROWS = 4096 };
 
-/* Returns how many rows of a batch the feed makes from one row of the data. */
+/* Returns the rows of a batch that a row of the data makes. */
 static int64_t rows_each(const struct finetune_data_options *options)
 {
     return options->pairs ? 2 : 1;
@@ -92,17 +91,16 @@ static int measure_pair(const struct text_batch *batch, struct finetune_data_inf
     return rc != 0 ? core_err_adopt(rc, tide_last_error()) : 0;
 }
 
-/* Returns whether a resumed run continues at this position: it has the same epoch, file, offset and
- * row. The number of micro-batches before it is not compared, because it depends on their size. */
+/* Returns whether a resumed run continues here: epoch, file, offset and row are equal. The number
+ * of earlier micro-batches depends on their size and is not compared. */
 static bool is_place(const struct text_position *at, const struct finetune_data_place *place)
 {
     enum { FIRST = 1, COUNT = 5 };
     return memcmp(at->word + FIRST, place->word + FIRST, COUNT * sizeof place->word[0]) == 0;
 }
 
-/* Reads the rows once to fill `info`. A resumed run may have used more rows in its first steps than
- * the same number of steps uses now, so the rows of its remaining steps are counted from its
- * place. */
+/* Reads the rows once to fill `info`; a resumed run counts from its place, because its first steps
+ * may have used more rows. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
@@ -114,10 +112,9 @@ static int scan(struct finetune_data *data)
     struct finetune_data_info *info = &data->info;
     options.batch_rows = rows_each(&data->options);
     options.epochs = 1;
-    /* Nothing else runs yet. For few rows one thread is enough, and it does not read beyond
-     * them. */
+    /* Nothing else runs yet. One thread does not read beyond the needed rows. */
     options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
-    /* The order decides which rows come first, and how they fit into packed rows. */
+    /* The order decides which rows come first, and how rows are packed. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
     while (rc == 0 && info->rows < end && (rc = text_feed_next(feed, &batch)) == 1) {
@@ -163,7 +160,7 @@ static int count_rows(struct finetune_data *data)
     }
     int rc = scan(data);
     finetune_counts_place(&data->options, most, &after);
-    if (rc == 0 && data->counts.key == after.key) { /* the files did not change meanwhile */
+    if (rc == 0 && data->counts.key == after.key) { /* the files did not change */
         finetune_counts_keep(&data->counts, data->options.now, &data->info);
     }
     return rc;
@@ -232,9 +229,8 @@ static int count_batches(struct finetune_data *data)
     return 0;
 }
 
-/* Shrinks the micro-batch to the rows of the data, because missing rows would be computed as
- * padding. With --shuffle, packed or split rows keep the requested size, because another order may
- * give another number of rows. */
+/* Shrinks the micro-batch to the rows of the data, as padding would cost time. A shuffled order may
+ * pack into another number of rows, so the requested size is kept. */
 static void fit_batch(struct finetune_data *data)
 {
     const struct finetune_data_options *options = &data->options;
@@ -244,24 +240,24 @@ static void fit_batch(struct finetune_data *data)
     data->feed_options.batch_rows = info->batch * rows_each(options);
 }
 
-/* Packed rows of a later epoch may be longer than those of the first. */
+/* Packed rows of a later epoch may be longer. */
 static int64_t row_room(const struct finetune_data *data)
 {
     return data->options.pack || data->options.split ? data->options.length_max
                                                      : data->info.longest;
 }
 
-/* Limits a row of the feed to the memory that the counted rows took. Rows that are read ahead but
- * never used may be larger; their refusal is never seen. */
+/* Limits a row to the memory that the counted rows took. Rows read ahead but never used may be
+ * refused unseen. */
 static void limit_memory(struct finetune_data *data)
 {
     const uint64_t line_bytes = data->memory.line_bytes;
     text_memory_init(&data->memory, (uint64_t)data->info.row_memory);
     data->memory.line_bytes = line_bytes;
-    malloc_trim(0); /* the plan may then use the memory that counting rows took */
+    malloc_trim(0); /* leaves the memory to the plan */
 }
 
-/* Returns the bytes of the list of row offsets of a shuffled window; it grows by doubling. */
+/* Returns the bytes of the row offsets of a shuffled window, which grow by doubling. */
 static uint64_t window_bytes(const struct finetune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
@@ -275,7 +271,7 @@ uint64_t finetune_data_memory(const struct finetune_data *data)
     const uint64_t arrays = data->options.pack ? 4 : 2;
     const uint64_t batch = arrays * (uint64_t)data->feed_options.batch_rows *
                            (uint64_t)row_room(data) * sizeof(int32_t);
-    /* Batches that the feed prepares in advance, and the batches of one step. */
+    /* Batches prepared ahead, and the batches of a step. */
     const uint64_t batches = data->feed_options.ahead + (uint64_t)data->options.step_max;
     return (uint64_t)data->info.memory + batches * batch + window_bytes(data);
 }
@@ -305,13 +301,13 @@ static int alloc_batches(struct finetune_data *data)
                                 count, data->feed_options.batch_rows);
 }
 
-/* Returns how many batches to prepare ahead: those of the next step and some more. */
+/* Returns how many batches to prepare ahead: a step and some more. */
 static unsigned ahead_of(unsigned step_max)
 {
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
 }
 
-/* Keeps standard input in a file, because rows are read more than once. */
+/* Keeps standard input in a file: rows are read more than once. */
 static int keep_input(struct finetune_data *data)
 {
     uint64_t copied = 0;
@@ -361,9 +357,9 @@ int finetune_data_open(const struct finetune_data_options *options, struct finet
         goto fail;
     }
     fit_batch(data);
-    data->feed_options.quiet = true; /* counting has already reported all warnings */
+    data->feed_options.quiet = true; /* counting has warned already */
     if (!options->pack && !options->split) {
-        data->feed_options.length_room = data->info.longest; /* no row is longer */
+        data->feed_options.length_room = data->info.longest;
     }
     rc = alloc_batches(data);
     limit_memory(data);
@@ -402,8 +398,8 @@ void finetune_data_describe(const struct finetune_data *data, struct finetune_da
     *out = data->info;
 }
 
-/* Removes the kept counts after an error of the feed, because wrong counts would make the next run
- * fail, too. */
+/* Removes the kept counts after an error of the feed: wrong counts would make the next run fail,
+ * too. */
 static int forget_counts(struct finetune_data *data, int rc)
 {
     return rc != -ENOMEM && finetune_counts_forget(&data->counts)
@@ -413,7 +409,7 @@ static int forget_counts(struct finetune_data *data, int rc)
                : rc;
 }
 
-/* Gets the next micro-batch of the feed, unless `next` already holds it. Returns 0 or -errno. */
+/* Fills `next` with the next micro-batch, unless it is filled. Returns 0 or -errno. */
 static int look_ahead(struct finetune_data *data)
 {
     while (!data->has_next) {
@@ -456,8 +452,8 @@ int finetune_data_step(struct finetune_data *data, const struct tide_batch **bat
 {
     uint64_t epoch = 0;
     unsigned count = 0;
-    /* Opened only now: the feed fills batches at once, and only a plan ensures that they fit into
-     * memory. */
+    /* Opened this late because the feed fills batches at once, and only a plan ensures that they
+     * fit. */
     int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
     if (opened != 0) {
         return opened;

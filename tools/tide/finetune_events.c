@@ -1,4 +1,4 @@
-/* finetune_events.c: a short list under a lock. */
+/* finetune_events.c: a list under a lock. */
 #include "tools/tide/finetune_events.h"
 
 #include <inttypes.h>

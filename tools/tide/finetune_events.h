@@ -1,5 +1,4 @@
-/* finetune_events.h: events between two steps: warnings, saves, resumes. They are kept until the
- * log writes them. Any thread. */
+/* finetune_events.h: warnings, saves and resumes, kept until the log writes them. Any thread. */
 #ifndef TOOLS_TIDE_FINETUNE_EVENTS_H
 #define TOOLS_TIDE_FINETUNE_EVENTS_H
 
@@ -9,7 +8,7 @@
 
 struct core_json_write;
 
-/* Further events between two steps are counted but not kept. */
+/* Further events are only counted. */
 enum { FINETUNE_EVENTS_MAX = 32, FINETUNE_EVENT_BYTES = 320 };
 
 enum finetune_event_kind {
@@ -34,12 +33,11 @@ struct finetune_events {
 void finetune_events_init(struct finetune_events *events);
 void finetune_events_fini(struct finetune_events *events);
 
-/* Adds an event; a text that is too long is cut. `events` may be NULL. */
+/* Adds an event; a long text is cut. `events` may be NULL. */
 void finetune_events_add(struct finetune_events *events, enum finetune_event_kind kind,
                          const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Writes the kept events as member "events" of the open object and forgets them; writes nothing if
- * there are none. */
+/* Moves the kept events to the member "events" of the open object, if there are any. */
 void finetune_events_write(struct finetune_events *events, struct core_json_write *json);
 
 #endif

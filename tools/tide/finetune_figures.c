@@ -144,8 +144,7 @@ static bool same_group(const char *left, const char *right)
     return left == right || (left != NULL && right != NULL && strcmp(left, right) == 0);
 }
 
-/* If the group changes, ends the object of the open one and begins that of the next. Returns the
- * group that is open now. */
+/* Moves to the object of the next group, if it is another. Returns the open group. */
 static const char *switch_group(struct core_json_write *json, const char *open, const char *next)
 {
     if (!same_group(open, next)) {

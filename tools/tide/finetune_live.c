@@ -47,7 +47,7 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* Returns how many bytes of the text fit: whole parts of it, which are separated by two spaces. */
+/* Returns the bytes of the text that fit: whole parts, separated by two spaces. */
 static size_t fitting(const char *text, size_t width)
 {
     size_t end = strlen(text);
@@ -60,7 +60,7 @@ static size_t fitting(const char *text, size_t width)
     return end < width ? end : width;
 }
 
-/* Prints the live line. It must not wrap, because then it could not be overwritten. */
+/* Prints the live line. A wrapped line could not be overwritten. */
 static void print_line(struct finetune_live *live, const char *text)
 {
     if (live->terminal) {
@@ -92,7 +92,7 @@ static double mean_seconds(const struct finetune_live *live)
     return count > 0 ? sum / (double)count : 0;
 }
 
-/* Writes "41 % stalled on store reads", or "no stalls" below one percent. */
+/* Writes "41 % stalled on store reads"; below one percent, "no stalls". */
 static void print_wait(const struct finetune_record *record, char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;
@@ -103,7 +103,7 @@ static void print_wait(const struct finetune_record *record, char *out, size_t b
     const char *cause = causes[most];
     double wait = record->waits[most];
     double seconds = step->seconds;
-    /* The wait for rows precedes the step and is not part of its time. */
+    /* The wait for rows is before the step. */
     if (record->data_wait > wait) {
         cause = "data";
         wait = record->data_wait;
@@ -117,7 +117,7 @@ static void print_wait(const struct finetune_record *record, char *out, size_t b
     }
 }
 
-/* Writes the figures to `out`; a terminal gets fewer of them, so that they fit into its line. */
+/* Writes the figures; a terminal gets fewer, so that they fit. */
 static void print_figures(const struct finetune_live *live, const struct finetune_record *record,
                           char *out, size_t bytes)
 {

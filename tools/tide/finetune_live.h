@@ -1,5 +1,5 @@
-/* finetune_live.h: the progress of a run on stderr: on a terminal, one line that is overwritten; in
- * a pipe, one line every `print_every` steps. Main thread. */
+/* finetune_live.h: the progress of a run on stderr: on a terminal, an overwritten line; in a pipe,
+ * a line every `print_every` steps. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_LIVE_H
 #define TOOLS_TIDE_FINETUNE_LIVE_H
 
@@ -13,12 +13,12 @@ enum { FINETUNE_LIVE_RECENT = 16 };
 struct finetune_live {
     FILE *stream; /* borrowed; NULL: quiet */
     bool terminal;
-    uint64_t steps;       /* number of steps of the run */
+    uint64_t steps;       /* of the run */
     uint64_t print_every; /* steps between two lines in a pipe */
 
     /* Private. */
-    bool open;                           /* a line has been printed without its newline */
-    double recent[FINETUNE_LIVE_RECENT]; /* seconds of the last steps, without the first step */
+    bool open;                           /* a line without its newline was printed */
+    double recent[FINETUNE_LIVE_RECENT]; /* seconds of the last steps, the first step excluded */
     uint64_t recent_count;
     char phase[64];
     unsigned percent;
@@ -27,7 +27,7 @@ struct finetune_live {
 void finetune_live_init(struct finetune_live *live, FILE *stream, bool quiet, uint64_t steps,
                         uint64_t print_every);
 void finetune_live_step(struct finetune_live *live, const struct finetune_record *record);
-/* Shows a long operation, such as "load", and on a terminal how much of it is done. */
+/* Shows a long operation, such as "load"; on a terminal, with a share. */
 void finetune_live_progress(struct finetune_live *live, const struct tide_progress *progress);
 /* Ends the live line. Call it before anything else is written to the stream. */
 void finetune_live_end(struct finetune_live *live);

@@ -1,5 +1,4 @@
-/* finetune_log.c: writes a run's JSONL, CSV and event files. Keys are a contract:
- * docs/finetune.md. */
+/* finetune_log.c: writes the JSONL, CSV and event files of a run. Keys: docs/finetune.md. */
 #include "tools/tide/finetune_log.h"
 
 #include <errno.h>
@@ -25,13 +24,13 @@ struct finetune_log {
     char *csv_path;           /* owned */
     struct finetune_events *events;
     struct finetune_log_head head;
-    bool append; /* keep the content of the files */
+    bool append; /* keep the content */
     bool ran;    /* the run was not refused */
-    bool began;  /* the first line, with the head, has been written */
+    bool began;  /* the first line was written */
     int rc;      /* the first failure */
 };
 
-/* Cuts off an incomplete last line, which a killed run may have left. */
+/* Cuts off the incomplete last line of a killed run. */
 static void cut_torn_line(const char *path)
 {
     struct stat info;
@@ -50,8 +49,8 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
-/* Opens a file for appending. The content of an earlier run stays until this one begins, because
- * this one may still be refused. */
+/* Opens a file for appending. Earlier content stays until the run begins, because it may be
+ * refused. */
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
@@ -65,7 +64,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
                          : core_err_set(-ENOMEM, "no memory for a path");
 }
 
-/* Logs and keeps `rc`, whose message is set, if it is the first failure. */
+/* Logs and keeps `rc`, whose message is set, unless a failure came before. */
 static void note_failure(struct finetune_log *log, int rc)
 {
     if (log->rc == 0) {
@@ -80,7 +79,7 @@ static int set_write_error(const char *path, int cause)
     return core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause));
 }
 
-/* Flushes each line, so that a run can be watched and a killed run loses nothing. */
+/* Flushes a line, so that a killed run loses nothing. */
 static void flush(struct finetune_log *log, FILE **file, const char *path, int rc)
 {
     errno = 0;
@@ -167,8 +166,7 @@ int finetune_log_close(struct finetune_log *log)
     return rc;
 }
 
-/* Empties a file of an earlier run, unless the log appends. Returns whether the file is empty
- * now. */
+/* Empties a file of an earlier run, unless the log appends. Returns whether it is empty. */
 static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;
@@ -222,7 +220,6 @@ static void write_run(struct core_json_write *json, const struct finetune_log_he
     core_json_write_object_end(json);
 }
 
-/* Writes the bytes of each store, if there is one. */
 static void write_drives(struct core_json_write *json, const struct finetune_drive *drives,
                          size_t count)
 {
@@ -240,7 +237,7 @@ static void write_drives(struct core_json_write *json, const struct finetune_dri
     core_json_write_array_end(json);
 }
 
-/* Writes a line; the first line also describes the run. */
+/* Writes a line; the first one also describes the run. */
 static int write_json(struct finetune_log *log, const struct finetune_record *record)
 {
     struct core_json_write *json = &log->json;

@@ -51,7 +51,7 @@ static bool is_word(const char *text, size_t length, const char *word)
     return strlen(word) == length && memcmp(text, word, length) == 0;
 }
 
-/* Parses "weights=host". `seen` has a bit for each stream that was set. */
+/* Parses "weights=host". `seen`: a bit for each stream that was set. */
 static int take_place(const char *part, size_t length, unsigned *seen,
                       struct tide_engine_options *out)
 {

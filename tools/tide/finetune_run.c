@@ -1,4 +1,4 @@
-/* finetune_run.c: takes the steps, writes checkpoints between them, and continues from one. */
+/* finetune_run.c: takes the steps, writes checkpoints, and continues from one. */
 #include "tools/tide/finetune_run.h"
 
 #include <errno.h>
@@ -19,9 +19,9 @@
 /* ---- checkpoints ---- */
 
 static const char mark[8] = "tune 2";
-static const char mark_undated[8] = "tune 1"; /* written by older versions; without `now` */
+static const char mark_undated[8] = "tune 1"; /* of older versions, without `now` */
 
-/* The state of a run that the engine does not keep; stored as these bytes. */
+/* What the engine does not keep of a run; stored as these bytes. */
 struct place {
     char mark[8];
     int64_t steps;
@@ -41,8 +41,8 @@ static struct tide_checkpoint_options options_of(const struct finetune_run *run)
                                             .later = !run->stopped};
 }
 
-/* Counts the previous checkpoint as failed if it was not published. It was written during later
- * steps, and its folder gets its final name when it is published. */
+/* Counts the previous checkpoint as failed if it has no final name, which it gets during later
+ * steps. */
 static void note_unpublished(struct finetune_run *run, int64_t newer)
 {
     char path[4096];
@@ -51,7 +51,7 @@ static void note_unpublished(struct finetune_run *run, int64_t newer)
         snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, run->save_begun);
         there = access(path, F_OK) == 0;
     }
-    if (!there) { /* the newer checkpoint, if it is published already, may have removed it */
+    if (!there) { /* the newer checkpoint may have removed it */
         snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, run->out, newer);
         run->saves_failed += access(path, F_OK) != 0;
     }
@@ -89,7 +89,6 @@ static int write_checkpoint(struct finetune_run *run)
     return 0;
 }
 
-/* Returns whether a checkpoint is due after `steps` steps. */
 static bool is_due(const struct finetune_run *run, int64_t steps)
 {
     return run->save_every > 0 && (run->save_owed || steps % run->save_every == 0);
@@ -99,7 +98,7 @@ static void request_checkpoint(struct finetune_run *run)
 {
     const struct tide_checkpoint_options options = options_of(run);
     if (is_due(run, run->steps + 1)) {
-        /* A failure here is reported when it happens again after the step. */
+        /* A failure happens again after the step, and is reported then. */
         (void)tide_engine_checkpoint_ahead(run->engine, &options);
     }
 }
@@ -134,8 +133,8 @@ static void finish_checkpoint(struct finetune_run *run)
     }
 }
 
-/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated gets
- * whether the state has a time. */
+/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated: the
+ * state has a time. */
 static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
 {
     *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
@@ -164,11 +163,11 @@ int finetune_checkpoint_look(struct tide_context *context, const char *out,
         settings->now = place.now;
         return 0;
     }
-    /* Errors of the checkpoint are reported when the engine resumes from it. */
+    /* The engine reports errors of the checkpoint when it resumes. */
     return text_feed_now(&settings->now);
 }
 
-/* Checks that the rows were read with the time of the checkpoint from which the engine resumed. */
+/* Checks that the rows were read with the time of the resumed checkpoint. */
 static int check_now(const struct finetune_run *run, const struct place *place, bool dated,
                      const char *path)
 {
@@ -241,7 +240,7 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Evaluates, and writes the figures to the record of the step that was just taken. */
+/* Evaluates, and writes the figures to the record of the last step. */
 static int evaluate(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_data_info info;
@@ -285,7 +284,7 @@ static bool wants_evaluation(const struct finetune_run *run, int64_t step, bool 
     return run->eval != NULL && (last || (run->eval_every > 0 && step % run->eval_every == 0));
 }
 
-/* If the schedule changes the betas, sets the betas of the next update. */
+/* Sets the betas of the next update if the schedule changes them. */
 static int set_betas(struct finetune_run *run, int64_t update)
 {
     const struct schedule *schedule = &run->settings->schedule;
@@ -307,7 +306,7 @@ static int read_waits(const struct tide_engine *engine, struct finetune_record *
     return 0;
 }
 
-/* Writes the step's bytes of each store to the record, and adds them to the summary. */
+/* Adds the step's bytes of the stores to the record and the summary. */
 static int read_drives(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_summary *sum = &run->summary;
@@ -328,7 +327,7 @@ static int read_drives(struct finetune_run *run, struct finetune_record *record)
     return 0;
 }
 
-/* Takes a step. *full gets whether the step had all planned micro-batches. */
+/* Takes a step. *full: it had the planned number of micro-batches. */
 static int make_step(struct finetune_run *run, struct finetune_record *record, bool *full)
 {
     const struct tide_engine_options *engine = &run->settings->engine;
@@ -370,22 +369,22 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Sorts one or more values and returns their median. */
+/* Sorts at least one value and returns the median. */
 static double median_of(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, compare_reals);
     return (values[count / 2] + values[(count - 1) / 2]) / 2;
 }
 
-/* Figures of the steps; each array has room for settings->steps. */
+/* Figures of the steps; arrays have settings->steps elements. */
 struct steps {
-    double *seconds;  /* owned */
-    double *full;     /* owned, [run->full_steps]: seconds of those steps */
+    double *seconds; /* owned */
+    double *full;    /* owned, [run->full_steps]: seconds of steps with all planned micro-batches */
     uint64_t *tokens; /* owned */
 };
 
-/* Computes the summary. The first step is left out if there are others, because it opens files and
- * selects algorithms. */
+/* Computes the summary. The first step, which opens files and selects algorithms, is left out if
+ * there are others. */
 static void summarize(struct finetune_run *run, struct steps *steps)
 {
     const size_t made = (size_t)run->steps;
@@ -414,12 +413,12 @@ static void summarize(struct finetune_run *run, struct steps *steps)
     if (tide_plan_describe(tide_engine_plan(run->engine), &plan) == 0) {
         run->summary.plan_host_gb = (double)plan.host_bytes / 1e9;
         run->summary.plan_device_gb = (double)plan.device_bytes / 1e9;
-        /* Uses the prediction for the more frequent kind of step. */
+        /* The prediction for the more frequent kind of step. */
         const bool clipped = plan.timing == TIDE_TIMING_SPECULATIVE &&
                              2 * run->ahead < run->steps - run->begun;
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;
     }
-    if (made > begun) { /* otherwise the log has the summary of the run that made the steps */
+    if (made > begun) { /* else the log already has a summary */
         finetune_log_summary(run->log, &run->summary);
     }
 }

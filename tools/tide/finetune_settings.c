@@ -12,7 +12,7 @@
 #include "core/config/config.h"
 #include "tools/tide/finetune_place.h"
 
-/* Takes the settings of the optimizer from all flags, or only from flags that were given. */
+/* Takes the settings of the optimizer from all flags, or from those given. */
 static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
                          bool all)
 {
@@ -43,7 +43,7 @@ static int take_learning(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
-/* Splits "a,b" into a and b; NULL: no names. */
+/* Splits "a,b"; NULL: no names. */
 static int take_names(const char *flag, const char *text, struct finetune_names *out)
 {
     out->count = 0;
@@ -93,8 +93,7 @@ static int take_adapters(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
-/* Takes all flags, which have their defaults if they were not given. Those that were given are
- * taken again after the configuration. */
+/* Takes the flags or their defaults. Given flags are taken again after the configuration. */
 static int take_defaults(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -119,7 +118,7 @@ static int take_defaults(struct finetune_settings *settings, const struct finetu
     return take_learning(settings, flags, true);
 }
 
-/* Returns whether the setting of the key differs from `before`. */
+/* Returns whether the key's setting differs from `before`. */
 static bool has_changed(const struct finetune_flag_key *key,
                         const struct finetune_settings *settings,
                         const struct finetune_settings *before)
@@ -131,8 +130,7 @@ static bool has_changed(const struct finetune_flag_key *key,
     return memcmp(now + key->at, then + key->at, key->bytes) != 0;
 }
 
-/* Warns of each key of the file that a flag has overridden with another value. `before`: the
- * settings after the file was read. */
+/* Warns of keys that a flag has overridden. `before`: the settings of the file. */
 static void warn_overridden(const struct finetune_settings *settings,
                             const struct finetune_flags *flags,
                             const struct finetune_settings *before)
@@ -155,8 +153,8 @@ static void warn_overridden(const struct finetune_settings *settings,
     }
 }
 
-/* train batch = micro-batch x accumulation x ranks. If only --batch or only --accum is given, the
- * other one follows from the train_batch_size of the file, unless the file sets it. */
+/* train batch = micro-batch x accumulation x ranks. If only --batch or --accum is given, the other
+ * follows from train_batch_size, unless the file sets it. */
 static int take_batch(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -200,7 +198,7 @@ static int take_batch(struct finetune_settings *settings, const struct finetune_
     return 0;
 }
 
-/* Sets defaults that depend on the type of optimizer, unless other values were given. */
+/* Sets defaults of the optimizer's type where no value was given. */
 static void take_type_defaults(struct finetune_settings *settings,
                                const struct finetune_flags *flags)
 {
@@ -216,13 +214,13 @@ static void take_type_defaults(struct finetune_settings *settings,
     }
 }
 
-/* Returns whether the schedule of the configuration sets the learning rates itself. */
+/* Returns whether the schedule has its own learning rates. */
 static bool has_own_rates(const struct schedule *schedule)
 {
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;
 }
 
-/* Lets the schedule change the betas only if the optimizer has betas and --betas is not given. */
+/* Lets the schedule change the betas unless --betas is given or the optimizer has none. */
 static void take_moving_betas(struct finetune_settings *settings,
                               const struct finetune_flags *flags)
 {
@@ -248,7 +246,7 @@ static void take_moving_betas(struct finetune_settings *settings,
     }
 }
 
-/* If the first beta grows after the cycle, it must stay below one until the last step. */
+/* A first beta that grows after the cycle must stay below one until the last step. */
 static int check_moving_betas(const struct finetune_settings *settings, int64_t steps)
 {
     const struct schedule *schedule = &settings->schedule;
@@ -329,12 +327,12 @@ static int take_memory(struct finetune_settings *settings, const struct finetune
     return 0;
 }
 
-/* Finds the cache folder by the XDG base directory specification. */
+/* By the XDG base directory specification. */
 static void find_cache(struct finetune_settings *settings)
 {
     const char *cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
-    const bool given = cache != NULL && cache[0] == '/'; /* relative paths must be ignored */
+    const bool given = cache != NULL && cache[0] == '/'; /* relative paths are ignored */
     int length = given ? snprintf(settings->cache, sizeof settings->cache, "%s/tide", cache)
                  : home != NULL && home[0] == '/'
                      ? snprintf(settings->cache, sizeof settings->cache, "%s/.cache/tide", home)
@@ -386,8 +384,8 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     return 0;
 }
 
-/* Loads the configuration. finetune_config_load() sets the engine's options and the schedule, and
- * this function the other settings. */
+/* Loads the configuration: finetune_config_load() sets the engine's options and the schedule, this
+ * function the rest. */
 static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
@@ -459,7 +457,7 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
                                                     const char *path, bool trains)
 {
     const struct tide_engine_options *engine = &settings->engine;
-    const bool fitted = engine->length > 0; /* no row may be longer than the plan assumes */
+    const bool fitted = engine->length > 0; /* rows must not be longer than planned */
     return (struct finetune_data_options){
         .path = path,
         .model = engine->model,
@@ -486,9 +484,8 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
-/* Reduces the micro-batches of a step to as many as the epoch has. Rank 0 gets its micro-batches
- * first, so each rank gets the same ones as without the reduction. With --shuffle, packed or split
- * rows are left alone, because another order may give another number of micro-batches. */
+/* Reduces the micro-batches of a step to those of an epoch, which does not change the ranks'
+ * shares. A shuffled order may pack into another number, so nothing is reduced then. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

@@ -1,23 +1,22 @@
-/* finetune_stop.h: Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 (which mpirun passes on) request a stop
- * after the current step. A second signal of the same kind, at least a second later, ends the
- * process at once. A signal that was ignored when the process started (nohup, background jobs)
- * stays ignored. This is the only global state, because signals belong to the process. */
+/* finetune_stop.h: Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 (from mpirun) request a stop after the
+ * current step. A second signal of one kind, at least a second later, ends the process. Signals
+ * ignored at the start (nohup) stay ignored. Global state, because signals belong to the
+ * process. */
 #ifndef TOOLS_TIDE_FINETUNE_STOP_H
 #define TOOLS_TIDE_FINETUNE_STOP_H
 
 #include <stdbool.h>
 
 /* Until the next call of this or of finetune_stop_begin(), a signal calls `undo`, which must be
- * safe in a signal handler, and ends the process; nothing else has been created yet. NULL: there is
- * nothing to undo. */
+ * safe in a signal handler, and ends the process. NULL: nothing to undo. */
 void finetune_stop_early(void (*undo)(void *context), void *context);
 /* Until finetune_stop_end(), signals only request a stop. */
 void finetune_stop_begin(void);
-void finetune_stop_end(void); /* restores the previous actions, if there are any */
+void finetune_stop_end(void); /* restores the previous actions, if any */
 
 struct tide_world;
-/* From now on finetune_stop_asked() asks the other processes, too; NULL: only this one. Call it
- * with NULL before the world is closed. */
+/* From now on finetune_stop_asked() also asks the other processes; NULL: only this one, before the
+ * world is closed. */
 void finetune_stop_world(const struct tide_world *world);
 
 /* Returns whether a stop was requested. Any thread. */

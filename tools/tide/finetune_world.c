@@ -33,8 +33,7 @@ static void write_line(void *user, uint32_t level, const char *line)
     fputc('\n', stderr);
 }
 
-/* Runs the ranks of this process for the first process. Only one process of a host logs
- * warnings. */
+/* Runs the ranks of this process. One process of a host logs warnings. */
 static int follow(const struct cli_command *command, struct tide_world *world)
 {
     struct tide_world_info info = describe(world);
@@ -60,8 +59,7 @@ static int follow(const struct cli_command *command, struct tide_world *world)
     return code;
 }
 
-/* Copies the arguments that must be the same in all processes: all but -q and -v, so that some
- * processes may be started as quiet. Returns their number. */
+/* Copies the arguments that processes compare: all but -q and -v. Returns their number. */
 static uint64_t select_compared(int argc, char **argv, const char **to)
 {
     uint64_t count = 0;
@@ -76,8 +74,7 @@ static uint64_t select_compared(int argc, char **argv, const char **to)
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out)
 {
-    /* The flags are parsed when the world is open, so that the first process reports errors in
-     * them. */
+    /* The flags are parsed later, when the first process can report errors in them. */
     const char **compared = calloc((size_t)argc + 1, sizeof *compared);
     const char *dev = cli_find(argc, argv, "dev");
     const struct tide_world_options options = {
@@ -88,7 +85,7 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
         .arguments = compared,
         .argument_count = select_compared(argc, argv, compared)};
     struct tide_world *world = NULL;
-    /* Read before MPI starts, because MPI may set variables of a launcher. */
+    /* Read first, because MPI may set variables of a launcher. */
     const unsigned rank = tide_world_rank();
     const bool leads = rank == 0;
     if (!leads) {
@@ -98,9 +95,8 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     free(compared);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
-        /* If the first process has left, it says why; if a signal ended this process, its sender
-         * knows. Every other error may concern this machine only (flags, the environment, a name
-         * that cannot be resolved, a missing library), so this process reports it. */
+        /* The first process says why it left, and a signal's sender knows. Other errors may concern
+         * this machine only, so they are reported. */
         if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
             return finetune_exit_code(rc);
         }

@@ -1,5 +1,5 @@
-/* finetune_world.h: `tide finetune` in several processes: the first one does the command's work,
- * and the others serve it. Main thread. */
+/* finetune_world.h: `tide finetune` in several processes: the others serve the first one. Main
+ * thread. */
 #ifndef TOOLS_TIDE_FINETUNE_WORLD_H
 #define TOOLS_TIDE_FINETUNE_WORLD_H
 
@@ -7,17 +7,15 @@
 
 #include "tools/tide/finetune_flags.h"
 
-/* Connects the processes that a launcher started. Returns -1 if this process is the first one, or
- * alone (*out is NULL). Otherwise returns the exit code: there was an error, or this process has
- * served until the end of the run. */
+/* Connects the processes of a launcher. Returns -1 if this process is the first one or, with *out
+ * NULL, the only one; otherwise the exit code, after it has served or failed. */
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out);
 
-/* Sets flags->ranks to the number of processes. Returns 0, or -EINVAL with a message: another
- * number was given, or --rendezvous without torchrun, or processes have different arguments. */
+/* Sets flags->ranks to the number of processes. Returns 0, or -EINVAL if another number was given,
+ * --rendezvous is without torchrun, or processes have different arguments. */
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags);
 
-/* Prints one line about the world. */
 void finetune_world_print(const struct tide_world *world);
 
 #endif

@@ -1,5 +1,5 @@
-/* inspect.c: `tide inspect`: shows what is in a model folder, a checkpoint, a store or a
- * safetensors file. The main thread. */
+/* inspect.c: `tide inspect`: shows a model folder, checkpoint, store or safetensors file. The main
+ * thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Version of the object that --json prints; docs/inspect-json.md describes it. */
+/* Of the object that --json prints: docs/inspect-json.md. */
 enum { SCHEMA_VERSION = 1 };
 
 static void print_tensor(void *user, const struct tide_tensor *tensor)
@@ -42,8 +42,6 @@ static void write_tensor(void *user, const struct tide_tensor *tensor)
     core_json_write_object_end(json);
 }
 
-/* Prints a text that comes from a file, without control characters, because it may go to a
- * terminal. */
 static void print_safe(const char *text)
 {
     cli_print_text(stdout, text, strlen(text));
@@ -72,7 +70,7 @@ static const char *what_name(uint32_t what)
 static void print_checkpoint(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
-    if (one->family[0] == '\0') { /* the manifest cannot be read, and the problem says why */
+    if (one->family[0] == '\0') { /* else the manifest is unreadable */
         printf(": checkpoint\n");
     } else {
         printf(": checkpoint of a ");
@@ -134,7 +132,7 @@ static void print_base(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     printf(": base of adapters, kept by a run for later ones\n");
-    if (one->bytes > 0) { /* 0: nothing could be read, and the problem says why */
+    if (one->bytes > 0) { /* else nothing was readable */
         printf("  %s, %s\n  ", one->precision, cli_bytes_print(one->bytes, bytes));
         print_safe(one->note);
         putchar('\n');
@@ -182,7 +180,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
         }
         putchar('\n');
     }
-    if (one->files > 0) { /* 0: no file could be read, and the problem says why */
+    if (one->files > 0) { /* else no file was readable */
         printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s", one->tensors, one->files,
                one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, number),
                one->dtype[0] != '\0' ? ", " : "");
@@ -198,7 +196,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
     }
 }
 
-/* Writes the number of a run as text, because a JSON number does not hold 64 bits exactly. */
+/* As text: JSON numbers do not hold 64 bits. */
 static void write_run(struct core_json_write *json, uint64_t run)
 {
     char text[17];

@@ -1,5 +1,5 @@
-/* machines.c: finds the file that --machine names. Installed files are found relative to the
- * command, so the prefix can be moved. */
+/* machines.c: finds the file of --machine, relative to the command, so that the prefix can be
+ * moved. */
 #include "tools/tide/machines.h"
 
 #include <dirent.h>
@@ -15,11 +15,11 @@
 
 static const char suffix[] = ".json";
 
-/* Folders of machine files, relative to the folder of the command: in a build, and installed. */
+/* Relative to the folder of the command: in a build, and installed. */
 static const char *const folders[] = {"machines", TIDE_MACHINES};
 enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
-/* Writes the folder of this program, or "" if it cannot be found. */
+/* Writes the folder of this program, or "". */
 static void find_own_folder(char out[PATH_MAX])
 {
     const ssize_t bytes = readlink("/proc/self/exe", out, PATH_MAX - 1);

@@ -1,4 +1,4 @@
-/* machines.h: finds the file of a machine by its name. The main thread. */
+/* machines.h: finds the file of a machine. The main thread. */
 #ifndef TOOLS_TIDE_MACHINES_H
 #define TOOLS_TIDE_MACHINES_H
 
@@ -10,9 +10,8 @@ struct cli_machine {
     int64_t devices; /* GPUs; 1 without any */
 };
 
-/* `name` is the path of a file, or the name of a machine whose file is installed with the command.
- * Returns 0, or -errno with a message: -ENOENT lists the installed names, -EINVAL says that the
- * file has no number of devices. */
+/* `name`: a path, or the name of an installed machine. Returns 0 or -errno: -ENOENT lists the
+ * names, -EINVAL: no number of devices. */
 int cli_machine_find(const char *name, struct cli_machine *out);
 
 #endif

@@ -50,7 +50,7 @@ static int refuse_command(const char *name)
     return CLI_WRONG;
 }
 
-/* Treats "tide -q config FILE" as "tide config -q FILE". */
+/* Turns "tide -q config FILE" into "tide config -q FILE". */
 static void name_first(int argc, char **argv)
 {
     int at = 1;
@@ -65,15 +65,14 @@ static void name_first(int argc, char **argv)
 
 static int tide_main(int argc, char **argv)
 {
-    /* Writing to a closed pipe, or beyond the limit of file sizes, is an error of that write and
-     * does not end the process. */
+    /* A failed write, to a closed pipe or beyond a limit, must not end the process. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* oneDNN's OpenMP threads would spin on processors that other threads use, and their stacks
-     * would be as large as the stack limit of the process. */
+    /* oneDNN's OpenMP threads must not spin on processors of other threads, or have stacks as large
+     * as the limit. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OMP_STACKSIZE", "8M", 0);
-    /* Freed large blocks go back to the system, so that measured memory is memory in use. */
+    /* Freed blocks go back to the system, so that measured memory is in use. */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     name_first(argc, argv);
     if (argc < 2) {

@@ -1,5 +1,5 @@
-/* mounts.c: finds the longest mount point above a path in /proc/self/mountinfo. If several are
- * equal, the last one is taken. */
+/* mounts.c: finds the longest mount point above a path in /proc/self/mountinfo; of equal ones, the
+ * last. */
 #include "tools/tide/mounts.h"
 
 #include <limits.h>
@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 8192 };
 
-/* Replaces escapes by their characters: \040 by a space. */
+/* Decodes escapes: \040 is a space. */
 static void decode(char *text)
 {
     char *to = text;
@@ -26,7 +26,7 @@ static void decode(char *text)
     *to = '\0';
 }
 
-/* Resolves the part of the path that exists. */
+/* Resolves the existing part of a path. */
 static bool find_existing(const char *path, char real[PATH_MAX])
 {
     char at[PATH_MAX];

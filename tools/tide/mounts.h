@@ -1,4 +1,4 @@
-/* mounts.h: the drive that holds a path, as the system names it. Main thread. */
+/* mounts.h: the drive of a path, as the system names it. Main thread. */
 #ifndef TOOLS_TIDE_MOUNTS_H
 #define TOOLS_TIDE_MOUNTS_H
 
@@ -8,8 +8,7 @@ struct cli_mount {
     char point[512];  /* where it is mounted */
 };
 
-/* Finds the mount of a path or, if the path does not exist, of its nearest existing parent. All
- * fields are "" if no mount is found. */
+/* Finds the mount of a path or of its nearest existing parent; all fields are "" if unknown. */
 void cli_mount_find(const char *path, struct cli_mount *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* out.c: the note .tide-model says which files of the folder a run wrote; files without a line
- * there, or changed since, are not the run's. */
+/* out.c: .tide-model lists the files that a run wrote to the folder; other files, and changed ones,
+ * are not the run's. */
 #include "tools/tide/out.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #include "core/json/json.h"
 #include "tools/tide/paths.h"
 
-/* A mount point cannot be replaced by renaming a folder. */
+/* A mount point cannot be renamed. */
 static bool is_mount_point(const char *path, const struct stat *info)
 {
     struct stat above;
@@ -26,7 +26,6 @@ static bool is_mount_point(const char *path, const struct stat *info)
            (above.st_dev != info->st_dev || above.st_ino == info->st_ino);
 }
 
-/* A folder can only be created in an existing one. */
 static int check_parent(const char *path)
 {
     struct stat info;
@@ -42,10 +41,10 @@ static int check_parent(const char *path)
                                                    path, parent, strerror(errno));
 }
 
-/* The file .tide-model, which a run writes to the folder of its model. */
+/* The file .tide-model in the folder of a model. */
 struct note {
-    char *text;  /* owned; NULL: there is none */
-    size_t head; /* bytes of the first line */
+    char *text;  /* owned; NULL: none */
+    size_t head; /* of the first line */
     int version; /* 2: with checksums */
     uint64_t run;
     int64_t steps;
@@ -74,17 +73,16 @@ static void read_note(const char *path, struct note *out)
     out->head = (size_t)end + 1;
 }
 
-/* One line of the note: one file. */
+/* A line of the note. */
 struct noted {
     int64_t bytes;
     int64_t seconds;
     long nanoseconds;
-    uint64_t sum; /* checksum; version 2 only */
+    uint64_t sum; /* of the bytes; version 2 only */
     char name[NAME_MAX + 1];
 };
 
-/* Parses the line at `at`. Returns where the next line begins, or NULL if there is no line at `at`
- * or a bad one. */
+/* Parses the line at `at`. Returns the next line; NULL: no line, or a bad one. */
 static const char *next_note_line(const struct note *note, const char *at, struct noted *out)
 {
     int end = 0;
@@ -107,8 +105,7 @@ static const char *next_note_line(const struct note *note, const char *at, struc
     return name + length + 1;
 }
 
-/* Returns whether the file is unchanged. A copy has other times, so its bytes are compared by their
- * checksum. */
+/* Returns whether the file is unchanged. Copies have other times, so checksums are compared. */
 static bool is_same_file(const struct note *note, const struct noted *noted, int folder)
 {
     struct stat info;
@@ -130,7 +127,7 @@ static bool is_same_file(const struct note *note, const struct noted *noted, int
     return same;
 }
 
-/* Returns whether the file is listed in the note and unchanged. */
+/* Returns whether the note lists the file, unchanged. */
 static bool is_in_note(const struct note *note, int folder, const char *name)
 {
     struct noted noted;
@@ -162,7 +159,7 @@ int64_t cli_out_steps(const char *path)
     return whole ? note.steps : 0;
 }
 
-/* Returns whether the manifest of the checkpoint names this run. */
+/* Returns whether the checkpoint's manifest names this run. */
 static bool is_of_run(int folder, const char *name, uint64_t run)
 {
     char path[PATH_MAX];
@@ -178,8 +175,7 @@ static bool is_of_run(int folder, const char *name, uint64_t run)
     return same;
 }
 
-/* Returns whether OUT/NAME has the same bytes as MODEL/NAME; true if MODEL/NAME is no regular
- * file. */
+/* Returns whether OUT/NAME equals MODEL/NAME; true if MODEL/NAME is no regular file. */
 static bool is_copy(int folder, const char *model, const char *name)
 {
     char path[PATH_MAX];
@@ -204,15 +200,14 @@ static bool is_copy(int folder, const char *model, const char *name)
     return same;
 }
 
-/* What an output folder contains. */
+/* Content of an output folder. */
 struct content {
     unsigned entries;
     bool checkpoint;
-    bool of_run;                /* one of the checkpoints belongs to the run that wrote the model */
-    bool model;                 /* it has a model with a note */
-    char foreign[NAME_MAX + 1]; /* a file that the run would replace but did not write; "": none */
-    /* true: `foreign` is config.json or weights; false: it is not a copy of the file of that name
-     * of the model */
+    bool of_run;                /* a checkpoint belongs to the run that wrote the model */
+    bool model;                 /* a model with a note */
+    char foreign[NAME_MAX + 1]; /* a file that the run would replace but did not write */
+    /* `foreign` is config.json or weights; else it differs from the model's file */
     bool foreign_model;
 };
 
@@ -262,8 +257,8 @@ static int list_content(const char *path, const char *model, struct content *out
     return 0;
 }
 
-/* Returns whether a run was killed while it moved its model into --out. Claiming --out moves the
- * remaining files. */
+/* Returns whether a run was killed while moving its model into --out; claiming --out moves the
+ * rest. */
 static bool is_half_moved(const struct cli_out *out)
 {
     char path[PATH_MAX];

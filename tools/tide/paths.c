@@ -1,5 +1,4 @@
-/* paths.c: identifies existing files by device and inode, and files to be created by folder and
- * name. */
+/* paths.c: identifies existing files by device and inode, others by folder and name. */
 #include "tools/tide/paths.h"
 
 #include <dirent.h>
@@ -21,9 +20,9 @@
 enum { LINKS_MAX = 40 };
 
 struct place {
-    struct stat info;     /* status of the part of the path that exists */
+    struct stat info;     /* of the existing part of the path */
     char there[PATH_MAX]; /* the existing part without links; "": unknown */
-    char rest[PATH_MAX];  /* the part below it that does not exist yet; "": none */
+    char rest[PATH_MAX];  /* the part below that does not exist; "": none */
 };
 
 static bool is_same(const struct stat *one, const struct stat *other)
@@ -31,7 +30,7 @@ static bool is_same(const struct stat *one, const struct stat *other)
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* Returns whether writing can destroy data, unlike writing to devices and pipes. */
+/* Returns whether writing can destroy data; not in devices and pipes. */
 static bool holds_bytes(const struct stat *info)
 {
     return S_ISREG(info->st_mode) || S_ISDIR(info->st_mode);
@@ -62,7 +61,7 @@ void cli_path_cut_slashes(char *path)
     }
 }
 
-/* Follows links to missing files: opening such a link creates its target. */
+/* Follows links to missing files, which opening would create. */
 static int follow_links(char path[PATH_MAX])
 {
     struct stat info;
@@ -123,8 +122,8 @@ bool cli_path_is_same(const char *one, const char *other)
            is_same_place(&places[0], &places[1]);
 }
 
-/* Returns whether the place is in the folder. `child` is the first name below the folder on the way
- * to the place; "" for the folder itself. */
+/* Returns whether the place is in the folder. `child`: the first name below the folder; "": the
+ * folder itself. */
 static bool is_in_folder(const struct place *place, const struct stat *folder, char child[PATH_MAX])
 {
     char at[PATH_MAX];
@@ -144,8 +143,7 @@ static bool is_in_folder(const struct place *place, const struct stat *folder, c
     return false;
 }
 
-/* Returns whether the folder lists the file, perhaps as a link: a download cache keeps the files
- * elsewhere. */
+/* Returns whether the folder lists the file, perhaps as a link to a download cache. */
 static bool folder_lists_file(const char *folder, const struct stat *info)
 {
     DIR *list = opendir(folder);
@@ -170,8 +168,7 @@ static bool is_file_of_folder(const char *kept, const struct place *place)
            (is_in_folder(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
-/* Returns whether the place is the folder itself, so that an output folder would write its files
- * into it. */
+/* Returns whether the place is the folder itself. */
 static bool is_folder(const char *kept, const struct place *place)
 {
     struct stat info;
@@ -179,7 +176,7 @@ static bool is_folder(const char *kept, const struct place *place)
            is_same(&place->info, &info);
 }
 
-/* Returns whether a file that will be created would match a pattern of inputs. */
+/* Returns whether a new file would match a pattern of inputs. */
 static bool will_match(const char *pattern, const struct place *place)
 {
     char folder[PATH_MAX];
@@ -202,8 +199,8 @@ static bool will_match(const char *pattern, const struct place *place)
     return matches;
 }
 
-/* Returns whether the run itself writes or removes this name in its output folder: a file of the
- * model, a copy of a file of the input model, a checkpoint, or a name that begins with ".tide-". */
+/* Returns whether the run uses this name in its output folder: model files, checkpoints, names that
+ * begin with ".tide-". */
 static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
@@ -221,8 +218,8 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* Returns whether the place is below `folder`, which may not exist yet. `child` gets the first name
- * below the folder. */
+/* Returns whether the place is below `folder`, which may not exist. `child`: the first name below
+ * it. */
 static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
 {
     const size_t made = strlen(folder->rest);
@@ -238,9 +235,8 @@ static bool is_below(const struct place *place, const struct place *folder, char
     return true;
 }
 
-/* Returns whether the place is below the output folder `path` (resolved: `out`), or is or is below
- * the folder beside it in which the run works. `child` gets the first name below the output folder,
- * or ".tide-partial" for the folder beside it. */
+/* Returns whether the place is below the output folder `path` (resolved: `out`), or in the run's
+ * working folder beside it. `child`: the first name below, or ".tide-partial". */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {
@@ -288,7 +284,7 @@ static int check_pair(const struct cli_path *written, const struct place *place,
                                   written->flag, path, other->flag, other->path);
     }
     if (find_place(other->path, &second) != 0) {
-        return 0; /* reported when this path is checked itself */
+        return 0; /* reported with this path itself */
     }
     if (is_same_place(place, &second)) {
         return core_err_set(-EINVAL, "%s and %s both write %s; name two files", written->flag,

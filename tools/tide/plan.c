@@ -1,5 +1,4 @@
-/* plan.c: `tide plan`: takes the options of a run and prints what it would need. The main
- * thread. */
+/* plan.c: `tide plan`: prints what a run would need. The main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -26,14 +25,14 @@ struct wish {
     int64_t nodes;
     int64_t ranks_per_node;
     double straggler;
-    char model[PATH_MAX]; /* what flags.model points to, if it named a config.json */
+    char model[PATH_MAX]; /* flags.model if it named a config.json */
 };
 
-/* The options that only this command has. Without -v, --help shows only those before SAVE_RATES. */
+/* Options of this command alone. The short help has those before SAVE_RATES. */
 enum { JSON, TAPE, WHAT_IF, MACHINE, SAVE_RATES, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
 enum { SHOWN_OPTIONS = SAVE_RATES };
 
-/* Counts the rows of --data, if it is given, and completes the settings. */
+/* Counts the rows of --data, if given, and completes the settings. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
                         struct finetune_settings *settings)
 {
@@ -104,7 +103,7 @@ static int check_written(const struct wish *wish)
     return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE_LAST);
 }
 
-/* Refuses flags whose values --machine takes from its file. */
+/* Refuses flags whose values come from the file of --machine. */
 static int check_excluded(const struct finetune_flags *flags)
 {
     const struct {
@@ -126,8 +125,8 @@ static int check_excluded(const struct finetune_flags *flags)
     return 0;
 }
 
-/* Finds the file of --machine, and sets the number of ranks: on each node one for each GPU, or one
- * without GPUs, unless --ranks-per-node is given. */
+/* Finds the file of --machine, and counts ranks: on each node, --ranks-per-node or one for each
+ * GPU. */
 static int take_machine(struct wish *wish, struct cli_machine *machine)
 {
     enum { RANKS_MAX = 4096 };
@@ -149,7 +148,7 @@ static int take_machine(struct wish *wish, struct cli_machine *machine)
     return 0;
 }
 
-/* Ranks of --machine hold shards of everything (--zero 3), unless --zero or --config is given. */
+/* With --machine, --zero 3 is the default, unless --config is given. */
 static void set_machine(const struct wish *wish, const struct cli_machine *machine,
                         struct tide_engine_options *engine)
 {
@@ -160,7 +159,7 @@ static void set_machine(const struct wish *wish, const struct cli_machine *machi
     }
 }
 
-/* A model may be named by its config.json, which has everything that a plan needs. */
+/* A config.json is enough for a plan. */
 static void take_model_file(struct wish *wish)
 {
     char name[PATH_MAX];
@@ -187,7 +186,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     }
     rc = look_at_data(&wish->flags, talk, &settings);
     if (rc == 0) {
-        settings.engine.trace = NULL; /* nothing runs; print() writes the simulated timeline */
+        settings.engine.trace = NULL; /* print() writes the simulated timeline */
         settings.engine.straggler = wish->straggler;
         if (wish->flags.machine != NULL) {
             set_machine(wish, &machine, &settings.engine);
@@ -206,7 +205,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     return code;
 }
 
-/* Writes the options that `tide finetune` does not have. `wish` may be NULL for --help. */
+/* Writes the options of this command alone. `wish` may be NULL for --help. */
 static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
 {
     static struct wish none;

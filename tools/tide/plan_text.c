@@ -49,7 +49,7 @@ static const char *gb(uint64_t bytes, char *out, size_t room)
     return out;
 }
 
-/* Adds the row of a tier, then those of its consumers. */
+/* Adds the rows of a tier and its consumers. */
 static int add_tier(struct cli_table *table, const struct tide_plan *plan, uint32_t tier,
                     const char *name, uint64_t bytes)
 {
@@ -83,8 +83,7 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
     return rc;
 }
 
-/* Prints the drive of each store, because a folder on the system disk looks like one on another
- * drive. */
+/* Prints the drives of stores, because a folder may be on the system disk. */
 static void print_stores(const struct tide_engine_options *options, FILE *stream)
 {
     struct cli_mount mount;

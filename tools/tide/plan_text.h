@@ -5,39 +5,36 @@
 #include <stdio.h>
 #include <tide/engine.h>
 
-/* Prints the bytes of each tier and consumer, the choices, the time of a step and its bottleneck.
- * Returns 0, or -errno with a message. */
+/* Prints bytes of tiers and consumers, choices, the time of a step and its bottleneck. Returns 0 or
+ * -errno. */
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream);
 
-/* Prints the most important figures in a few lines, before a run. */
+/* Prints the main figures before a run. */
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
                           FILE *stream);
 
-/* Prints how long a step would take with twice as much of each part of the machine, the most useful
- * part first. Returns 0, or -errno with a message. */
+/* Prints the time of a step with twice as much of a part of the machine, the most useful part
+ * first. Returns 0 or -errno. */
 int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 
 enum { CLI_WHAT_IFS_MAX = 16 };
 
-/* Writes the predictions that cli_plan_print_what_if() prints to `out`, in the same order. Returns
- * 0, or -errno with a message. */
+/* Writes what cli_plan_print_what_if() prints. Returns 0 or -errno. */
 int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
                       size_t *count);
 
-/* Prints one line for each command. */
 void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);
 
-/* The functions below that end in _name return "store", "recompute", "layer", "deferred" and so
- * on. */
+/* Functions that end in _name return "store", "recompute", "layer", "deferred" ... */
 const char *cli_plan_place_name(uint64_t place);
-/* Returns the most tokens that a pair takes; 0 without pairs. */
+/* Returns the most tokens of a pair; 0 without pairs. */
 uint64_t cli_plan_pair_length(const struct tide_engine_options *options);
 const char *cli_plan_acts_name(uint64_t acts);
 const char *cli_plan_order_name(uint64_t order);
 const char *cli_plan_timing_name(uint64_t timing);
 
-/* Returns how many terabytes a day of steps of this plan writes to the drives. */
+/* Returns the terabytes that a day of steps writes to the drives. */
 double cli_plan_wear_tb(const struct tide_plan_info *info);
 
 #endif

@@ -1,4 +1,4 @@
-/* report.c: `tide report`: turns the log of a run into one HTML page. The main thread. */
+/* report.c: `tide report`: makes an HTML page of a run's log. The main thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -25,8 +25,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Writes the path of the only log in a folder. Returns 0, or -errno with a message; -EINVAL if
- * there is no log or more than one. */
+/* Writes the path of the log in a folder. Returns 0 or -errno; -EINVAL: no log, or several. */
 static int find_log(const char *folder, char *out)
 {
     DIR *list = opendir(folder);
@@ -69,7 +68,7 @@ static int log_of(const char *given, char *out)
     return 0;
 }
 
-/* Replaces the suffix: "runs/a.jsonl" becomes "runs/a.html"; log_of() left room for it. */
+/* "runs/a.jsonl" becomes "runs/a.html"; log_of() left room. */
 static void page_of(const char *log, char *out)
 {
     const size_t length = strlen(log);
@@ -78,7 +77,7 @@ static void page_of(const char *log, char *out)
     memcpy(out + stem, ".html", sizeof ".html");
 }
 
-/* Writes the page to a temporary file, which gets its name when it is complete. */
+/* Writes the page to a temporary file and renames it. */
 static int write_page(const struct report_run *run, const char *path)
 {
     char part[PATH_MAX];
@@ -110,7 +109,7 @@ static int write_page(const struct report_run *run, const char *path)
     return 0;
 }
 
-/* Writes the page. Devices, pipes and standard output are written directly. */
+/* Writes the page; to devices, pipes and standard output directly. */
 static int save_page(const struct report_run *run, const char *path)
 {
     struct stat info;
@@ -126,7 +125,7 @@ static int save_page(const struct report_run *run, const char *path)
     }
     rc = report_page_write(out, run);
     if (standard) {
-        return rc; /* the command checks the stream at the end */
+        return rc; /* the stream is checked at the end */
     }
     errno = 0;
     const bool failed = fflush(out) != 0 || ferror(out);

@@ -1,5 +1,5 @@
-/* schedule.c: formulas of learning rates and betas, in the same order of operations as in the
- * originals, so that results have the same bits. */
+/* schedule.c: learning rates and betas, in the original order of operations, so that results have
+ * the same bits. */
 #include "tools/tide/schedule.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@ static double half_wave(double progress)
     return fmax(0.0, 0.5 * (1.0 + cos(pi * 0.5 * 2.0 * progress)));
 }
 
-/* Returns the factor of `lr` after the warmup of a schedule of transformers. */
+/* Returns the share of `lr` after the warmup in a schedule of transformers. */
 static double part_after_warmup(const struct schedule *schedule, int64_t update)
 {
     const int64_t rest = at_least(1, schedule->total - schedule->warmup);
@@ -69,7 +69,7 @@ static double range_test_lr(const struct schedule *schedule, int64_t update)
     return schedule->lr * (1 + schedule->range_rate * interval);
 }
 
-/* Returns the position of the rate between its lowest (0) and its highest value (1). */
+/* Returns the height of the rate in the cycle: lowest 0, highest 1. */
 static double cycle_height(const struct schedule *schedule, int64_t update)
 {
     const double first = (double)schedule->first_steps;
@@ -110,7 +110,7 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     const int64_t size = schedule->first_steps + schedule->second_steps;
     assert(update >= 0 && schedule->moves_beta);
     if (update == 0) {
-        /* DeepSpeed uses min_beta for the first update, then continues from max_beta. */
+        /* DeepSpeed begins with min_beta, then continues from max_beta. */
         return schedule->min_beta;
     }
     if (update - 1 < size) {
@@ -124,8 +124,8 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     return schedule->max_beta * (1 + schedule->beta_decay_rate * interval);
 }
 
-/* DeepSpeed's three schedules with a warmup set the rate after each update, from the index of that
- * update, so the first two updates have the lowest rate. */
+/* DeepSpeed sets the rate of a warmup after the update, from its index, so the first two updates
+ * have the lowest rate. */
 static double warmup_part(const struct schedule *schedule, int64_t last, int64_t steps)
 {
     return schedule->log_warmup ? 1.0 / log((double)steps) * log((double)(last + 1))

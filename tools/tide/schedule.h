@@ -1,6 +1,5 @@
-/* schedule.h: the learning rate of each update, and its first beta if the schedule changes it. Four
- * schedules of transformers and five of DeepSpeed, with the same bits as there. Pure functions; any
- * thread. */
+/* schedule.h: learning rates and first betas of updates: four schedules of transformers, five of
+ * DeepSpeed, bit for bit. Pure functions; any thread. */
 #ifndef TOOLS_TIDE_SCHEDULE_H
 #define TOOLS_TIDE_SCHEDULE_H
 
@@ -8,7 +7,7 @@
 #include <stdint.h>
 
 enum schedule_kind {
-    SCHEDULE_CONSTANT, /* constant after the warmup; the next three begin with a warmup, too */
+    SCHEDULE_CONSTANT, /* after a warmup, like the next three */
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
     SCHEDULE_WSD, /* warmup, constant, then a cosine decay over the last steps */
@@ -22,17 +21,17 @@ enum schedule_kind {
 
 struct schedule {
     enum schedule_kind kind;
-    double lr;      /* learning rate of the optimizer; of LR_RANGE_TEST, the first one */
+    double lr;      /* of LR_RANGE_TEST, the first one */
     int64_t total;  /* updates of the run */
-    int64_t warmup; /* how many of these updates are warmup */
+    int64_t warmup; /* updates of the warmup */
 
     int64_t decay; /* WSD: updates of the decay at the end */
 
-    /* WARMUP, WARMUP_DECAY: from `min_lr` to `lr`; WARMUP_COSINE: the ratios are shares of `lr`. */
+    /* WARMUP, WARMUP_DECAY: from `min_lr` to `lr`; WARMUP_COSINE: ratios of `lr` */
     double min_lr;
     double warmup_min_ratio;
     double cos_min_ratio;
-    bool log_warmup; /* the warmup is ln(step + 1) / ln(steps); otherwise it is a line */
+    bool log_warmup; /* ln(step + 1) / ln(steps), else a line */
 
     /* LR_RANGE_TEST. */
     int64_t range_steps;
@@ -45,22 +44,21 @@ struct schedule {
     int64_t first_stairs, second_stairs; /* 0: none */
     int64_t decay_steps;                 /* 0: no decay */
     double decay_rate;
-    /* the first beta falls from `max_beta` to `min_beta` and rises again during the cycle */
+    /* in the cycle the first beta falls from `max_beta` to `min_beta` and rises again */
     bool moves_beta;
     double min_beta, max_beta;
-    /* after the cycle the first beta grows by this share of `max_beta` every `decay_steps` */
+    /* share of `max_beta` by which the first beta grows every `decay_steps` after the cycle */
     double beta_decay_rate;
 };
 
-/* Returns "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" and so
- * on. */
+/* Returns "constant", "linear", "LRRangeTest", "WarmupLR" ... */
 const char *schedule_name(enum schedule_kind kind);
 
-/* Returns the learning rate of an update, counted from 0. A skipped step is not an update. */
+/* Returns the learning rate of an update, from 0. Skipped steps are not counted. */
 double schedule_lr(const struct schedule *schedule, int64_t update);
 
-/* Returns the first beta of an update; `moves_beta` must be set. The second beta is then
- * `schedule_beta2`, as in DeepSpeed. */
+/* Returns the first beta of an update if `moves_beta`. The second beta is then `schedule_beta2`, as
+ * in DeepSpeed. */
 double schedule_beta1(const struct schedule *schedule, int64_t update);
 extern const double schedule_beta2;
 

@@ -7,8 +7,8 @@
 #include "core/base/utf8.h"
 #include "tools/tide/cli.h"
 
-/* Returns whether a terminal would interpret the character: C0 and C1 controls, and marks that
- * change the direction of text. */
+/* Returns whether a terminal would interpret the character: C0 and C1 controls, and marks of
+ * direction. */
 static bool is_steering(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
@@ -41,7 +41,7 @@ void cli_print_text(FILE *stream, const char *text, size_t bytes)
 struct cli_table {
     size_t columns;
     size_t rows, rows_room;
-    char **cells; /* owned, as is each cell; row by row */
+    char **cells; /* owned, as are the cells; row by row */
 };
 
 static int no_memory(void)
@@ -97,7 +97,7 @@ int cli_table_add(struct cli_table *table, const char *const *cells)
     return 0;
 }
 
-/* Returns the width in characters, not bytes. */
+/* In characters. */
 static size_t width_of(const char *text)
 {
     size_t width = 0;
@@ -117,7 +117,7 @@ static size_t column_width(const struct cli_table *table, size_t column)
     return widest;
 }
 
-/* Returns whether a later column of the row has text; if so, this one must be padded. */
+/* Returns whether a later column has text, so that this one is padded. */
 static bool more_follows(char *const *row, size_t column, size_t columns)
 {
     for (size_t i = column + 1; i < columns; i++) {

@@ -1,5 +1,5 @@
-/* tokenize.c: `tide tokenize`: shows the tokens of rows and which are trained on, prints figures of
- * all rows, and writes rows of ids to a file. The main thread. */
+/* tokenize.c: `tide tokenize`: shows tokens of rows, prints figures, and writes rows of ids to a
+ * file. The main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -53,18 +53,18 @@ struct tokenize {
     bool writes;                      /* `json` is open */
     struct text_reader *reader;       /* owned */
     struct text_pack *pack;           /* owned */
-    struct text_tokenizer *tokenizer; /* owned: for rows that have ids already */
-    struct text_scratch *scratch;     /* owned; NULL: ids are shown as numbers */
+    struct text_tokenizer *tokenizer; /* owned: for rows of ids */
+    struct text_scratch *scratch;     /* owned; NULL: ids are shown */
     FILE *file;                       /* owned */
-    char *target;                     /* owned: final name of `partial`; NULL: none */
-    char *partial;                    /* owned: temporary name of the output */
+    char *target;                     /* owned: final name; NULL: none */
+    char *partial;                    /* owned: temporary name */
     int lock;                         /* descriptor of `partial`, locked */
     struct core_json_write json;
     struct figures figures;
 };
 
-/* With colours, trained tokens are green, others dim, and every second token is underlined. Without
- * colours, trained tokens are in [brackets]. */
+/* Colours: trained tokens are green, others dim; every second token is underlined. No colours:
+ * trained tokens are in [brackets]. */
 static int print_token(const struct tokenize *t, int32_t id, bool trained, size_t index)
 {
     const char *text = NULL;
@@ -86,7 +86,7 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
     } else {
         printf("%s%s", index > 0 && t->scratch == NULL ? " " : "", trained ? "[" : "");
     }
-    for (size_t at = 0; at < bytes;) { /* a newline is shown and also printed */
+    for (size_t at = 0; at < bytes;) { /* a newline is also printed */
         const char *end = memchr(text + at, '\n', bytes - at);
         const size_t length = end != NULL ? (size_t)(end - text) + 1 - at : bytes - at;
         cli_print_text(stdout, text + at, length);
@@ -113,13 +113,13 @@ static int need_scratch(struct tokenize *t)
                : rc;
 }
 
-/* Returns how many documents a row of the files becomes. */
+/* Returns the documents that a row of the files becomes. */
 static uint64_t rows_each(const struct tokenize *t)
 {
     return t->options.pairs ? 2 : 1;
 }
 
-/* Returns whether as many rows have been shown as --show requests. */
+/* Returns whether --show is satisfied. */
 static bool shows_no_more(const struct tokenize *t)
 {
     return t->figures.documents / rows_each(t) >= (uint64_t)t->show;
@@ -192,7 +192,7 @@ static int count_document(struct tokenize *t, const struct text_document *docume
     return rc;
 }
 
-/* Reads all rows, or stops after the rows to show if neither --stats nor --out is given. */
+/* Reads all rows; without --stats and --out, only the rows to show. */
 static int read_all(struct tokenize *t)
 {
     int rc;
@@ -284,8 +284,8 @@ static void print_stats(const struct tokenize *t)
     print_lengths(figures);
 }
 
-/* Reads the vocabulary size of config.json, to refuse ids that the model does not have. A folder
- * with only a tokenizer has no limit. */
+/* Reads the vocabulary size of config.json, for the check of ids. A folder with only a tokenizer
+ * has no limit. */
 static int read_vocab(struct tokenize *t)
 {
     struct core_json *doc = NULL;
@@ -301,8 +301,7 @@ static int read_vocab(struct tokenize *t)
     return rc;
 }
 
-/* The output must not be one of the inputs. Standard output is checked, too, because it may be a
- * file. */
+/* The output must not be an input, not even as standard output. */
 static int check_out(const struct tokenize *t)
 {
     struct cli_path paths[CLI_TEXTS_MAX + 2] = {
@@ -316,10 +315,10 @@ static int check_out(const struct tokenize *t)
     return cli_paths_check(paths, 2 + t->data.count);
 }
 
-static const char *volatile left; /* the file that a signal removes; NULL: none */
+static const char *volatile left; /* the file that a signal removes */
 
-/* Removes the file and ends the process by the same signal. The handler does this itself, because
- * code that checks a flag might wait forever for its input. */
+/* Removes the file and ends the process by the signal. Code that checks a flag might wait for input
+ * for ever. */
 static void remove_left(int number)
 {
     sigset_t ends;
@@ -333,8 +332,8 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* Opens and locks the temporary file; takes over the one that a killed run left. Returns its
- * descriptor, or -1 with errno; EBUSY: another run writes the file. */
+/* Opens and locks the temporary file, or that of a killed run. Returns the descriptor, or -1 with
+ * errno; EBUSY: another run has it. */
 static int lock_partial(const char *name)
 {
     enum { TRIES = 100 };
@@ -350,7 +349,7 @@ static int lock_partial(const char *name)
             errno = EBUSY;
             return -1;
         }
-        /* If another run has ended meanwhile, it has renamed or removed the file: try again. */
+        /* Else another run has renamed or removed the file meanwhile. */
         if (fstat(fd, &opened) == 0 && lstat(name, &named) == 0 && opened.st_ino == named.st_ino &&
             opened.st_dev == named.st_dev && ftruncate(fd, 0) == 0) {
             return fd;
@@ -361,8 +360,8 @@ static int lock_partial(const char *name)
     return -1;
 }
 
-/* Does what lock_partial() does, and lets signals remove the file. Signals are blocked meanwhile,
- * so that none leaves the file behind. */
+/* Calls lock_partial() and lets signals remove the file. Signals are blocked meanwhile, so that no
+ * file is left. */
 static int make_partial(const char *name)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -385,8 +384,8 @@ static int make_partial(const char *name)
     return fd;
 }
 
-/* Opens a temporary file beside the output, which is renamed when all rows are written, so that an
- * error leaves an existing file unchanged. Pipes and devices are written directly. */
+/* Opens a temporary file beside the output, so that an error does not change the output. Pipes and
+ * devices are written directly. */
 static int open_out(struct tokenize *t)
 {
     struct stat info;
@@ -419,8 +418,7 @@ static int open_out(struct tokenize *t)
         return rc;
     }
     (void)fchmod(t->lock, there ? info.st_mode & 07777 : 0666 & ~mask);
-    /* The lock is kept until the file is renamed, so that no other run takes the file over
-     * before. */
+    /* Keeps the lock until the file is renamed, so that no other run takes it over. */
     const int fd = fcntl(t->lock, F_DUPFD_CLOEXEC, 0);
     t->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (t->file == NULL && fd >= 0) {
@@ -429,7 +427,7 @@ static int open_out(struct tokenize *t)
     return t->file != NULL ? 0 : core_err_set(-ENOMEM, "no memory to write %s", t->out);
 }
 
-/* Closes the output and, if all went well, gives it its name. */
+/* Closes the output and, without errors, renames it. */
 static int close_out(struct tokenize *t, int rc)
 {
     if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && rc == 0) {
@@ -500,8 +498,7 @@ static int run_tokenize(struct tokenize *t)
     return cli_fail(t->command, failed ? CLI_FAILED : CLI_WRONG, NULL);
 }
 
-/* Refuses options that contradict each other, and completes the others. Returns -1 if the command
- * can continue, otherwise the exit code. */
+/* Checks and completes the options. Returns -1 to continue, or the exit code. */
 static int check_options(struct tokenize *t)
 {
     if (t->data.count == 0) {
@@ -537,7 +534,7 @@ static int check_options(struct tokenize *t)
     return -1;
 }
 
-/* Copies the options that are the same as those of tide finetune. */
+/* Copies options shared with tide finetune. */
 static void take_flags(const struct finetune_flags *flags, struct text_feed_options *options)
 {
     options->pack = flags->pack;
