@@ -1,5 +1,5 @@
-/* make_case.c: writes a Llama with random weights as a Hugging Face folder, and rows of token ids
- * to learn, or a tokenizer for chats. Used by ./quickstart, tests and measurements. One thread. */
+/* make_case.c: writes a Llama with random weights as a Hugging Face folder, and rows of ids or a
+ * tokenizer for chats. Used by ./quickstart, tests and measurements. One thread. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -21,10 +21,10 @@ struct shape {
     bool tied;
 };
 
-/* Tensors are listed in the order of the file. */
+/* In the order of the file. */
 struct tensor {
     char name[64];
-    int64_t rows, columns; /* columns is 0 for a vector */
+    int64_t rows, columns; /* columns 0: a vector */
 };
 
 struct model {
@@ -71,7 +71,7 @@ static uint64_t elements_of(const struct tensor *tensor)
     return (uint64_t)tensor->rows * (uint64_t)(tensor->columns > 0 ? tensor->columns : 1);
 }
 
-/* Creates a file. Returns 0, or -errno with a message. */
+/* Returns 0 or -errno. */
 static int create_file(const char *folder, const char *name, FILE **out)
 {
     char path[1024];
@@ -159,8 +159,7 @@ static int write_header(const struct model *model, FILE *file)
     return rc;
 }
 
-/* Returns 1 for norms; otherwise the scaled sum of four uniform numbers, which is nearly normal
- * with deviation 0.02. */
+/* Returns 1 for norms; else a scaled sum of four uniform numbers: nearly normal, deviation 0.02. */
 static uint16_t weight(const struct model *model, size_t tensor, uint64_t at)
 {
     if (model->tensors[tensor].columns == 0) {
@@ -203,7 +202,7 @@ static int64_t draw(const struct shape *s, uint64_t *position, int64_t below)
     return (int64_t)(((uint64_t)w.word[0] * (uint64_t)below) >> 32);
 }
 
-/* Writes rows of recurring words, each of a few tokens. */
+/* Writes rows of recurring words of a few tokens. */
 static int write_rows(const struct shape *s, const char *folder)
 {
     int64_t grams[GRAMS][GRAM_MAX];

@@ -1,5 +1,4 @@
-/* make_tokenizer.c: writes a byte-level tokenizer of whole words: each word of the data is one
- * token, all other text is bytes. */
+/* make_tokenizer.c: writes a byte-level tokenizer that has the words of the data as tokens. */
 #include "tools/demo/make_tokenizer.h"
 
 #include <ctype.h>
@@ -28,7 +27,7 @@ static const char chat_template[] =
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 struct words {
-    char (*at)[WORD_BYTES]; /* owned; each byte as its letter in the vocabulary */
+    char (*at)[WORD_BYTES]; /* owned; bytes as letters of the vocabulary */
     int64_t count;
     int64_t most;
 };
@@ -38,7 +37,7 @@ static int add_word(struct words *words, const char *text, size_t bytes)
     char word[WORD_BYTES] = "";
     size_t length = 0;
     if (bytes < 2 || bytes > (WORD_BYTES - 1) / 2) {
-        return 0; /* it is tokenized as bytes */
+        return 0; /* tokenized as bytes */
     }
     for (size_t i = 0; i < bytes; i++) {
         length += token_point_write(token_byte_letter((unsigned char)text[i]), word + length);
@@ -63,7 +62,7 @@ static int kind_of(char c)
     return isalpha((unsigned char)c) ? 1 : isdigit((unsigned char)c) ? 2 : c == ' ' ? 3 : 4;
 }
 
-/* Cuts a text into words as the pre-tokenizer does: a space belongs to the next word. */
+/* Cuts a text into words like the pre-tokenizer: a space belongs to the next word. */
 static int add_text(struct words *words, const char *text)
 {
     int rc = 0;
@@ -181,7 +180,7 @@ static int write_tokenizer(const char *folder, const struct words *words)
     write_typed(&json, "decoder", "ByteLevel");
     core_json_write_object_end(&json);
     write_typed(&json, "model", "BPE");
-    core_json_write_bool(&json, "ignore_merges", true); /* a word in the vocabulary is one token */
+    core_json_write_bool(&json, "ignore_merges", true); /* a known word is one token */
     core_json_write_object_begin(&json, "vocab");
     for (unsigned i = 0; i < BYTES; i++) {
         char letter[5] = "";

@@ -1,5 +1,5 @@
-/* reply.c: prints the greedy reply of a small model to a question, for ./quickstart. Each token
- * takes a whole forward pass of the training engine on the CPU device. One thread. */
+/* reply.c: prints the greedy reply of a small model, for ./quickstart: a forward pass of the
+ * training engine on the CPU for each token. One thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ struct speaker {
     struct jinja_run *run;            /* owned */
     struct tide_context *context;     /* owned */
     struct tide_engine *engine;       /* owned */
-    int64_t end;                      /* the id that ends a turn; -1: none */
-    uint32_t most;                    /* most tokens of a reply */
+    int64_t end;                      /* id that ends a turn; -1: none */
+    uint32_t most;                    /* tokens of a reply at most */
 };
 
 static int adopt(int rc)
@@ -32,7 +32,7 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Freezes everything except the head: nothing is trained, so states would waste memory. */
+/* Freezes all but the head, because states would waste memory. */
 static int create_engine(struct speaker *speaker, const char *model)
 {
     static const char *const frozen[] = {"model.*"};
@@ -76,7 +76,7 @@ static void close_speaker(struct speaker *speaker)
     text_tokenizer_destroy(speaker->tokenizer);
 }
 
-/* Encodes the question with the chat template, up to the beginning of the reply. */
+/* Encodes the question up to the beginning of the reply. */
 static int encode(struct speaker *speaker, const char *question, struct text_encoding *out)
 {
     struct text_row row;
@@ -107,8 +107,7 @@ static int encode(struct speaker *speaker, const char *question, struct text_enc
     return rc;
 }
 
-/* A model that has not been trained also predicts ids that the tokenizer has no text for; they are
- * counted, not printed. */
+/* An untrained model also predicts ids without text; they are counted, not printed. */
 static int print_tokens(struct speaker *speaker, const int32_t *ids, uint32_t count)
 {
     const uint32_t known = (uint32_t)text_tokenizer_size(speaker->tokenizer);

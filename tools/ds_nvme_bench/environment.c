@@ -56,8 +56,7 @@ void bench_environment_read(struct bench_environment *out)
     *out = made;
 }
 
-/* Reads the options of the mount with this device number from mountinfo: "36 35 98:0 /root
- * /mount/point rw,noatime ..." */
+/* Reads the options of a mount from mountinfo: "36 35 98:0 /root /mount/point rw,noatime ..." */
 static void read_mount(unsigned major, unsigned minor, char *out, size_t bytes)
 {
     FILE *file = fopen("/proc/self/mountinfo", "r");

@@ -1,5 +1,5 @@
-/* environment.h: properties of the machine that a measurement depends on. Read once. Strings are
- * truncated to the size of their fields; unknown numbers are 0 or -1. */
+/* environment.h: properties of the machine that measurements depend on. Read once. Strings are
+ * truncated; unknown numbers are 0 or -1. */
 #ifndef TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 #define TOOLS_DS_NVME_BENCH_ENVIRONMENT_H
 
@@ -15,13 +15,13 @@ struct bench_environment {
     uint64_t memlock_bytes; /* CORE_MEM_UNLIMITED: no limit */
     uint64_t huge_pages_free;
     char huge_pages[16]; /* transparent_hugepage/enabled */
-    char io_uring[256];  /* says that it works, or why it does not */
+    char io_uring[256];  /* whether it works, or why not */
 };
 
 struct bench_device {
     bool found;
     struct core_block_device block;
-    char mount[64]; /* mount options, truncated */
+    char mount[64]; /* mount options */
 };
 
 void bench_environment_read(struct bench_environment *out);

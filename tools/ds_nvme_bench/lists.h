@@ -7,9 +7,9 @@
 
 #include "tools/ds_nvme_bench/sweep.h"
 
-/* Parses "1M,128K" into `list`, which has room for BENCH_LIST_MAX numbers, in ascending order and
- * without repetitions; *count gets their number. Each is at most `high`, and a size is a multiple
- * of 4096. Returns 0, or -EINVAL with a message that names the option `name`. */
+/* Parses "1M,128K" into `list` ([BENCH_LIST_MAX]), ascending and without repetitions. Numbers are
+ * at most `high`; sizes are multiples of 4096. Returns 0, or -EINVAL with a message that names the
+ * option `name`. */
 int bench_list_parse(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
                      unsigned *count);
 

@@ -1,5 +1,4 @@
-/* main.c: runs the benchmark: reads the options, measures each directory, and prints the
- * conclusions. The main thread does everything except the I/O itself. */
+/* main.c: reads the options, measures directories, and prints conclusions. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,9 +11,8 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by Ctrl-C, SIGTERM and SIGHUP and polled by everything that takes long. A second signal, at
- * least a second later, ends the process at once; nothing is left behind, because scratch files
- * have no name. */
+/* Set by Ctrl-C, SIGTERM and SIGHUP. A second signal, at least a second later, ends the process at
+ * once; scratch files have no name, so nothing is left. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
 
@@ -32,8 +30,7 @@ static void catch_signals(void)
     cli_signal_catch(SIGHUP, on_signal);
 }
 
-/* Returns the exit code of an error. Most errors about a file or an option that the user named are
- * CLI_WRONG. */
+/* Returns the exit code of an error; most errors about a named file or option are CLI_WRONG. */
 static int code_of(int rc)
 {
     switch (rc) {
@@ -142,7 +139,7 @@ static int run_directory(const struct bench_options *options, const char *path,
 /* ---- recommendation, files and comparison ---- */
 
 /* Chooses one setting for all directories, because DeepSpeed has one aio block: the recommendation
- * with the most bytes in flight, which is enough for every directory. */
+ * with the most bytes in flight. */
 static void recommend_for_all(struct bench_report *report)
 {
     double most = 0;
@@ -173,7 +170,7 @@ static int write_files(const struct bench_options *options, const struct bench_r
     return rc;
 }
 
-/* Checks outputs and baseline now, so that an error does not waste a minute of measuring. */
+/* Checked early, so that an error does not waste a minute of measuring. */
 static int check_files(const struct bench_options *options)
 {
     const char *const files[] = {options->json, options->csv, options->plot, options->config};

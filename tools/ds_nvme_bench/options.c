@@ -1,4 +1,4 @@
-/* options.c: parses the command line into struct bench_options. */
+/* options.c: parses the command line. */
 #include "tools/ds_nvme_bench/options.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #define NO_GPU                                                                                     \
     "GPU memory and GDS are not measured; optimizer states move between the drive and host memory"
 
-/* Options of fio, ds_io and ds_nvme_tune, and what to use instead. */
+/* Options of fio, ds_io and ds_nvme_tune, with replacements. */
 static const struct cli_synonym synonyms[] = {
     {"folder", "--nvme_dir DIR"},
     {"directory", "--nvme_dir DIR"},
@@ -52,7 +52,7 @@ const struct cli_command bench_command = {
     .example = "ds_nvme_bench --nvme_dir /nvme0/scratch --params 7B --emit-config aio.json\n"
                "  sweeps in under a minute and writes the aio block for ds_config.json"};
 
-/* The options as given, before they are checked and lists are parsed. */
+/* The options before they are checked. */
 struct raw {
     struct cli_texts dirs;
     int mode;
@@ -192,7 +192,7 @@ static void take_times(const struct raw *raw, struct bench_options *out)
                  "the adaptive sweep chooses the number and length of its measurements itself: "
                  "--loops and --ramp_time are for --full and --mode point");
     }
-    /* With many visits, each takes fewer samples, but at least one: --loops is at most 60. */
+    /* Many visits take fewer samples, but at least one: --loops is at most 60. */
     unsigned most = BENCH_SAMPLES_MAX / sweep->rounds;
     sweep->how.samples = soak ? 60 : 5;
     sweep->how.samples = sweep->how.samples > most ? most : sweep->how.samples;
@@ -226,7 +226,7 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
     return 0;
 }
 
-/* Only back ends of real drives are accepted; the others are for tests. */
+/* Other back ends are for tests. */
 static int check_backend(const char *name)
 {
     static const char *const known[] = {"auto", "uring", "libaio", "threads"};

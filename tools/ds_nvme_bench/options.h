@@ -10,15 +10,15 @@ enum bench_mode { BENCH_SWEEP, BENCH_POINT, BENCH_VERIFY, BENCH_SWAP, BENCH_SOAK
 enum { BENCH_DIRS_MAX = 16 };
 
 struct bench_options {
-    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, like all strings here */
+    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, as are all strings here */
     unsigned dir_count;
     enum bench_mode mode;
-    /* the lists of points and how to measure them; target, stop and progress are not set */
+    /* without target, stop and progress */
     struct bench_sweep_options sweep;
     const char *backend; /* NULL: chosen by probing */
-    uint64_t io_bytes;   /* size of the scratch file; 0: chosen */
+    uint64_t io_bytes;   /* of the scratch file; 0: chosen */
     uint64_t tensor_bytes;
-    unsigned passes; /* passes of verify and swap */
+    unsigned passes; /* of verify and swap */
     const char *json;
     const char *csv;
     const char *plot;
@@ -32,8 +32,7 @@ struct bench_options {
 
 extern const struct cli_command bench_command;
 
-/* Returns -1 if the run can start. Otherwise prints help or a message, and returns the exit
- * code. */
+/* Returns -1 if the run can start; else the exit code, after help or a message. */
 int bench_options_parse(int argc, char **argv, struct bench_options *out);
 
 const char *bench_mode_name(enum bench_mode mode);

@@ -1,4 +1,4 @@
-/* point.c: keeps all threads of a setting busy and takes a sample at regular times. */
+/* point.c: keeps the threads of a setting busy, and takes samples at regular times. */
 #include "tools/ds_nvme_bench/point.h"
 
 #include <assert.h>
@@ -19,23 +19,22 @@ enum {
     SUM = AIO_SUM_BYTES
 };
 
-/* Requests of one kind on one drive. They go through a part of the file in order, and start again
- * at its beginning. */
+/* Requests of one kind on one drive, in order through a part of the file, again and again. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
     uint32_t file;
     uint64_t begin;
     uint64_t span;
-    uint64_t at; /* next offset within the span */
+    uint64_t at; /* next offset in the part */
     uint64_t request_bytes;
     unsigned window;       /* most requests in flight */
-    unsigned slots;        /* buffers, used in turn; at least `window` */
+    unsigned slots;        /* buffers, used in turn; `window` or more */
     unsigned char *memory; /* borrowed: slots * request_bytes */
     struct core_fence fences[WINDOW_MAX];
     uint64_t submitted;
     uint64_t retired;
-    struct aio_sum *sums; /* owned: checksums of the part, or NULL */
+    struct aio_sum *sums; /* owned: of the part, or NULL */
 };
 
 struct bench_run {
@@ -61,8 +60,8 @@ static uint64_t request_bytes_of(const struct bench_params *params)
     return bytes > params->block_bytes ? bytes : params->block_bytes;
 }
 
-/* Returns how many requests must be in flight so that the drive always has `depth` blocks, even
- * while a request completes; at most WINDOW_MAX. */
+/* Returns how many requests must be in flight so that the drive has `depth` blocks even while one
+ * completes; at most WINDOW_MAX. */
 static unsigned window_of(const struct bench_params *params)
 {
     uint64_t bytes = request_bytes_of(params);
@@ -80,9 +79,8 @@ uint64_t bench_point_in_flight(const struct bench_params *params)
     return request_bytes_of(params) * window_of(params) * streams_of(params);
 }
 
-/* Returns how many slots a stream needs so that all slots together exceed the processor's caches,
- * whatever the depth. States are moved through large buffers, and a drive looks faster than it is
- * if its buffers stay in a cache. */
+/* Returns the slots of a stream. All slots together exceed the caches, because states are moved
+ * through large buffers, and cached buffers make a drive look faster. */
 static unsigned slots_of(const struct bench_params *params)
 {
     uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);
@@ -123,7 +121,7 @@ static int open_stream(const struct bench_target *target, const struct bench_how
     stream->slots = slots_of(params);
     stream->span = target->file_bytes / parts / stream->request_bytes * stream->request_bytes;
     stream->begin = target->file_bytes / parts * run->stream_count / SUM * SUM;
-    if (stream->span < stream->request_bytes * stream->window) { /* no two requests may overlap */
+    if (stream->span < stream->request_bytes * stream->window) { /* requests must not overlap */
         return core_err_set(
             -EINVAL,
             "a scratch file of %.0f MiB is too small for %u threads of %u blocks of "
@@ -191,8 +189,8 @@ static int open_run(const struct bench_target *target, const struct core_region 
     return 0;
 }
 
-/* Closes everything, even after errors. Returns 0 if the kernel no longer uses the memory,
- * otherwise the first error. */
+/* Closes the run, even after errors. Returns 0 if the kernel no longer uses the memory, else the
+ * first error. */
 static int close_run(struct bench_run *run)
 {
     int first = 0;
@@ -210,7 +208,7 @@ static int close_run(struct bench_run *run)
 
 /* ---- measuring ---- */
 
-/* Counts completed requests, then submits new ones until the window is full. */
+/* Counts completed requests, and fills the window. */
 static int stream_pump(struct bench_run *run, struct stream *stream)
 {
     while (stream->retired < stream->submitted) {
@@ -259,7 +257,7 @@ static int pump_all(struct bench_run *run)
     return 0;
 }
 
-/* Waits until a request has completed. *bytes gets the bytes of all completed requests. */
+/* Waits for a request. *bytes gets the bytes completed so far. */
 static int step(struct bench_run *run, uint64_t *bytes)
 {
     uint64_t before = run->read_bytes + run->write_bytes;
@@ -290,7 +288,7 @@ static int wait_all(struct bench_run *run)
     return 0;
 }
 
-/* If checksums are on, writes every part that will be read, to get its checksums. */
+/* Writes the parts that will be read, for their checksums. */
 static int write_sums(struct bench_run *run, const volatile int *stop)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {
@@ -424,7 +422,6 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
 cleanup:;
     int closed = close_run(run);
     free(run);
-    /* A timeout while closing wins, because the caller must not free memory that the kernel
-     * uses. */
+    /* A timeout wins: the caller must not free memory that the kernel uses. */
     return rc == 0 || closed == -ETIMEDOUT ? closed : rc;
 }

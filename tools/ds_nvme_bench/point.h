@@ -1,5 +1,5 @@
 /* point.h: measures one setting on one target: bandwidth, latencies, processor time. The caller's
- * thread submits and waits; each I/O thread belongs to a drive of its own. */
+ * thread submits and waits; I/O threads have drives of their own. */
 #ifndef TOOLS_DS_NVME_BENCH_POINT_H
 #define TOOLS_DS_NVME_BENCH_POINT_H
 
@@ -16,7 +16,7 @@ const char *bench_op_name(enum bench_op op);
 struct bench_params {
     enum bench_op op;
     uint32_t block_bytes;
-    uint32_t depth;   /* blocks in flight in each thread */
+    uint32_t depth;   /* blocks in flight per thread */
     uint32_t threads; /* I/O threads, each with a drive and a part of the file */
 };
 
@@ -24,49 +24,48 @@ struct bench_how {
     double ramp_seconds;
     double sample_seconds;
     unsigned samples;
-    bool checksums; /* write and verify checksums (XXH3-64 of each MiB) */
+    bool checksums; /* XXH3-64 of each MiB */
     bool buffers;   /* register the buffers with the ring */
     bool files;     /* register the files */
     bool sqpoll;
     bool iopoll;
-    enum core_pages pages;    /* pages of the buffers */
-    int node;                 /* NUMA node of buffers and threads, or BENCH_NODE_* */
+    enum core_pages pages;    /* of the buffers */
+    int node;                 /* of buffers and threads; or BENCH_NODE_* */
     void (*beat)(void *user); /* called regularly; may be NULL */
     void *user;
 };
 enum { BENCH_NODE_AUTO = -1, BENCH_NODE_ANY = -2 };
 
-/* Results of a point. Samples accumulate over rounds. */
+/* Samples accumulate over rounds. */
 struct bench_point {
     struct bench_params params;
-    double samples[BENCH_SAMPLES_MAX]; /* bytes per second; rw: both directions together */
+    double samples[BENCH_SAMPLES_MAX]; /* bytes per second; rw: of both directions */
     unsigned count;
     double median;
     struct bench_interval interval;
     double read_share;    /* share of bytes that were read */
-    double latency_ms[4]; /* p50, p99, p99.9 and maximum of a block, over all rounds */
+    double latency_ms[4]; /* p50, p99, p99.9 and maximum of a block */
     uint32_t latency[AIO_LATENCY_BUCKETS];
     double cpu_ms_per_gib;
     uint64_t shorts;
     uint64_t retries;
     uint64_t errors;
-    double bytes;       /* bytes moved, including the ramp */
-    double cpu_seconds; /* processor time of the process while these bytes moved */
-    char setup[96];     /* how the back end was set up */
-    bool unregistered;  /* registering the buffers was requested and failed with a warning */
+    double bytes;       /* bytes moved, the ramp included */
+    double cpu_seconds; /* of the process while these bytes moved */
+    char setup[96];     /* state of the back end */
+    bool unregistered;  /* registering the buffers failed with a warning */
 };
 
-/* Measures point->params and adds samples to *point. Writes overwrite the scratch file. `memory`
- * must have at least bench_point_memory() bytes. Returns 0, or -errno with a message; -EINTR if
- * *stop is set. After -ETIMEDOUT the kernel may still use `memory`. */
+/* Adds samples of point->params to *point. Writes overwrite the scratch file. `memory` has at least
+ * bench_point_memory() bytes. Returns 0 or -errno; -EINTR if *stop is set. After -ETIMEDOUT the
+ * kernel may still use `memory`. */
 int bench_point_run(const struct bench_target *target, const struct core_region *memory,
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);
 
-/* Returns how many bytes of the file are in flight at the same time. */
+/* Returns the bytes of the file in flight at once. */
 uint64_t bench_point_in_flight(const struct bench_params *params);
-/* Returns how many bytes of buffers a setting needs. Settings that need more than BENCH_MEMORY_MAX
- * are not measured. */
+/* Returns the bytes of buffers that a setting needs; above BENCH_MEMORY_MAX it is not measured. */
 uint64_t bench_point_memory(const struct bench_params *params);
 #define BENCH_MEMORY_MAX ((uint64_t)768 << 20)
 

@@ -1,4 +1,4 @@
-/* progress.c: overwrites its own line at most ten times per second. */
+/* progress.c: overwrites a line at most ten times per second. */
 #include "tools/ds_nvme_bench/progress.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* recommend.c: from measured points to candidates, then to one setting and the reason in words. */
+/* recommend.c: chooses candidates from points, then a setting and its reason. */
 #include "tools/ds_nvme_bench/recommend.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 /* Settings that reach 98 % of the best count as equally good. */
 static const double good_enough = 0.98;
 static const double wide_interval = 0.05;
-/* Bytes in flight to prefer if noise hides which of the small settings is good. */
+/* Preferred bytes in flight if noise hides which small settings are good. */
 static const double robust_bytes = 8 << 20;
 
 const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
@@ -33,8 +33,7 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
         bool ours = sweep->points[i].params.op == op;
         most = ours && sweep->points[i].count > most ? sweep->points[i].count : most;
     }
-    /* Points with few samples were only scanned; the best of many such points would be best by
-     * chance. */
+    /* Points with few samples are left out: the best of many would be best by chance. */
     for (unsigned i = 0; i < sweep->count; i++) {
         const struct bench_point *point = &sweep->points[i];
         if (point->params.op == op && point->count * 2 > most && point->median > best) {
@@ -48,8 +47,8 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
 
 enum { IN_FLIGHT_ENOUGH = 16 << 20 };
 
-/* Estimates what a point can reach by its fastest sample: other users may slow a drive down now and
- * then, but nothing makes it faster. */
+/* The fastest sample is what a point can reach: other users may slow a drive down, nothing speeds
+ * it up. */
 static double best_sample(const struct bench_point *point)
 {
     double best = 0;
@@ -148,16 +147,14 @@ unsigned bench_sweep_pick(const struct bench_sweep *sweep,
 
 /* ---- recommendation ---- */
 
-/* The points from which a setting is chosen. */
 struct field {
     const struct bench_sweep *sweep; /* borrowed */
-    unsigned most[BENCH_OP_COUNT];   /* samples of the points that are compared; 0: not measured */
-    double best[BENCH_OP_COUNT];     /* the highest pace of these points */
+    unsigned most[BENCH_OP_COUNT];   /* of the compared points; 0: not measured */
+    double best[BENCH_OP_COUNT];     /* highest pace of these points */
 };
 
-/* Returns the speed of a point relative to the others of its operation. The n-th samples of all
- * points belong to the same round. A drive that is slow for a while slows all points, so each
- * sample is first divided by the mean of its round. */
+/* Returns the relative speed of a point. Its n-th sample is divided by the mean of the n-th
+ * samples, because a slow drive slows all points of a round. */
 static double pace_of(const struct field *field, const struct bench_point *point)
 {
     double shares[BENCH_SAMPLES_MAX];
@@ -195,9 +192,9 @@ static void field_init(struct field *field, const struct bench_sweep *sweep)
 
 struct judged {
     const struct bench_params *setting;
-    double score;   /* the smallest share of the best, over the operations */
-    bool whole;     /* measured for every operation, with the full number of samples */
-    bool confident; /* 5 samples or more, intervals within 5 %, no trend */
+    double score;   /* smallest share of the best in any operation */
+    bool whole;     /* every operation has the full number of samples */
+    bool confident; /* 5 samples or more, within 5 %, no trend */
     double in_flight;
 };
 
@@ -226,9 +223,9 @@ static struct judged judge(const struct field *field, const struct bench_params 
     return judged;
 }
 
-/* Returns whether `a` is better than `b`. Of two settings that are both good enough, the one with
- * at least `in_flight_least` bytes in flight wins; if that is true of both or of neither, the one
- * closer to this limit. Otherwise the faster one wins. */
+/* Returns whether `a` is better than `b`. If both are good enough, one with at least
+ * `in_flight_least` bytes in flight wins, then the one closer to this limit. Otherwise the faster
+ * one wins. */
 static bool beats(const struct judged *a, const struct judged *b, double in_flight_least)
 {
     bool a_good = a->score >= good_enough;
@@ -259,8 +256,8 @@ static struct judged choose(const struct field *field, double in_flight_least)
     return chosen;
 }
 
-/* Returns the ratio of the best setting to the worst. Compares the fastest sample of each, so that
- * a short load by other programs does not count against a setting. */
+/* Returns the ratio of the best setting to the worst, by their fastest samples, which ignore short
+ * loads. */
 static double gain_of(const struct bench_sweep *sweep)
 {
     double gain = 1;

@@ -1,5 +1,5 @@
-/* recommend.h: the measured points of a sweep, and what is chosen from them: the candidates that
- * are measured again, and the one setting that is recommended. Pure functions; any thread. */
+/* recommend.h: chooses from the points of a sweep: candidates to measure again, and a setting to
+ * recommend. Pure functions; any thread. */
 #ifndef TOOLS_DS_NVME_BENCH_RECOMMEND_H
 #define TOOLS_DS_NVME_BENCH_RECOMMEND_H
 
@@ -11,9 +11,9 @@ struct bench_recommendation {
     uint32_t block_bytes;
     uint32_t depth;
     uint32_t threads;
-    double score;      /* smallest share of the best that it reaches in any operation */
-    double gain;       /* ratio of the best setting to the worst, for the verdict */
-    unsigned settings; /* number of settings measured; 1: there was nothing to choose */
+    double score;      /* smallest share of the best in any operation */
+    double gain;       /* ratio of the best setting to the worst */
+    unsigned settings; /* settings measured; 1: no choice */
     bool confident;    /* intervals within 5 % and no trend */
     char reason[320];
 };
@@ -27,21 +27,18 @@ struct bench_sweep {
 /* Returns the point of a setting, or NULL. */
 const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
                                            uint32_t block_bytes, uint32_t depth, uint32_t threads);
-/* Returns the best median of an operation, without points of few samples; 0 if it was not
- * measured. */
+/* Returns the best median of an operation, without points of few samples; 0: not measured. */
 double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
 
-/* Fills sweep->recommendation from the measured points. */
+/* Fills sweep->recommendation. */
 void bench_sweep_recommend(struct bench_sweep *sweep);
 
-/* Returns the smallest share of the best speed that the setting reaches in any operation. It
- * compares the fastest sample of each point, which is only good enough to pick candidates;
- * bench_sweep_recommend() compares medians. */
+/* Returns the smallest share of the best speed in any operation, by fastest samples: good enough
+ * for candidates, while bench_sweep_recommend() compares medians. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
-/* Picks the settings that may turn out best. Half of them have the highest scores. The others are
- * close to the best: one that keeps enough bytes in flight for any drive, then those with the
- * fewest bytes in flight. Returns how many it picked, at most BENCH_CANDIDATES_MAX. */
+/* Picks candidates: half by score; the rest are close to the best: one with enough bytes in flight
+ * for any drive, then those with the fewest. Returns their number, at most BENCH_CANDIDATES_MAX. */
 unsigned bench_sweep_pick(const struct bench_sweep *sweep,
                           struct bench_params picked[BENCH_CANDIDATES_MAX]);
 

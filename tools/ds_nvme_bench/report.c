@@ -1,4 +1,4 @@
-/* report.c: functions that all writers of a report use, and the verdict. */
+/* report.c: what writers of a report share, and the verdict. */
 #include "tools/ds_nvme_bench/report.h"
 
 #include <errno.h>
@@ -84,7 +84,7 @@ int bench_report_writable(const char *path)
     return 0;
 }
 
-/* Returns what keeps every setting below the speed of the drive; NULL if nothing is known. */
+/* Returns what slows every setting down; NULL: unknown. */
 static const char *obstacle_of(const struct bench_result *result)
 {
     const struct core_block_device *block = &result->device.block;
@@ -102,7 +102,7 @@ static const char *obstacle_of(const struct bench_result *result)
     return NULL;
 }
 
-/* Prints "1.60 GB/s reading, 2.04 GB/s writing", for the operations that were measured. */
+/* Prints "1.60 GB/s reading, 2.04 GB/s writing": measured operations. */
 static void print_rates(const struct bench_report *report, char *text, size_t bytes)
 {
     static const char *const how[BENCH_OP_COUNT] = {"reading", "writing", "both at once"};

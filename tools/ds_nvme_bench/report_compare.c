@@ -54,8 +54,7 @@ static int read_point(const struct core_json *doc, const struct core_json_value 
     return 0;
 }
 
-/* Compares one point of the earlier report with the same point of this run. Returns 1 if this run
- * has that point, otherwise 0. */
+/* Compares a point of the earlier report. Returns 1 if this run has that point, else 0. */
 static int compare_point(const struct bench_report *report, const struct kept *kept,
                          double tolerance, FILE *out, unsigned *slower)
 {

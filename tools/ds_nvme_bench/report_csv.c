@@ -1,4 +1,4 @@
-/* report_csv.c: one CSV line for each point. */
+/* report_csv.c: a CSV line for each point. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

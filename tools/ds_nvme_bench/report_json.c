@@ -1,4 +1,4 @@
-/* report_json.c: the report as JSON, described by docs/ds_nvme_bench.schema.json. */
+/* report_json.c: the report as JSON (docs/ds_nvme_bench.schema.json). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

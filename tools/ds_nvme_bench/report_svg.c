@@ -1,4 +1,4 @@
-/* report_svg.c: draws bandwidth over block size as SVG, one line for each depth. */
+/* report_svg.c: draws bandwidth over block size, a line for each depth. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,11 +22,11 @@ enum {
 struct field {
     const struct bench_sweep *sweep;
     enum bench_op op;
-    double x; /* x and y of its upper left corner */
+    double x; /* upper left corner */
     double y;
     double block_low; /* log2 of bytes */
     double block_high;
-    double rate_high; /* bytes per second at the top */
+    double rate_high; /* bytes per second */
 };
 
 static const char *const colours[] = {"#0b5394", "#38761d", "#b45f06", "#741b47",
@@ -77,7 +77,7 @@ static void put_axes(const struct field *field, FILE *out)
     }
 }
 
-/* Draws the points of one depth and thread count, from the smallest block to the largest. */
+/* Draws the points of a depth and a thread count, in the order of block sizes. */
 static void put_series(const struct field *field, uint32_t depth, uint32_t threads,
                        const char *colour, FILE *out)
 {

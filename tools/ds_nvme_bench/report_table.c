@@ -9,7 +9,6 @@
 
 enum { COLUMNS = 11, CELL = 48 };
 
-/* A setting with its point of each operation. */
 struct row {
     const struct bench_params *setting;
     const struct bench_point *points[BENCH_OP_COUNT];
@@ -46,7 +45,7 @@ static double peak_share(const struct bench_result *result, const struct row *ro
     return share;
 }
 
-/* Returns whether there is a setting to recommend: one of several that were measured. */
+/* Returns whether several settings were measured and one is recommended. */
 static bool recommends_one(const struct bench_report *report)
 {
     return report->recommends && report->recommendation.settings > 1;
@@ -166,7 +165,7 @@ static void print_swap(const struct bench_result *result, FILE *out)
     }
 }
 
-/* Compares burst and sustained rate of a long run. */
+/* Compares the burst and the sustained rate. */
 static void print_soak(const struct bench_result *result, FILE *out)
 {
     if (!result->soaked || result->sweep.count == 0) {

@@ -14,13 +14,12 @@ struct bench_interval {
     double high;
 };
 
-/* Returns the 95 % confidence interval of the median, from 2,000 bootstrap draws. The seed is
- * fixed, so equal samples give equal intervals. */
+/* Returns the 95 % interval of the median, from 2,000 bootstrap draws with a fixed seed: equal
+ * samples give equal intervals. */
 struct bench_interval bench_median_interval(const double *samples, unsigned count);
 
-/* Fits a line to the samples. Returns its change from the first sample to the last as a share of
- * the mean, or 0 for fewer than 3 samples. *likely gets 1 if the change is more than noise (|t|
- * above 3) and more than 2 % of the mean, otherwise 0. */
+/* Fits a line. Returns its change over the samples as a share of the mean, 0 for fewer than 3
+ * samples. *likely: the change is more than noise (|t| above 3) and more than 2 % of the mean. */
 double bench_trend(const double *samples, unsigned count, int *likely);
 
 #endif

@@ -1,5 +1,4 @@
-/* swap.c: reads each tensor into a slot, then writes it from there; all slots are in use at the
- * same time. */
+/* swap.c: reads tensors into slots and writes them from there; all slots are in use at once. */
 #include "tools/ds_nvme_bench/swap.h"
 
 #include <errno.h>
@@ -14,7 +13,7 @@ enum { SLOTS = 4, TENSORS_MAX = 4096, READS = 0, WRITES = 1 };
 
 struct swap {
     const struct bench_swap_options *options; /* borrowed */
-    struct bench_target_io io;                /* its memory has room for SLOTS tensors */
+    struct bench_target_io io;                /* with memory for SLOTS tensors */
     struct aio_sum *sums;                     /* owned, or NULL */
     unsigned tensors;
     uint64_t moved; /* bytes requested in all passes */
@@ -27,7 +26,7 @@ static void report_progress(struct swap *swap, uint64_t bytes)
     const struct bench_swap_options *options = swap->options;
     const uint64_t once = swap->tensors * options->tensor_bytes;
     swap->moved += bytes;
-    /* The total is one pass of writes, one step that is not measured, and the measured steps. */
+    /* The total: one pass of writes, one unmeasured step, the measured steps. */
     if (options->progress != NULL) {
         options->progress(options->user, swap->moved, once + 2 * once * (options->passes + 1));
     }
@@ -49,7 +48,7 @@ static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
                             kind == AIO_READ ? &swap->read[tensor] : &swap->wrote[tensor]);
 }
 
-/* Runs one step. A slot is reused when its previous content has been written. */
+/* Runs a step. A slot is reused after its content was written. */
 static int step(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors + SLOTS - 1; t++) {
@@ -115,7 +114,7 @@ static int close_swap(struct swap *swap)
     return rc;
 }
 
-/* Writes every tensor once; with checksums, this also records them. */
+/* Writes the tensors once, which records their checksums. */
 static int write_all(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors; t++) {

@@ -1,5 +1,5 @@
-/* swap.h: imitates the I/O of an optimizer step: reads the states of each tensor and writes them
- * back, with reads and writes at the same time, through a few slots. */
+/* swap.h: imitates the I/O of an optimizer step: reads states of tensors and writes them back, at
+ * the same time, through a few slots. */
 #ifndef TOOLS_DS_NVME_BENCH_SWAP_H
 #define TOOLS_DS_NVME_BENCH_SWAP_H
 
@@ -8,8 +8,8 @@
 struct bench_swap_options {
     const struct bench_target *target; /* borrowed */
     struct bench_params params;        /* block and depth; op and threads are ignored */
-    uint64_t tensor_bytes;             /* bytes of each tensor's states; a multiple of 1 MiB */
-    unsigned passes;                   /* measured steps, after one that is not measured */
+    uint64_t tensor_bytes;             /* states of a tensor; a multiple of 1 MiB */
+    unsigned passes;                   /* measured steps, after an unmeasured one */
     bool checksums;
     const volatile int *stop;
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* or NULL */
@@ -18,7 +18,7 @@ struct bench_swap_options {
 
 struct bench_swap {
     unsigned tensors;
-    uint64_t bytes; /* bytes read plus bytes written in each step */
+    uint64_t bytes; /* read plus written, per step */
     double seconds[BENCH_SAMPLES_MAX];
     unsigned count;
     double bytes_per_s; /* median */
@@ -26,7 +26,7 @@ struct bench_swap {
     double cpu_ms_per_gib;
 };
 
-/* Overwrites the scratch file. Returns 0, or -errno with a message; -EINTR if *stop is set. */
+/* Overwrites the scratch file. Returns 0 or -errno; -EINTR if *stop is set. */
 int bench_swap_run(const struct bench_swap_options *options, struct bench_swap *out);
 
 #endif

@@ -17,8 +17,8 @@ struct search {
     struct core_region memory;                 /* owned */
     int64_t start_ns;
     int64_t deadline_ns;
-    bool unregistered; /* registering buffers failed; reported once and not tried again */
-    unsigned left_out; /* measurements skipped because they need too much memory or file space */
+    bool unregistered; /* registering buffers failed; not tried again */
+    unsigned left_out; /* measurements skipped: too much memory or file space */
 };
 
 static double seconds_left(const struct search *search)
@@ -26,7 +26,7 @@ static double seconds_left(const struct search *search)
     return (double)(search->deadline_ns - core_clock_now_ns()) / 1e9;
 }
 
-/* Finds or adds the point of a setting. Returns NULL if the table is full. */
+/* Finds or adds a point. Returns NULL if the table is full. */
 static struct bench_point *point_of(struct bench_sweep *sweep, const struct bench_params *params)
 {
     for (unsigned i = 0; i < sweep->count; i++) {
@@ -41,7 +41,7 @@ static struct bench_point *point_of(struct bench_sweep *sweep, const struct benc
     return &sweep->points[sweep->count++];
 }
 
-/* The point that is being measured, for the callbacks. */
+/* The measured point, for the callbacks. */
 struct view {
     const struct search *search;
     const struct bench_point *point;
@@ -64,8 +64,8 @@ static void beat(void *user)
     report_progress(view, view->search->options->beat);
 }
 
-/* Measures a setting for one operation, if that operation is requested. Skips settings that need
- * too much memory or a larger file. */
+/* Measures an operation if it is requested. Skips settings that need too much memory or a larger
+ * file. */
 static int measure_op(struct search *search, struct bench_params setting, enum bench_op op,
                       const struct bench_how *how)
 {
@@ -159,8 +159,8 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* Chooses a listed depth for two threads or more: at most half the depth of one thread, so that two
- * threads together have about as much in flight. */
+/* Chooses a listed depth for several threads: at most half that of one, so that two threads have
+ * about as much in flight. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -184,7 +184,7 @@ static bool lists_block(const struct bench_sweep_options *options, uint32_t bloc
     return false;
 }
 
-/* Measures all block sizes, each at a depth that hides its latency. */
+/* Measures the block sizes at depths that hide their latency. */
 static int scan_blocks(struct search *search, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;
@@ -200,8 +200,7 @@ static int scan_blocks(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Measures smaller and smaller depths of one block size until one reaches less than 80 % of the
- * best. */
+/* Measures ever smaller depths of a block size until one has less than 80 % of the best speed. */
 static int scan_depths(struct search *search, uint32_t block_bytes, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;
@@ -221,16 +220,15 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
     return 0;
 }
 
-/* Returns whether the answer is certain: the intervals of the chosen setting are narrow, and no
- * setting is better by more than noise in any operation. */
+/* Returns whether the intervals of the chosen setting are narrow, and others are not better by more
+ * than noise. */
 static bool is_decided(const struct bench_sweep *sweep)
 {
     const struct bench_recommendation *made = &sweep->recommendation;
     return made->confident && made->score >= 0.985;
 }
 
-/* Drops the samples that the scan took of the candidates, so that the n-th samples of all
- * candidates are from the same round. */
+/* Drops the candidates' samples of the scan, so that their n-th samples are of one round. */
 static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_params *picked,
                               unsigned count)
 {
@@ -246,8 +244,8 @@ static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_para
     }
 }
 
-/* Measures all candidates for one operation, then for the next. Every second round takes the
- * candidates in reverse order, so that a drive whose speed changes favours none of them. */
+/* Measures the candidates by operation. Every second round is reversed, so that a drive whose speed
+ * changes favours none. */
 static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
                          int round, const struct bench_how *how)
 {
@@ -286,7 +284,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Returns the smallest scanned block size with a score within 5 % of the best score. */
+/* Returns the smallest scanned block size within 5 % of the best score. */
 static uint32_t near_best_block(const struct search *search)
 {
     const struct bench_sweep_options *options = search->options;
@@ -341,8 +339,7 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* Returns the largest result of `needed` among all settings, except results above
- * BENCH_MEMORY_MAX. */
+/* Returns the largest result of `needed` up to BENCH_MEMORY_MAX. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {
@@ -362,7 +359,7 @@ static uint64_t most_needed(const struct bench_sweep_options *options,
     return most;
 }
 
-/* Orders points by threads, block, depth and operation. */
+/* By threads, block, depth and operation. */
 static int by_setting(const void *a, const void *b)
 {
     const struct bench_params *x = &((const struct bench_point *)a)->params;

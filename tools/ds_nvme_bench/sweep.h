@@ -1,6 +1,6 @@
-/* sweep.h: searches for the knee: the smallest setting that no other one beats by more than noise.
- * The adaptive sweep scans along the axes with short measurements, then measures the candidates in
- * turn until the answer is certain or the time is over. The grid measures every combination. */
+/* sweep.h: searches for the smallest setting that no other beats by more than noise. The adaptive
+ * sweep scans the axes briefly, then measures candidates until the answer is certain or the time is
+ * over. The grid measures every combination. */
 #ifndef TOOLS_DS_NVME_BENCH_SWEEP_H
 #define TOOLS_DS_NVME_BENCH_SWEEP_H
 
@@ -17,12 +17,12 @@ struct bench_sweep_options {
     unsigned depth_count;
     uint32_t threads[BENCH_LIST_MAX];
     unsigned thread_count;
-    bool grid;             /* measure every combination as `how` says; otherwise adaptive */
-    struct bench_how how;  /* the adaptive sweep chooses times and samples itself */
-    unsigned rounds;       /* grid: how often each point is visited */
-    double budget_seconds; /* planned duration of the adaptive sweep */
+    bool grid;             /* else adaptive */
+    struct bench_how how;  /* the adaptive sweep chooses times and samples */
+    unsigned rounds;       /* grid: visits of a point */
+    double budget_seconds; /* of the adaptive sweep */
     const volatile int *stop;
-    /* Called before each point, with the estimated remaining seconds; may be NULL. */
+    /* Called before a point, with the estimated remaining seconds; may be NULL. */
     void (*progress)(void *user, const struct bench_point *point, double share_done,
                      double seconds_left);
     /* Called regularly while a point is measured; may be NULL. */
@@ -31,8 +31,7 @@ struct bench_sweep_options {
     void *user;
 };
 
-/* Fills *out with points and a recommendation. Returns 0, or -errno with a message; -EINTR if *stop
- * is set. */
+/* Fills *out. Returns 0 or -errno; -EINTR if *stop is set. */
 int bench_sweep_run(const struct bench_sweep_options *options, struct bench_sweep *out);
 
 #endif

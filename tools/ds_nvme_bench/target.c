@@ -1,5 +1,5 @@
-/* target.c: creates the scratch file and writes all of it once, because first writes are slower
- * than later ones, and reads of unwritten parts are faster. */
+/* target.c: creates and fills the scratch file, because first writes are slower, and reads of
+ * unwritten parts faster. */
 #include "tools/ds_nvme_bench/target.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ int bench_target_io_open(const struct bench_target_io_options *options, struct b
 
 int bench_target_io_close(struct bench_target_io *io)
 {
-    int first = 0; /* first error; everything is closed nevertheless */
+    int first = 0; /* everything is closed in any case */
     for (int q = 0; q < BENCH_TARGET_QUEUES; q++) {
         const int rc = aio_queue_close(io->queues[q]);
         first = first != 0 ? first : rc;
@@ -99,8 +99,8 @@ int bench_target_io_close(struct bench_target_io *io)
     return first;
 }
 
-/* Writes `bytes` bytes, or stops earlier if no size was requested and `fill_seconds` are over.
- * *wrote gets the number of bytes written. */
+/* Writes `bytes` bytes; without a requested size, stops after `fill_seconds`. *wrote: bytes
+ * written. */
 static int fill(struct bench_target *target, const struct bench_target_options *options,
                 const struct bench_target_io *io, uint64_t bytes, uint64_t *wrote)
 {
@@ -189,7 +189,7 @@ static int choose_bytes(const struct bench_target *target,
             target->path, (double)free_bytes / 1e9,
             (double)(*bytes > 0 ? *bytes : options->bytes) / 1e9, (int)(least_bytes >> 20));
     }
-    bool reserved; /* if space cannot be reserved, the first writes allocate it */
+    bool reserved; /* else the first writes allocate space */
     int rc = core_file_reserve(target->fd, *bytes, &reserved);
     if (rc != 0) {
         return core_err_set(rc, "%s: a scratch file of %.2f GB cannot be created: %s", target->path,

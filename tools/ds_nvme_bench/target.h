@@ -1,5 +1,5 @@
-/* target.h: a directory under test, with a scratch file on its file system. The file has no name
- * and disappears with the process. */
+/* target.h: a directory under test, with a nameless scratch file that disappears with the
+ * process. */
 #ifndef TOOLS_DS_NVME_BENCH_TARGET_H
 #define TOOLS_DS_NVME_BENCH_TARGET_H
 
@@ -16,12 +16,12 @@ struct bench_target {
     const char *path; /* borrowed from the options */
     int fd;           /* owned */
     bool direct;
-    uint64_t file_bytes;     /* size of the scratch file; a multiple of 2 MiB */
-    double fill_bytes_per_s; /* speed of the first write */
+    uint64_t file_bytes;     /* of the scratch file; a multiple of 2 MiB */
+    double fill_bytes_per_s; /* of the first write */
     struct aio_fs fs;
     const struct aio_backend *backend;
     char backend_reason[256];
-    int node;                     /* NUMA node of its threads and buffers; -1: any */
+    int node;                     /* of threads and buffers; -1: any */
     struct core_cpus node_cpus;   /* processors of `node` */
     const struct core_cpus *cpus; /* borrowed: &node_cpus; NULL: any processor */
 };
@@ -29,29 +29,26 @@ struct bench_target {
 struct bench_target_options {
     const char *path;
     const char *backend; /* NULL: chosen by probing */
-    /* size of the scratch file; 0: as much as can be written in `fill_seconds`, at most 8 GiB and a
-     * quarter of the free space */
+    /* of the scratch file; 0: as `fill_seconds` allow, at most 8 GiB and a quarter of the free
+     * space */
     uint64_t bytes;
     double fill_seconds;
-    const volatile int *stop; /* may be NULL; when *stop is set, -EINTR is returned */
+    const volatile int *stop; /* may be NULL; if *stop is set: -EINTR */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* NULL: none */
     void *user;
 };
 
-/* Chooses the NUMA node of threads and buffers: `wanted` if it is not negative, otherwise
- * `drive_node`. Changes nothing if both are negative or the machine has one node. Returns 0, or
- * -errno with a message; -EINVAL if the machine has no node `wanted`. Call it before any point is
- * measured. The target must not move in memory afterwards, because `cpus` points into it. */
+/* Chooses the NUMA node: `wanted` or, if negative, `drive_node`. Changes nothing if both are
+ * negative or the machine has one node. Returns 0 or -errno; -EINVAL: no node `wanted`. Call it
+ * before the first point; then the target must not move, because `cpus` points into it. */
 int bench_target_place(struct bench_target *target, int wanted, int drive_node);
 
-/* Opens the directory, creates the scratch file and writes all of it. Returns 0, or -errno with a
- * message; on failure there is nothing to close. */
+/* Creates and fills the scratch file. Returns 0 or -errno; on failure there is nothing to close. */
 int bench_target_open(const struct bench_target_options *options, struct bench_target *out);
-/* Closes the scratch file, which deletes it. A zeroed target is allowed. */
+/* Deletes the scratch file. A zeroed target is allowed. */
 void bench_target_close(struct bench_target *target);
 
-/* ---- transfers outside measured points: a drive over the scratch file, with memory and queues;
- * only the caller's thread uses them ---- */
+/* ---- transfers outside measured points, on the caller's thread ---- */
 
 enum { BENCH_TARGET_QUEUES = 2 };
 /* The time limit of a transfer. */
@@ -60,7 +57,7 @@ enum { BENCH_TARGET_QUEUES = 2 };
 struct bench_target_io_options {
     const struct bench_target *target; /* borrowed for the call */
     uint64_t file_bytes;               /* 0: the target's size */
-    uint32_t block_bytes;              /* 0: the default of a drive; for `depth`, too */
+    uint32_t block_bytes;              /* 0: the default of a drive, also for `depth` */
     uint32_t depth;
     uint64_t memory_bytes;
     enum core_pages pages;
@@ -75,15 +72,18 @@ struct bench_target_io {
     uint32_t file;
 };
 
-/* Fills memory with bytes that a drive cannot compress; they repeat after 32 MiB. */
+/* Fills memory with incompressible bytes, which repeat after 32 MiB. */
 void bench_target_fill(unsigned char *memory, uint64_t bytes);
+
+/* Writes numbers from *next on into blocks of 4096 bytes, so that a drive cannot store equal blocks
+ * once. */
+void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next);
 
 /* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a
  * failure. */
 int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);
 
-/* Closes everything and returns 0 or the first error. After an error the memory is not freed,
- * because the kernel may still use it. */
+/* Returns 0 or the first error; then memory is not freed, because the kernel may still use it. */
 int bench_target_io_close(struct bench_target_io *io);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef TOOLS_DS_NVME_BENCH_USAGE_H
 #define TOOLS_DS_NVME_BENCH_USAGE_H
 
-/* Returns the user and system time of all threads in seconds. */
+/* User and system time of all threads. */
 double bench_cpu_seconds(void);
 
 #endif

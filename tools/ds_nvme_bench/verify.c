@@ -1,5 +1,5 @@
 /* verify.c: each 8 bytes are a hash of seed, pass and offset, so that stale, lost, torn and
- * misplaced blocks are detected. */
+ * misplaced blocks are found. */
 #include "tools/ds_nvme_bench/verify.h"
 
 #include <errno.h>
@@ -45,15 +45,15 @@ uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, con
 
 struct verify {
     const struct bench_verify_options *options; /* borrowed */
-    struct bench_target_io io;                  /* its memory has room for SLOTS requests */
+    struct bench_target_io io;                  /* with memory for SLOTS requests */
     uint64_t requests;
     uint64_t moved; /* bytes requested in all passes */
     struct core_fence fences[SLOTS];
     uint64_t offsets[SLOTS];
 };
 
-/* Returns the offset of the n-th request of a pass. The step from one request to the next is
- * coprime to their number, so that each is visited once. */
+/* Returns the offset of the n-th request of a pass. The step is coprime to the number of requests,
+ * so that each is visited once. */
 static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n)
 {
     struct core_rng_words words = core_rng_philox(verify->options->seed, pass, 0);
@@ -75,7 +75,7 @@ static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n
     return (words.word[1] + n * step) % verify->requests * REQUEST;
 }
 
-/* Returns how many bytes the request at `offset` has; the last one of the file may be shorter. */
+/* Returns the bytes of the request at `offset`; the last one may be shorter. */
 static uint64_t bytes_at(const struct verify *verify, uint64_t offset)
 {
     uint64_t left = verify->options->target->file_bytes - offset;
@@ -108,8 +108,7 @@ static void report_progress(struct verify *verify, uint64_t bytes)
     }
 }
 
-/* Writes or reads the whole file once. Bytes that were read are compared when their slot is needed
- * again. */
+/* Writes or reads the file once. Bytes are compared when their slot is needed again. */
 static int run_pass(struct verify *verify, unsigned pass, enum aio_kind kind,
                     struct bench_verify *out)
 {

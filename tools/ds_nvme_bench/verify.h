@@ -1,5 +1,5 @@
-/* verify.h: writes bytes that depend on their offset and pass, reads them back in another order,
- * and compares all of them. */
+/* verify.h: writes bytes that depend on offset and pass, reads them back in another order, and
+ * compares them. */
 #ifndef TOOLS_DS_NVME_BENCH_VERIFY_H
 #define TOOLS_DS_NVME_BENCH_VERIFY_H
 
@@ -17,19 +17,19 @@ struct bench_verify_options {
 
 struct bench_verify {
     uint64_t bytes;       /* bytes compared */
-    uint64_t wrong;       /* pieces of 4 KiB that differ from what was written */
-    uint64_t first_wrong; /* offset of the first wrong piece */
-    unsigned pass;        /* pass in which it was found */
+    uint64_t wrong;       /* wrong pieces of 4 KiB */
+    uint64_t first_wrong; /* offset */
+    unsigned pass;        /* of the first wrong piece */
 };
 
-/* Overwrites the scratch file. Returns 0 and fills *out even if bytes were wrong; -errno with a
- * message if a transfer failed or *stop is set. */
+/* Overwrites the scratch file. Returns 0 and *out even for wrong bytes; -errno if a transfer failed
+ * or *stop is set. */
 int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out);
 
-/* Fills `memory` with the bytes that belong at `offset` (a multiple of 4096) in a pass. */
+/* Fills `memory` with the bytes of `offset` (a multiple of 4096) in a pass. */
 void bench_verify_fill(uint64_t seed, unsigned pass, uint64_t offset, void *memory, uint64_t bytes);
-/* Returns how many pieces of 4 KiB differ from the bytes that bench_verify_fill() makes. *first
- * gets the offset of the first such piece, if there is one. */
+/* Returns the wrong pieces of 4 KiB (see bench_verify_fill()); *first gets the offset of the first
+ * one. */
 uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, const void *memory,
                               uint64_t bytes, uint64_t *first);
 

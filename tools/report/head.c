@@ -1,4 +1,4 @@
-/* head.c: reads what few lines have: "run", "plan", "events", and the summary. */
+/* head.c: reads "run", "plan", "events" and the summary, which few lines have. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "core/json/json.h"
 #include "tools/report/line.h"
 
-/* Destination of a member: a double or, if `bytes` > 0, a text buffer of that size. */
+/* Destination of a member: a double, or a text buffer of `bytes` > 0. */
 struct target {
     const char *name;
     void *out;
@@ -28,7 +28,7 @@ static bool is_null(const struct core_json_value *value)
     return value == NULL || core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* Finds a member and checks its kind; *out is NULL if it is missing or null. */
+/* Finds a member of this kind; *out is NULL if it is missing or null. */
 static int find_member(const struct report_line *line, const struct core_json_value *parent,
                        const char *group, enum core_json_kind kind,
                        const struct core_json_value **out)
@@ -56,8 +56,7 @@ static int take_one(const struct report_line *line, const char *group,
     return refuse_member(line, group, target->name, target->bytes > 0 ? "a text" : "a number");
 }
 
-/* Reads members of the object into their targets. A target does not change if its member is missing
- * or null. */
+/* Reads members into targets, which keep their value if the member is missing or null. */
 static int read_members(const struct report_line *line, const char *group,
                         const struct core_json_value *object, const struct target *targets,
                         size_t count)
@@ -73,7 +72,7 @@ static int read_members(const struct report_line *line, const char *group,
     return rc;
 }
 
-/* Like read_members(), for the object that `parent` has under the last name in `group`: "step" for
+/* Calls read_members() for the object of `parent` with the last name of `group`: "step" for
  * "plan.step". */
 static int take_in(const struct report_line *line, const char *group,
                    const struct core_json_value *parent, const struct target *targets, size_t count)
@@ -205,7 +204,7 @@ static int take_summary(const struct report_line *line, const struct core_json_v
                         struct report_summary *sum)
 {
     const double none = (double)NAN;
-    double median_seconds = none; /* only checked: the page computes its own */
+    double median_seconds = none; /* only checked */
     *sum = (struct report_summary){true, none, none};
     const struct target targets[] = {
         REAL("median_seconds", median_seconds),

@@ -1,4 +1,4 @@
-/* line.c: reads the figures of a line token by token; most lines of a log have nothing else. */
+/* line.c: reads the figures of a line token by token. */
 #include "tools/report/line.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static const struct key {
 };
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* Replaces the line number of an error: "file:1:column: ..." becomes "file:line:column: ...". */
+/* Replaces the line number of an error: "file:1:column" becomes "file:line:column". */
 static int refuse_text(const struct report_line *line, int rc)
 {
     char was[CORE_ERR_MESSAGE_BYTES];
@@ -139,7 +139,7 @@ static int skip_value(struct reading *reading, const struct core_json_token *tok
     return rc == 0 ? 0 : refuse_text(reading->line, rc);
 }
 
-/* Reads "wait", "guesses" or "ranks", an object of figures. */
+/* Reads "wait", "guesses" or "ranks". */
 static int take_group(struct reading *reading, const char *group)
 {
     struct core_json_token token;
@@ -165,7 +165,7 @@ static int take_group(struct reading *reading, const char *group)
     return rc;
 }
 
-/* Sets *sum to the bytes read from and written to one drive; skips other members. */
+/* Sets *sum to the bytes read from and written to a drive. */
 static int take_drive(struct reading *reading, double *sum)
 {
     static const struct key bytes[] = {{"drives[]", "read_bytes", REPORT_DRIVE},
@@ -192,7 +192,6 @@ static int take_drive(struct reading *reading, double *sum)
     return rc;
 }
 
-/* Reads "drives", an array of objects. */
 static int take_drives(struct reading *reading)
 {
     struct core_json_token token;
@@ -263,7 +262,7 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
            token.kind == CORE_JSON_TOKEN_KEY) {
         rc = take_member(&reading, &token);
     }
-    if (rc != 0 || (rc = next_token(&reading, &token)) != 0) { /* nothing may follow the object */
+    if (rc != 0 || (rc = next_token(&reading, &token)) != 0) { /* the line must end here */
         return rc;
     }
     if (!reading.has_step && !reading.has_summary) {

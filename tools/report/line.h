@@ -13,13 +13,13 @@ struct report_line {
     size_t bytes;
 };
 
-/* Reads a step and its figures, or finds that the line is the summary. *more tells whether the line
- * also has members for report_head_take(). Returns 0, or -errno with a message. */
+/* Reads a step and its figures, or finds the summary. *more: there are members for
+ * report_head_take(). Returns 0 or -errno. */
 int report_line_read(const struct report_line *line, enum report_line_kind *kind,
                      struct report_values *values, bool *more);
 
-/* Adds the events of the line to `run`. Also reads "run" and "plan" of a step, or the figures of
- * the summary. Returns 0, or -errno with a message. */
+/* Adds the line's events to `run`, and "run" and "plan" of a step or the figures of the summary.
+ * Returns 0 or -errno. */
 int report_head_take(const struct report_line *line, enum report_line_kind kind, uint64_t step,
                      struct report_run *run);
 

@@ -1,4 +1,4 @@
-/* log.c: the first pass finds which steps count; the second reads their figures. */
+/* log.c: the first pass finds the steps that count; the second one reads their figures. */
 #include "tools/report/log.h"
 
 #include <errno.h>
@@ -12,14 +12,13 @@
 #include "core/base/err.h"
 #include "tools/report/line.h"
 
-/* Most bytes of a line, and most turns of a run. */
 enum { LINE_BYTES_MAX = 1 << 20, TURNS_MAX = 1 << 16 };
 
-/* A turn: lines with increasing steps. It ends where the run was resumed from an earlier step. */
+/* Lines with increasing steps. A turn ends where the run was resumed from an earlier step. */
 struct turn {
-    uint64_t line; /* number of its first line */
+    uint64_t line; /* number of the first line */
     uint64_t first;
-    uint64_t counts_below; /* later turns repeated its steps from this one on */
+    uint64_t counts_below; /* later turns repeated the steps from this one on */
 };
 
 struct reader {
@@ -30,12 +29,11 @@ struct reader {
     bool ended;         /* the line had its newline */
     struct turn *turns; /* owned */
     size_t turn_count, turn_room;
-    uint64_t first, last, lines; /* first and last step; number of complete lines */
+    uint64_t first, last, lines; /* steps; complete lines */
     bool torn;
 };
 
-/* Reads a line without its newline. Returns 1, 0 at the end of the file, or -errno with a
- * message. */
+/* Reads a line without its newline. Returns 1; 0 at the end of the file; -errno. */
 static int next_line(struct reader *reader)
 {
     size_t bytes = 0;
@@ -82,8 +80,7 @@ static int add_turn(struct reader *reader, uint64_t step)
     return 0;
 }
 
-/* Finds the turns. Only the last line may be incomplete: the run was killed while it wrote that
- * line. */
+/* Finds the turns. A run that was killed may leave the last line incomplete. */
 static int first_pass(struct reader *reader)
 {
     struct report_values values = {.step = 0};
@@ -105,7 +102,7 @@ static int first_pass(struct reader *reader)
             rc = values.step <= before ? add_turn(reader, values.step) : 0;
             reader->first = reader->last == 0 || values.step < reader->first ? values.step
                                                                              : reader->first;
-            /* not the highest step: a resume discards the later steps of earlier turns */
+            /* not the highest step: a resume discards later steps */
             reader->last = before = values.step;
         }
         if (rc != 0) {

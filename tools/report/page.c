@@ -1,4 +1,4 @@
-/* page.c: writes the frame of the page and the data of the run as JSON, which page.js draws. */
+/* page.c: writes the page's frame and the run's data as JSON, which page.js draws. */
 #include "tools/report/page.h"
 
 #include <inttypes.h>
@@ -63,8 +63,7 @@ static void write_lines(FILE *out, const char *const *lines)
     }
 }
 
-/* Writes the last name in the model's path, such as "Qwen3-4B", or in the log's path if the model
- * is unknown. */
+/* Writes the last name in the path of the model ("Qwen3-4B") or, if unknown, of the log. */
 static void find_name(const struct report_run *run, char name[REPORT_NAME_BYTES])
 {
     const char *path = run->plan.model[0] != '\0' ? run->plan.model : run->path;
@@ -101,8 +100,7 @@ static void write_part(struct core_json_write *json, const struct report_run *ru
     core_json_write_array_end(json);
 }
 
-/* If buckets have one step each, low, high and count are left out: low and high equal sum, and sum
- * is null if there is no value. */
+/* Buckets of one step have only the sum, null without a value: low and high equal it. */
 static void write_figure(struct core_json_write *json, const struct report_run *run, int figure)
 {
     const struct report_bucket *whole = &run->whole[figure];
@@ -243,7 +241,7 @@ static int write_run(struct core_json_write *json, const struct report_run *run)
     return core_json_write_end(json);
 }
 
-/* Escapes "<", which occurs only in strings, so that no text can end the script element. */
+/* Escapes "<", so that no text can end the script element. */
 static void put_json(FILE *out, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -255,7 +253,6 @@ static void put_json(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* Writes text between the tags of an element. */
 static void put_text(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -1,5 +1,5 @@
-/* page.h: writes the page of a run: one HTML file with the data of the run as JSON and a script
- * that draws it. The page loads no other file. */
+/* page.h: writes one HTML file with the run's data as JSON and a script that draws it. Loads no
+ * other file. */
 #ifndef TOOLS_REPORT_PAGE_H
 #define TOOLS_REPORT_PAGE_H
 

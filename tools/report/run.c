@@ -59,15 +59,14 @@ static void add_value(struct report_bucket *bucket, double value)
     bucket->count++;
 }
 
-/* Returns a hash of a step's index. Hashes are spread evenly over 32 bits, so that the sample of
- * times has no period. */
+/* Returns an evenly distributed hash, so that the sample of times has no period. */
 static uint32_t hash_of(uint64_t index)
 {
     index *= UINT64_C(0x9E3779B97F4A7C15);
     return (uint32_t)((index ^ index >> 29) * UINT64_C(0xBF58476D1CE4E5B9) >> 32);
 }
 
-/* Makes room: drops the half of the times with the higher hashes. */
+/* Drops the times with the higher hashes. */
 static void halve_times(struct report_run *run)
 {
     size_t kept = 0;
@@ -91,7 +90,7 @@ static void add_time(struct report_run *run, uint64_t index, double seconds)
     }
 }
 
-/* Returns the seconds of a step without its waits; NaN if the log does not have them. */
+/* Returns the seconds of a step without waits; NaN: unknown. */
 static double compute_of(const double *of)
 {
     double left = of[REPORT_SECONDS];

@@ -1,5 +1,5 @@
-/* run.h: the data of a report: figures of steps in at most REPORT_BUCKETS_MAX buckets, plan, and
- * events. Filled by log.c, read by page.c. One thread. */
+/* run.h: the data of a report: figures of steps in at most REPORT_BUCKETS_MAX buckets, plan,
+ * events. Filled by log.c. One thread. */
 #ifndef TOOLS_REPORT_RUN_H
 #define TOOLS_REPORT_RUN_H
 
@@ -11,7 +11,7 @@ enum {
     REPORT_BUCKETS_MAX = 480,
     REPORT_EVENTS_MAX = 400, /* further ones are only counted */
     REPORT_PARTS_MAX = 48,
-    REPORT_TIMES_MAX = 1 << 15, /* most step times kept for quantiles; longer runs keep a sample */
+    REPORT_TIMES_MAX = 1 << 15, /* step times for quantiles; longer runs keep a sample */
     REPORT_NAME_BYTES = 128,
     REPORT_EVENT_BYTES = 320,
     REPORT_DRIVES = 8,
@@ -33,7 +33,7 @@ enum report_figure {
     REPORT_DOWN,
     REPORT_GATHER,
     REPORT_REDUCE,
-    /* the part of REPORT_GATHER and of REPORT_REDUCE that went between nodes */
+    /* parts of REPORT_GATHER and REPORT_REDUCE between nodes */
     REPORT_GATHER_BETWEEN,
     REPORT_REDUCE_BETWEEN,
     REPORT_WAIT_READ,
@@ -42,27 +42,27 @@ enum report_figure {
     REPORT_WAIT_COPY,
     REPORT_WAIT_IMBALANCE,
     REPORT_WAIT_OTHER,
-    REPORT_WAIT_DATA, /* wait before the step, not part of its seconds */
+    REPORT_WAIT_DATA, /* before the step, not part of its seconds */
     REPORT_RIGHT,
     REPORT_WRONG,
     REPORT_LOST_BYTES,
     REPORT_LOST_SECONDS,
     REPORT_RSS,
-    REPORT_DRIVE, /* bytes read and written for each of the first REPORT_DRIVES stores */
+    REPORT_DRIVE, /* read and written bytes of the first REPORT_DRIVES stores */
     REPORT_DRIVE_LAST = REPORT_DRIVE + REPORT_DRIVES - 1,
-    REPORT_CHOSEN, /* this and the next five: rewards of pairs (--loss dpo) */
+    REPORT_CHOSEN, /* this and the next five: --loss dpo */
     REPORT_REJECTED,
     REPORT_MARGIN,
     REPORT_ACCURACY,
     REPORT_EVAL_MARGIN,
     REPORT_EVAL_ACCURACY,
-    REPORT_COMPUTE, /* computed: REPORT_SECONDS without the waits */
+    REPORT_COMPUTE, /* REPORT_SECONDS without the waits */
     REPORT_FIGURES
 };
 
-/* The values of one figure in consecutive steps. */
+/* A figure in consecutive steps. */
 struct report_bucket {
-    double low, high, sum; /* statistics of finite values; undefined while count is 0 */
+    double low, high, sum; /* of finite values; undefined while count is 0 */
     uint32_t count;
     uint32_t odd; /* values that are null in the log */
 };
@@ -84,7 +84,7 @@ struct report_part {
     double bytes;
 };
 
-/* From the newest "plan" and "run" of the log; what is missing there is NaN or "". */
+/* From the newest "plan" and "run"; missing: NaN or "". */
 struct report_plan {
     bool known;
     char model[REPORT_NAME_BYTES];
@@ -96,30 +96,30 @@ struct report_plan {
     struct report_part parts[REPORT_PARTS_MAX];
     size_t part_count;
     /* From "run". */
-    char time[32]; /* time of the first "run" line */
+    char time[32]; /* of the first "run" */
     double steps, clip, taken_device, taken_host;
 };
 
 struct report_summary {
-    bool known; /* the last line is a summary: the run has ended */
+    bool known; /* the run has ended */
     double peak_rss_gb, plan_seconds;
 };
 
 struct report_run {
     const char *path;     /* borrowed from the caller */
-    uint64_t first, last; /* first and last step */
-    uint64_t steps;       /* number of steps, without repetitions */
-    uint64_t repeated;    /* lines of steps that were repeated after a resume */
+    uint64_t first, last; /* steps */
+    uint64_t steps;       /* without repetitions */
+    uint64_t repeated;    /* lines of steps that a resume repeated */
     uint64_t restarts;
-    bool torn;      /* the last line was incomplete and is ignored */
+    bool torn;      /* the last line was incomplete */
     uint64_t width; /* steps in a bucket */
     size_t buckets;
-    struct report_bucket (*figures)[REPORT_FIGURES]; /* owned: one row for each bucket */
+    struct report_bucket (*figures)[REPORT_FIGURES]; /* owned: a row for each bucket */
     struct report_bucket whole[REPORT_FIGURES];
     double first_loss, last_loss, last_eval, best_eval;
-    struct report_time *times; /* owned; without the first step; sorted by report_run_end() */
+    struct report_time *times; /* owned; without the first step */
     size_t time_count;
-    uint32_t times_below; /* long runs keep only times with a lower hash */
+    uint32_t times_below; /* a sample: times with a lower hash */
     struct report_plan plan;
     struct report_summary summary;
     struct report_event *events; /* owned */
@@ -127,25 +127,24 @@ struct report_run {
     uint64_t events_lost;
 };
 
-/* Allocates buckets for the steps first..last. `path` must outlive the run. Returns 0, or -ENOMEM
- * with a message; then there is nothing to fini. */
+/* Allocates buckets for first..last. `path` must outlive the run. Returns 0 or -ENOMEM; then there
+ * is nothing to fini. */
 int report_run_init(struct report_run *run, const char *path, uint64_t first, uint64_t last);
 /* NULL and a zeroed run are allowed. */
 void report_run_fini(struct report_run *run);
 
-/* Values of one step. A value is NaN if the log does not have it, and infinite if it is null
- * there. */
+/* Values of a step. NaN: not in the log; infinite: null there. */
 struct report_values {
     uint64_t step;
     double of[REPORT_FIGURES];
 };
 void report_run_add(struct report_run *run, const struct report_values *values);
 void report_run_event(struct report_run *run, uint64_t step, const char *kind, const char *text);
-/* Sorts the step times. Call it after the last step. */
+/* Call it after the last step. */
 void report_run_end(struct report_run *run);
 
 /* Returns the quantile `part` of the step times; 0.5 is the median. The first step counts only if
- * no other step has a time. Returns NaN if there are no times. */
+ * no other step has a time. Returns NaN without times. */
 double report_run_seconds(const struct report_run *run, double part);
 
 #endif
