@@ -1,3 +1,3 @@
-# Turns each line of a text into an element of a C array of strings.
+# Turns lines into elements of a C array of strings.
 s/[\\"]/\\&/g
 s/.*/    "&\\n",/

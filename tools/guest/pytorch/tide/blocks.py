@@ -28,7 +28,7 @@ def _tensor(value, what):
 
 
 def _plain(tensor):
-    """Returns the tensor, or a copy if torch conjugates or negates its memory when it reads it."""
+    """Returns the tensor, or a copy if torch conjugates or negates the memory when reading."""
     return tensor.resolve_conj().resolve_neg()
 
 
@@ -37,8 +37,8 @@ def _bytes(tensor):
 
 
 class Blocks:
-    """Named tensors and numpy arrays, kept in host memory up to `host_memory` and beyond it in `store`, a
-    (path, size) pair or a list of them, whose sizes are reserved at once. They do not outlive the object."""
+    """Named tensors and numpy arrays, in host memory up to `host_memory`, then in `store`: a (path, size) pair or
+    a list of them. The sizes are reserved at once. The contents end with the object."""
 
     def __init__(self, host_memory, store=None, *, io=None, checksums=True):
         stores = library.store_paths(store)
@@ -65,7 +65,7 @@ class Blocks:
         return self._formats[name]
 
     def put(self, name, value):
-        """Stores a tensor or an array; it replaces an earlier one of this name."""
+        """Stores a tensor or an array, or replaces it."""
         given = _tensor(value, name)
         if given.numel() == 0:
             raise ValueError(f"{name} has no elements")
@@ -75,7 +75,7 @@ class Blocks:
 
     def get(self, name, out=None, *, pin=False):
         """Returns a tensor or array: `out`, or a new one on the device of the stored one. pin: returns a view of the
-        store's own memory, on the CPU, which is valid until release(name)."""
+        store's memory, on the CPU, until release(name)."""
         dtype, shape, is_numpy, device = self._format(name)
         if pin:
             block = library.Block()
@@ -110,7 +110,7 @@ class Blocks:
         del self._formats[name]
 
     def iteration(self):
-        """Begins an iteration. Tensors are read ahead in the order of the previous iteration's gets."""
+        """Begins an iteration. Tensors are read ahead in the order of the previous iteration."""
         check(lib.tide_blocks_iteration(self._open()))
 
     def stats(self):
@@ -136,8 +136,8 @@ class Blocks:
 
     @contextlib.contextmanager
     def saved_tensors(self, keep=(), min_bytes=64 << 10):
-        """A context in which tensors that autograd saves are stored until their graph is freed, except small ones and
-        those that share memory with one of `keep`: pass model.parameters()."""
+        """A context that stores the tensors that autograd saves, except small ones and those that share memory
+        with a tensor of `keep`: pass model.parameters()."""
         kept = {tensor.untyped_storage().data_ptr() for tensor in keep}
 
         def pack(tensor):
@@ -162,7 +162,7 @@ class Blocks:
 
 
 class _Saved:
-    """One tensor that autograd saved; its block lives as long as this object."""
+    """A tensor that autograd saved; its block lives as long as this object."""
 
     def __init__(self, blocks, tensor):
         tensor = _plain(tensor)

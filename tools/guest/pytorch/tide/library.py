@@ -1,6 +1,6 @@
 """library.py: loads libtide, mirrors the structs of its headers, and turns error codes into exceptions.
 
-Fields are only ever added at the end of a struct, and there is no padding, so a newer library works, too."""
+A newer library works, too: fields are added at the end of a struct, without padding."""
 
 import ctypes
 import ctypes.util
@@ -153,7 +153,7 @@ except AttributeError as error:
 
 
 def check(rc):
-    """Returns a result of the library, or raises Error if it is negative."""
+    """Returns a result, or raises Error if it is negative."""
     if rc < 0:
         raise Error(-rc, lib.tide_last_error().decode(errors="replace"))
     return rc
@@ -202,8 +202,7 @@ def texts(values):
 
 
 def address(function):
-    """Returns the address of a function that the library calls. The function must be referenced as long as the library
-    may call it."""
+    """Returns the address of a function that the library calls. Keep a reference to the function until the last call."""
     return ctypes.cast(function, c_void_p).value
 
 

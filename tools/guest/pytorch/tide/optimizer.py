@@ -1,8 +1,8 @@
 """optimizer.py: AdamW as a torch.optim.Optimizer whose states belong to libtide.
 
-Hooks on the parameters take each gradient as soon as backward has computed it, and clear p.grad. Small gradients
-are passed to the library several at a time, because a call in the middle of backward finds cold caches.
-The library borrows the gradient's memory until the update is done, so a reference is kept until then."""
+Hooks take gradients from p.grad during backward. Small gradients are passed to the library several at a time,
+because a call in the middle of backward finds cold caches. The library borrows the memory of a gradient until its
+update is done."""
 
 import collections
 import contextlib
@@ -26,8 +26,8 @@ _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.
 _STRIDED = torch.strided
 _COPIED = ("cuda",)  # devices whose gradients and weights the library copies
 _LAST = c_int(1)
-# Gradients in host memory whose updates begin inside backward are submitted when this many gradients, or
-# this many bytes, have been taken, because each submit wakes threads that compete with backward for the processors.
+# Inside backward, gradients in host memory are submitted in groups of this many tensors or bytes, because a submit
+# wakes threads that compete with backward for the processors.
 _BATCH = 32
 _BATCH_BYTES = 16 << 20
 _living = weakref.WeakSet()
@@ -53,15 +53,15 @@ def _values(group):
 
 
 class AdamW(torch.optim.Optimizer):
-    """Like torch.optim.AdamW. Its states are kept in host memory up to `host_memory`, and beyond it in files in
-    `store`: a path, a (path, size) pair, or a list of them. The README lists the limits.
+    """Like torch.optim.AdamW. States are kept in host memory up to `host_memory`, then in files in `store`: a
+    path, a (path, size) pair, or a list of them. The README lists the limits.
 
-    clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
-    whose gradients are added up in p.grad before they are passed to the library. overlap False: gradients stay in p.grad
-    until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states.
-    process_group: processes that share the states (ZeRO stage 1); at step(), p.grad must be the average over them, as
-    DistributedDataParallel makes it. check_gradients: the library hashes gradients before and after it uses them, and
-    raises an error if one was written to or freed meanwhile."""
+    clip: the largest norm of the gradients; 0: no clipping. accumulation_steps: backward passes whose gradients
+    are added up in p.grad first. overlap False: gradients stay in p.grad until step(), as torch.amp.GradScaler
+    needs. checkpoints: a directory where state_dict() saves states. process_group: processes that share the
+    states (ZeRO stage 1); at step(), p.grad must be their average, as DistributedDataParallel makes it.
+    check_gradients: raises an error if a gradient was written to or freed while the library used it (by
+    hashes)."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *,
                  host_memory=None, store=None, clip=0.0, moments="fp32", threads=0, io=None,
@@ -191,8 +191,8 @@ class AdamW(torch.optim.Optimizer):
         return handle
 
     def add_param_group(self, param_group):
-        """Adds a group between steps. The memory is planned again; meanwhile all states are in a file in the first
-        store or, without a store, in memory."""
+        """Adds a group between steps. Meanwhile the states are in a file in the first store or, without a store, in
+        memory."""
         if self._settings is None:
             super().add_param_group(param_group)
             return
@@ -263,14 +263,14 @@ class AdamW(torch.optim.Optimizer):
         self._report_writes()
 
     def _written(self):
-        """Returns the indices of parameters whose weights the program wrote since the library was last told."""
+        """Returns the indices of parameters whose weights the program wrote since the last report."""
         versions = [p._version for p in self._params]
         if versions == self._versions:
             return []
         return [i for i, version in enumerate(versions) if version != self._versions[i]]
 
     def _report_writes(self):
-        """Called between steps, before states are used: masters follow the weights that the program wrote."""
+        """Called between steps, before states are used: copies weights that the program wrote to the masters."""
         if not self._open:
             for index in self._written():
                 if self._waiting[index]:
@@ -314,10 +314,9 @@ class AdamW(torch.optim.Optimizer):
             pending = self._pending
             pending.append((index, grad, grad.data_ptr(), grad._version))
             self._pending_bytes = size = self._pending_bytes + self._bytes[index]
-            # The first gradient of a step is submitted at once, so that the library refuses early what is not allowed.
-            # Gradients on a GPU are submitted at once, too, because later calls may be on another stream. Other
-            # gradients whose updates need the norm wait for step(): before, the library could only sum their squares,
-            # which takes processors from backward.
+            # Submitted at once: the first gradient, so that the library refuses errors early, and gradients on a
+            # GPU, because later calls may be on another stream. Other gradients whose updates need the norm wait
+            # for step(): summing their squares earlier takes processors from backward.
             full = self._inside and (size >= _BATCH_BYTES or len(pending) >= _BATCH)
             if first or full or self._device is not None:
                 try:
@@ -355,7 +354,7 @@ class AdamW(torch.optim.Optimizer):
                 grad.record_stream(torch.cuda.current_stream(self._device))
 
     def _end_reached(self):
-        """Ends borrows whose updates are done. Parameters that share a block have the same token."""
+        """Ends borrows whose updates are done; parameters that share a block share a token."""
         borrowed, handle, poll = self._borrowed, self._handle, lib.tide_optim_poll
         reached = 0
         while borrowed:
@@ -493,13 +492,13 @@ class AdamW(torch.optim.Optimizer):
                            f"updated: call synchronize() first")
 
     def attach(self, module):
-        """Lets step() return while weights of `module` are updated: each of its modules waits for its own
-        parameters before its forward. Call synchronize() before weights are read or written outside of a forward."""
+        """Lets step() return before the weights of `module` are updated: its modules wait before their forward.
+        Call synchronize() before weights are read or written outside of a forward."""
         self._modules.add(module)
 
     def weights_changed(self, parameter):
-        """Reports that the program wrote the weights of a parameter in a way that torch cannot detect (p.data, numpy);
-        other writes are detected. Call it between steps."""
+        """Reports that the program wrote weights in a way that torch cannot detect (p.data, numpy). Call it between
+        steps."""
         self._check_open()
         index = self._index[id(parameter)]
         self._use_stream()
@@ -508,7 +507,7 @@ class AdamW(torch.optim.Optimizer):
         self._versions[index] = parameter._version
 
     def last(self):
-        """Returns the last step's number, the norm of all gradients, the clipping factor and whether the step was
+        """Returns the number of the last step, the norm of its gradients, the clipping factor, and whether the step was
         skipped. Waits for the norm."""
         self._check_open()
         result = library.OptimResult()
@@ -548,9 +547,9 @@ class AdamW(torch.optim.Optimizer):
         self._unsaved, self._reference = False, states.reference(checkpoint)
 
     def load(self, path):
-        """Reads weights and states from a checkpoint, or from the newest valid one in a directory. It must be of an
-        optimizer with the same parameters and moments. Returns the number of its steps. Does not change param_groups.
-        With process_group all processes call it; another number of processes may have saved."""
+        """Reads weights and states, but not param_groups, from a checkpoint or from the newest valid one in a
+        directory. Parameters and moments must match. Returns the number of steps. With process_group all
+        processes call it; another number of processes may have saved."""
         self._check_open()
         self._check_between("load()")
         step = c_uint64()
@@ -566,8 +565,8 @@ class AdamW(torch.optim.Optimizer):
         return step.value
 
     def state_dict(self):
-        """Returns the param_groups and, under "tide", a reference to the checkpoint that save() has written since the
-        last step. If there is none, `checkpoints` makes this call write it."""
+        """Returns the param_groups and, under "tide", a reference to the checkpoint of the last step. With
+        `checkpoints`, this call writes it if save() has not."""
         self._check_open()
         self._report_writes()
         if self._unsaved and self._checkpoints is not None:
@@ -601,8 +600,8 @@ class AdamW(torch.optim.Optimizer):
         return result
 
     def load_state_dict(self, state_dict):
-        """Loads the param_groups, and the states: those of torch.optim.AdamW or of full_state_dict(), or those of
-        the checkpoint that a state_dict() refers to, with its weights."""
+        """Loads the param_groups and the states of torch.optim.AdamW, of full_state_dict(), or of the checkpoint
+        of a state_dict(), with the weights of that checkpoint."""
         self._check_open()
         self._check_between("load_state_dict()")
         self._report_writes()
@@ -618,7 +617,7 @@ class AdamW(torch.optim.Optimizer):
             self.load(checkpoint)
 
     def _set_state(self, index, state):
-        """Sets the states of a parameter. None: resets them, as if it had never been updated."""
+        """Sets the states of a parameter. None: resets the states."""
         p = self._params[index]
         if state:
             tensors, count = states.from_torch(state, p)
@@ -636,7 +635,7 @@ class AdamW(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self):
-        """Read by torch.amp.GradScaler. If it is true, GradScaler calls step() without unscaling, and step() raises an
+        """Read by torch.amp.GradScaler. If true, GradScaler calls step() without unscaling, which raises an
         error."""
         return self._overlap
 
@@ -652,9 +651,9 @@ def _hook(this, index, _parameter):
 
 
 class _Attached:
-    """Makes attached modules wait for weights. A module's hook waits for the module's own parameters. Some modules
-    use weights of others without calling them (nn.MultiheadAttention uses out_proj.weight): the first module
-    that is called waits for the parameters of all modules that were not called in the last step."""
+    """Makes attached modules wait for their own parameters. Some modules use weights of others that they do not
+    call (nn.MultiheadAttention uses out_proj.weight), so the first module of a step waits for the parameters of
+    modules that were not called in the last step."""
 
     def __init__(self, optimizer):
         self.optimizer = weakref.ref(optimizer)
@@ -719,9 +718,9 @@ class _Attached:
 
 
 def _watch_clipping():
-    """Makes torch's clipping functions raise an error after backward, when they find no gradients or would clip a second
-    time. A limit of infinity, with which Trainer requests the norm, is allowed. Calls by programs that imported the
-    functions by name before the first tide.AdamW are not detected."""
+    """Makes torch's clipping functions raise an error if they find no gradients or would clip a second time. A
+    limit of infinity, with which Trainer requests the norm, is allowed. Functions imported by name before the
+    first tide.AdamW are not watched."""
     def refuse(original):
         @functools.wraps(original)
         def clip(parameters, *args, **kwargs):

@@ -1,6 +1,6 @@
-"""shares.py: the processes of a torch.distributed group share the states of tide.AdamW (ZeRO stage 1). Each updates its
-share of the weights and sends it to the others, with the group's backend, where the tensors are: on the CPU or a GPU.
-Numbers and objects are sent over gloo."""
+"""shares.py: processes of a torch.distributed group share the states of tide.AdamW (ZeRO stage 1). A process
+updates its share of the weights and sends it to the others by the group's backend; numbers and objects go over
+gloo."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ class Shares:
         self.group = group
         self.world, self.rank = dist.get_world_size(group), dist.get_rank(group)
         self.ranks = dist.get_process_group_ranks(group)
-        # Sums are computed on a thread of the library, so they have a group of their own. NCCL has no sums on the CPU.
+        # Sums are computed on a thread of the library, so they need a group of their own. NCCL has no sums on the CPU.
         self._sums = dist.new_group(self.ranks, backend="gloo", use_local_synchronization=True)
         self._sum = library.SUM(self._add_up)
         self._spans = None  # for each process a list with (first element, number of elements) of each parameter
@@ -49,8 +49,8 @@ class Shares:
         dist.all_gather_object(self._spans, own, group=self._sums)
 
     def gather(self, weights, indices):
-        """Sends each process's share of these weights to all. Autograd does not see it. On a GPU the transfer follows the
-        library's copies on torch's current stream, and later work on that stream sees the new weights."""
+        """Sends each process's share of these weights to all, unseen by autograd. On a GPU, the transfer is
+        ordered with the library's copies and later work on torch's current stream."""
         sent = []
         for index in indices:
             flat = weights[index].data.view(-1)

@@ -10,8 +10,7 @@ import torch
 from . import library
 from .library import check, lib
 
-# In a state_dict, "master" is the fp32 weights of a 16-bit parameter; torch does not have it and
-# ignores it.
+# "master" in a state_dict is the fp32 weights of a 16-bit parameter; torch ignores "master".
 _MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 _REFUSED = {"amsgrad": "AMSGrad", "maximize": "maximize"}
 
@@ -80,8 +79,8 @@ def from_torch(state, weights):
 
 
 def match(state_dict, optimizer):
-    """Finds and checks the states of each parameter of tide.AdamW in a state_dict of torch.optim.AdamW. Returns a list,
-    with None for a parameter that has no states there."""
+    """Finds and checks the states of the parameters in a state_dict of torch.optim.AdamW. Returns a list, with
+    None for a parameter without states."""
     groups = state_dict["param_groups"]
     for group in groups:
         for key, what in _REFUSED.items():
@@ -112,7 +111,7 @@ def match(state_dict, optimizer):
 
 
 def reference(path):
-    """Returns what a state_dict has to identify a checkpoint: its path and checksum."""
+    """Returns what identifies a checkpoint in a state_dict: path and checksum."""
     path = path.absolute()
     return {"checkpoint": str(path), "xxh3": json.loads((path / "manifest.json").read_text())["xxh3"]}
 
