@@ -65,7 +65,8 @@ int bench_point_run(const struct bench_target *target, const struct core_region 
 
 /* Returns the bytes of the file in flight at once. */
 uint64_t bench_point_in_flight(const struct bench_params *params);
-/* Returns the bytes of buffers that a setting needs; above BENCH_MEMORY_MAX it is not measured. */
+/* Returns the bytes of buffers that a setting needs. A setting above BENCH_MEMORY_MAX is not
+ * measured. */
 uint64_t bench_point_memory(const struct bench_params *params);
 #define BENCH_MEMORY_MAX ((uint64_t)768 << 20)
 

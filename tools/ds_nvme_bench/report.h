@@ -41,7 +41,7 @@ struct bench_report {
  * bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
-/* Returns the number of drives; an unknown one counts as another. */
+/* Returns the number of drives; an unknown drive counts as one more. */
 unsigned bench_report_drives(const struct bench_report *report);
 
 void bench_report_table(const struct bench_report *report, FILE *out);
@@ -60,13 +60,13 @@ int bench_report_save(const struct bench_report *report, const char *path,
 /* Returns 0 if bench_report_save() can probably write `path`, or -errno; does not touch it. */
 int bench_report_writable(const char *path);
 
-/* Returns 0 if an aio block may be written to `path`: it is missing, empty, or has only an aio
- * block. Returns -EEXIST for other files, such as the user's ds_config.json. */
+/* Returns 0 if an aio block may be written to `path`: the file is missing or empty, or has only an
+ * aio block. Returns -EEXIST for other files, such as the user's ds_config.json. */
 int bench_report_replaceable(const char *path);
 
-/* Compares points with those of an earlier --json report, and prints those slower by more than
- * `tolerance`; *slower gets their number. Returns 0 or -errno; -EINVAL: no such report, or no
- * common points. */
+/* Compares points with the same points of an earlier --json report, and prints points slower by
+ * more than `tolerance`; *slower gets their number. Returns 0 or -errno; -EINVAL: no such report,
+ * or no common points. */
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 

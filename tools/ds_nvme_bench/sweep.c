@@ -220,8 +220,8 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
     return 0;
 }
 
-/* Returns whether the intervals of the chosen setting are narrow, and others are not better by more
- * than noise. */
+/* Returns whether the intervals of the chosen setting are narrow, and no other setting is better by
+ * more than noise. */
 static bool is_decided(const struct bench_sweep *sweep)
 {
     const struct bench_recommendation *made = &sweep->recommendation;

@@ -75,8 +75,8 @@ struct bench_target_io {
 /* Fills memory with incompressible bytes, which repeat after 32 MiB. */
 void bench_target_fill(unsigned char *memory, uint64_t bytes);
 
-/* Writes numbers from *next on into blocks of 4096 bytes, so that a drive cannot store equal blocks
- * once. */
+/* Writes numbers from *next on into blocks of 4096 bytes, so that a drive that stores equal blocks
+ * once finds none. */
 void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next);
 
 /* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a

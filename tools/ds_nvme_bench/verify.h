@@ -28,8 +28,8 @@ int bench_verify_run(const struct bench_verify_options *options, struct bench_ve
 
 /* Fills `memory` with the bytes of `offset` (a multiple of 4096) in a pass. */
 void bench_verify_fill(uint64_t seed, unsigned pass, uint64_t offset, void *memory, uint64_t bytes);
-/* Returns the wrong pieces of 4 KiB (see bench_verify_fill()); *first gets the offset of the first
- * one. */
+/* Returns the number of pieces of 4 KiB that differ from bench_verify_fill(); *first gets the
+ * offset of the first such piece. */
 uint64_t bench_verify_compare(uint64_t seed, unsigned pass, uint64_t offset, const void *memory,
                               uint64_t bytes, uint64_t *first);
 

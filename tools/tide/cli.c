@@ -82,7 +82,7 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
 
 struct caught {
     void (*_Atomic handler)(int number);
-    _Atomic int64_t first_ns; /* time of the first one; 0: none */
+    _Atomic int64_t first_ns; /* time of the first signal; 0: none */
 };
 
 static struct caught caught[NSIG];

@@ -7,7 +7,7 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Of the object that --json prints: docs/config-json.md. */
+/* Version of the object that --json prints (docs/config-json.md). */
 enum { SCHEMA_VERSION = 1 };
 
 static void write_note(struct core_json_write *write, const struct core_cfg_note *note)

@@ -8,7 +8,7 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Of the object that --json prints: docs/doctor-json.md. */
+/* Version of the object that --json prints (docs/doctor-json.md). */
 enum { SCHEMA_VERSION = 1 };
 
 static const char *const verdicts[] = {"ok", "warn", "fail"};

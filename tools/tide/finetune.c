@@ -113,7 +113,7 @@ static int check_outputs(const struct job *job)
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
-/* Outputs are created when the run begins; this checks early whether they can be. */
+/* Outputs are created when the run begins; this checks early whether they can be created. */
 static int check_writable(const struct job *job)
 {
     const struct finetune_flags *flags = &job->flags;
@@ -136,8 +136,8 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Opens logs that are FIFOs, so that one without a reader is refused early. They stay open, because
- * readers would see the end of the file before the log opens them. */
+/* Opens logs that are FIFOs, so that a FIFO without a reader is refused early. The FIFOs stay open:
+ * otherwise their readers would see the end of the file before the log opens them. */
 static int hold_fifos(struct job *job)
 {
     const char *const paths[] = {job->flags.log, job->settings.csv};

@@ -11,7 +11,7 @@
 #include "tools/tide/finetune_flags.h"
 #include "tools/tide/schedule.h"
 
-/* Zeroed by the caller. Must not move: the engine's options point into it. */
+/* Zeroed by the caller. Must not move: the engine's options point into the struct. */
 struct finetune_config {
     struct core_cfg *cfg; /* owned; NULL without --config */
     /* engine.stores points here; --store adds to it */

@@ -38,7 +38,7 @@ struct finetune_data_options {
     uint64_t row_bytes; /* memory limit of a row (text_memory_init); 0: chosen */
     const char *cache;  /* folder for counts of large files; NULL: none */
     int64_t steps;      /* steps of the run; 0: count an epoch */
-    /* steps made by a resumed run, perhaps with other ranks and batches, which continues at
+    /* steps made before a resume, perhaps with other ranks and batches; the run continues at
      * `place`; 0: the run begins */
     int64_t begun;
     struct finetune_data_place place;

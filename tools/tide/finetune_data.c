@@ -99,8 +99,8 @@ static bool is_place(const struct text_position *at, const struct finetune_data_
     return memcmp(at->word + FIRST, place->word + FIRST, COUNT * sizeof place->word[0]) == 0;
 }
 
-/* Reads the rows once to fill `info`; a resumed run counts from its place, because its first steps
- * may have used more rows. */
+/* Reads the rows of the run once to fill `info`. A resumed run may end later, because its first
+ * steps may have used more rows. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);

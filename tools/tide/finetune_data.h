@@ -19,8 +19,8 @@ void finetune_data_describe(const struct finetune_data *data, struct finetune_da
 uint64_t finetune_data_memory(const struct finetune_data *data);
 
 /* Sets *batches to the micro-batches of the next step, up to `step_max` of one epoch, borrowed
- * until the next call. Returns their number or -errno. The next epoch follows the last
- * micro-batch. */
+ * until the next call. Returns their number or -errno. After the last micro-batch of an epoch, the
+ * next epoch begins. */
 int finetune_data_step(struct finetune_data *data, const struct tide_batch **batches);
 
 /* Returns the tokens of the last step without padding. */

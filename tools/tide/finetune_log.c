@@ -49,7 +49,7 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
-/* Opens a file for appending. Earlier content stays until the run begins, because it may be
+/* Opens a file for appending. Earlier content stays until the run begins, because the run may be
  * refused. */
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
@@ -166,7 +166,7 @@ int finetune_log_close(struct finetune_log *log)
     return rc;
 }
 
-/* Empties a file of an earlier run, unless the log appends. Returns whether it is empty. */
+/* Empties a file of an earlier run, unless the log appends. Returns whether the file is empty. */
 static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;

@@ -9,7 +9,7 @@
 
 struct finetune_log;
 
-/* Of the object "run" in the first line. */
+/* Version of the object "run" in the first line. */
 enum { FINETUNE_LOG_VERSION = 1 };
 
 struct finetune_log_options {

@@ -41,8 +41,8 @@ static struct tide_checkpoint_options options_of(const struct finetune_run *run)
                                             .later = !run->stopped};
 }
 
-/* Counts the previous checkpoint as failed if it has no final name, which it gets during later
- * steps. */
+/* Counts the previous checkpoint, which was written during later steps, as failed if it has no
+ * final name. */
 static void note_unpublished(struct finetune_run *run, int64_t newer)
 {
     char path[4096];

@@ -485,7 +485,7 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
 }
 
 /* Reduces the micro-batches of a step to those of an epoch, which does not change the ranks'
- * shares. A shuffled order may pack into another number, so nothing is reduced then. */
+ * shares. A shuffled order may give another number, so nothing is reduced then. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

@@ -25,7 +25,7 @@ struct finetune_names {
 
 struct finetune_settings {
     struct tide_engine_options engine; /* `length` is 0 until finetune_settings_fit() */
-    struct schedule schedule;          /* `total`, too, unless it was given */
+    struct schedule schedule;          /* `total` is also 0 until then, unless given */
     int64_t steps;                     /* 0: `epochs` is given */
     double epochs;                     /* 0: `steps` is given */
     int64_t length;                    /* --seq-len; 0: none */

@@ -11,7 +11,7 @@
 
 static volatile sig_atomic_t asked;
 static void (*volatile undo_made)(void *context);
-static void *volatile undo_context; /* of undo_made; set before it */
+static void *volatile undo_context; /* argument of undo_made; set before it */
 static bool begun;
 static const struct tide_world *others;
 enum { SIGNALS = 4 };

@@ -15,7 +15,7 @@ void finetune_stop_begin(void);
 void finetune_stop_end(void); /* restores the previous actions, if any */
 
 struct tide_world;
-/* From now on finetune_stop_asked() also asks the other processes; NULL: only this one, before the
+/* From now on finetune_stop_asked() also asks the other processes. Call it with NULL before the
  * world is closed. */
 void finetune_stop_world(const struct tide_world *world);
 

@@ -1,4 +1,4 @@
-/* finetune_world.h: `tide finetune` in several processes: the others serve the first one. Main
+/* finetune_world.h: `tide finetune` in several processes, which serve the first one. Main
  * thread. */
 #ifndef TOOLS_TIDE_FINETUNE_WORLD_H
 #define TOOLS_TIDE_FINETUNE_WORLD_H

@@ -8,7 +8,7 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Of the object that --json prints: docs/inspect-json.md. */
+/* Version of the object that --json prints (docs/inspect-json.md). */
 enum { SCHEMA_VERSION = 1 };
 
 static void print_tensor(void *user, const struct tide_tensor *tensor)

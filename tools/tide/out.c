@@ -207,7 +207,8 @@ struct content {
     bool of_run;                /* a checkpoint belongs to the run that wrote the model */
     bool model;                 /* a model with a note */
     char foreign[NAME_MAX + 1]; /* a file that the run would replace but did not write */
-    /* `foreign` is config.json or weights; else it differs from the model's file */
+    /* true: `foreign` is config.json or weights; false: `foreign` differs from the model's file of
+     * that name */
     bool foreign_model;
 };
 

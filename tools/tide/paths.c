@@ -219,7 +219,7 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
 }
 
 /* Returns whether the place is below `folder`, which may not exist. `child`: the first name below
- * it. */
+ * `folder`. */
 static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
 {
     const size_t made = strlen(folder->rest);

@@ -14,7 +14,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
                           FILE *stream);
 
-/* Prints the time of a step with twice as much of a part of the machine, the most useful part
+/* Prints the times of a step with twice as much of each part of the machine, the most useful part
  * first. Returns 0 or -errno. */
 int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 

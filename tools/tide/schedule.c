@@ -124,8 +124,8 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
     return schedule->max_beta * (1 + schedule->beta_decay_rate * interval);
 }
 
-/* DeepSpeed sets the rate of a warmup after the update, from its index, so the first two updates
- * have the lowest rate. */
+/* DeepSpeed computes the rate of a warmup after an update, from the index of that update, so the
+ * first two updates have the lowest rate. */
 static double warmup_part(const struct schedule *schedule, int64_t last, int64_t steps)
 {
     return schedule->log_warmup ? 1.0 / log((double)steps) * log((double)(last + 1))

@@ -333,7 +333,7 @@ static void remove_left(int number)
 }
 
 /* Opens and locks the temporary file, or that of a killed run. Returns the descriptor, or -1 with
- * errno; EBUSY: another run has it. */
+ * errno; EBUSY: another run writes the file. */
 static int lock_partial(const char *name)
 {
     enum { TRIES = 100 };
@@ -418,7 +418,7 @@ static int open_out(struct tokenize *t)
         return rc;
     }
     (void)fchmod(t->lock, there ? info.st_mode & 07777 : 0666 & ~mask);
-    /* Keeps the lock until the file is renamed, so that no other run takes it over. */
+    /* Keeps the lock until the file is renamed, so that no other run takes over the file. */
     const int fd = fcntl(t->lock, F_DUPFD_CLOEXEC, 0);
     t->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (t->file == NULL && fd >= 0) {

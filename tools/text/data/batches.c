@@ -107,7 +107,7 @@ static uint64_t describe_options(const struct text_feed_options *options)
     return word;
 }
 
-/* Writes the flags of the options that differ, or that the files differ. */
+/* Writes the flags of the options that differ; without any, the files differ. */
 static void list_differences(uint64_t before, uint64_t now, char *out, size_t bytes)
 {
     unsigned at = VERSION_BITS;

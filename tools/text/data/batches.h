@@ -1,4 +1,4 @@
-/* batches.h: micro-batches of rows, epoch after epoch. Private to feed.c; its thread. */
+/* batches.h: micro-batches of rows, epoch after epoch. Private to feed.c and its thread. */
 #ifndef TOOLS_TEXT_DATA_BATCHES_H
 #define TOOLS_TEXT_DATA_BATCHES_H
 

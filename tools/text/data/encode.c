@@ -55,7 +55,7 @@ static int find_end(struct text_encoder *encoder)
     return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
 }
 
-/* Warns if the tokenizer lacks special tokens of the format, which it would split into letters. */
+/* Warns if the tokenizer lacks special tokens of the format and would split them into letters. */
 static void warn_unknown(const struct text_encoder *encoder, const char *format)
 {
     static const struct {
@@ -291,7 +291,7 @@ static size_t count_same(const struct text_encoder *encoder, size_t prompt, cons
 }
 
 /* Masks the tokens that the prompt has in common with the row or, for a pair, with both rows:
- * completions of a pair begin at one index. */
+ * completions of a pair begin at the same index. */
 static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
 {
     const size_t second = out->rejected;

@@ -26,7 +26,7 @@ const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *e
 /* Returns whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* Encodes a row, or both rows of a pair, which ignores `train_on`. Returns 0; -ENOTSUP if the model
+/* Encodes a row, or both rows of a pair (`train_on` is ignored). Returns 0; -ENOTSUP if the model
  * lacks something that such rows need; another -errno for a bad row. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);

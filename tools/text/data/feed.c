@@ -1,5 +1,5 @@
-/* feed.c: a thread prepares batches in a ring of slots: it fills slot prepared % ahead; the caller
- * reads slot taken % ahead. */
+/* feed.c: a thread prepares batches in a ring of slots. The thread fills slot prepared % ahead; the
+ * caller reads slot taken % ahead. */
 #include "tools/text/data/feed.h"
 
 #include <assert.h>

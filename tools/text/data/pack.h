@@ -1,7 +1,7 @@
 /* pack.h: puts documents into rows of at most seq_len tokens, one window after another. Without
  * packing, a window is one row of the files, its parts if `split`, or the two answers of a pair.
- * With packing (best fit, longest first), ties go to the row that reached its room first; rows keep
- * the order of their creation. One thread. */
+ * With packing (best fit, longest first), ties go to the row that has had this room longest; rows
+ * keep the order of their creation. One thread. */
 #ifndef TOOLS_TEXT_DATA_PACK_H
 #define TOOLS_TEXT_DATA_PACK_H
 

@@ -54,8 +54,8 @@ static int check_kinds(const struct text_row_pair *pair)
 
 /* ---- texts ---- */
 
-/* Returns the bytes of the common prompt of both answers. A space at its end belongs to the
- * answers, whose first token includes it. No answer is empty. */
+/* Returns the bytes of the common prompt of both answers. A space at the end of the prompt belongs
+ * to the first token of the answers. No answer is empty. */
 static size_t find_prompt(const char *chosen, const char *rejected, size_t least)
 {
     size_t same = 0;

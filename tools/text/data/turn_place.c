@@ -153,7 +153,7 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
     }
     most = text_turn_place_before_token(tokenizer, prompt->text, most);
     *out += most;
-    /* Turns of all roles may begin with one token, so a single token is not enough. */
+    /* Turns of all roles may begin with the same token, so that token alone is not enough. */
     return token != NULL && most >= token->bytes &&
            (most > token->bytes ||
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);
@@ -198,8 +198,9 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 2: the part has a text in the turn, such as reasoning, that the whole omits. The turn ends
- * with the first token that ends it in the part, if the text before it matches. */
+/* Case 2: before the turn, the part has a text that the whole omits, such as reasoning. The turn
+ * ends with the first token that equals the last token of the part, if the text before that token
+ * matches the end of the part. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)

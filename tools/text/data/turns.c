@@ -77,7 +77,7 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Renders a beginning unless its text is known to equal that of the whole; sets `out` if it
+/* Renders a beginning unless its text is known to equal that of the whole; sets `out` only if
  * rendered. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *prefix, struct jinja_rendering *out)
@@ -103,7 +103,7 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* Finds the generation prompt, once per conversation; *out is NULL if it is unknown. */
+/* Finds the generation prompt, once per conversation; *out NULL: unknown. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -160,8 +160,8 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
     return rc;
 }
 
-/* Returns the end of the messages before a turn, or SIZE_MAX if the texts differ there. `cut`: they
- * may differ in the last token. */
+/* Returns the end of the messages before a turn, or SIZE_MAX if the texts differ there; *cut: the
+ * texts differ only in the last token. */
 static size_t find_front(const struct text_turns_whole *whole, const struct beginning *prefix,
                          const struct jinja_rendering *part, const struct text_turn_place *from,
                          bool *cut)
@@ -184,8 +184,8 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Finds where a turn begins if both texts differ before it only in the last token of the earlier
- * messages. */
+/* Finds where a turn begins if the whole text and the prefix differ before the turn only in the
+ * last token of the earlier messages. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)

@@ -21,7 +21,7 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
 }
 
 /* Copies the text of a number without surrounding spaces and underscores, which Python allows.
- * Returns false if it cannot be a number. */
+ * Returns false if the text cannot be a number. */
 static bool read_text(struct jinja_run *run, struct jinja_value value, char out[80])
 {
     size_t length = 0;

@@ -1,5 +1,5 @@
 /* function.h: filters, tests, methods and globals as rows of const tables (private to
- * tools/text/jinja). On an error, they fail the run and return a harmless value. */
+ * tools/text/jinja). On an error, a function fails the run and returns a harmless value. */
 #ifndef TOOLS_TEXT_JINJA_FUNCTION_H
 #define TOOLS_TEXT_JINJA_FUNCTION_H
 

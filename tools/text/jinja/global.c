@@ -1,4 +1,4 @@
-/* global.c: global functions, and objects that they or loops make. */
+/* global.c: global functions and their objects, and loops. */
 #include "tools/text/jinja/global.h"
 
 #include <errno.h>

@@ -195,8 +195,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 /* ---- attributes, items and slices ---- */
 
-/* Returns whether Python has this method but tide refuses or lacks it; it must not look like a
- * missing key. */
+/* Returns whether Python has this method but tide does not: an error, not a missing key. */
 static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};

@@ -91,7 +91,7 @@ struct jinja_loop {
 
 struct jinja_macro {
     const struct jinja_node *node;
-    struct jinja_scope *scope; /* where it was defined */
+    struct jinja_scope *scope; /* of the definition */
 };
 
 struct jinja_chunk;
@@ -114,7 +114,7 @@ struct jinja_run {
     size_t out_bytes;
     size_t out_room;
     size_t captures;          /* open blocks whose output becomes a string */
-    size_t capture_base;      /* beginning of the outermost of them in the output */
+    size_t capture_base;      /* where the output of the outermost block begins */
     struct jinja_span *spans; /* owned */
     size_t spans_count;
     size_t spans_room;
@@ -132,7 +132,7 @@ enum { JINJA_DEPTH_MAX = 400 };
 struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 /* Counts work; returns false if the run has failed. Count work that grows with operands before
- * doing it: without output, memory does not limit it. */
+ * doing it, because memory does not limit work without output. */
 bool jinja_step(struct jinja_run *run, size_t steps);
 /* Count a pass over a text: by characters, as a scan of bytes, by memcmp or memcpy. A step of any
  * of them takes about equal time. */

@@ -336,8 +336,8 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
     return rc;
 }
 
-/* Returns whether the post-processor adds the bos or eos token if `adds`, or nothing if not. True
- * if the files name no such token. */
+/* Returns whether the post-processor adds only the bos or eos token (`adds`), or nothing. True if
+ * the files name no such token. */
 static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
                                   const struct text_special *special, bool begins, bool adds)
 {

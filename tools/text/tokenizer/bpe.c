@@ -91,7 +91,8 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
 }
 
 /* Adds the token of `bytes` bytes. If there is none, counts the bytes in *unknown: the unknown
- * token is added later, before the next (or, fused, the next known) one. */
+ * token is added before the next token or, if unknown tokens are fused, before the next known
+ * token. */
 static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id, size_t bytes,
                         size_t *unknown)
 {

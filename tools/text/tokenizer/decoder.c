@@ -176,7 +176,7 @@ static int end_piece(struct list to, size_t begin)
     return token_pieces_put(to.pieces, begin, to.text->bytes);
 }
 
-/* Appends the collected bytes as a token; bytes that are not UTF-8 become U+FFFD each. */
+/* Appends the collected bytes as a token; if the bytes are not UTF-8, one U+FFFD for each byte. */
 static int end_fallback(struct list to, const char *gathered, size_t bytes)
 {
     size_t begin = to.text->bytes;

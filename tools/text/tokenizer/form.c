@@ -19,8 +19,8 @@ struct token_form {
     uint64_t stable[0x110000 / 64]; /* bit set: begins a segment and stays unchanged */
 };
 
-/* Returns whether a character is newer than the Unicode of `tokenizers`, which leaves it unchanged.
- * Found by comparison with utf8proc. */
+/* Returns whether a character is newer than the Unicode of `tokenizers`, where the character stays
+ * unchanged. Found by comparison with utf8proc. */
 static bool is_newer(uint32_t point)
 {
     static const uint32_t ranges[][2] = {
@@ -208,7 +208,7 @@ static void order(struct token_form_char *chars, size_t count)
     }
 }
 
-/* Composes two characters into one. Returns false if that does not exist. */
+/* Composes two characters into one. Returns false if there is no such character. */
 static bool join(const struct token_form *form, uint32_t first, uint32_t second, uint32_t *out)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};

@@ -328,8 +328,8 @@ static bool takes_character(const struct token_pattern *pattern, const struct to
     return all;
 }
 
-/* Reads a top-level branch. Its items, which must be adjacent, are appended after those of its
- * groups. */
+/* Reads a top-level branch. The items of the branch must be adjacent, so they are appended after
+ * those of its groups. */
 static bool read_branch(struct reader *in, struct token_branch *branch)
 {
     struct token_item items[32];

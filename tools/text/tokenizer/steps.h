@@ -44,8 +44,8 @@ enum token_pre_tokenizer_kind {
     TOKEN_SPLIT_FLAG,   /* splits at characters with a flag */
     TOKEN_SPLIT_CHAR,   /* splits at one character */
     TOKEN_SPLIT_SPACE,  /* puts a space before a piece that does not begin with one */
-    TOKEN_SPLIT_META,   /* replaces spaces by `content`, and puts it before the pieces that `scheme`
-                           selects */
+    TOKEN_SPLIT_META,   /* replaces spaces by `content`, which also precedes the pieces that
+                           `scheme` selects */
 };
 enum token_scheme { TOKEN_SCHEME_ALWAYS, TOKEN_SCHEME_FIRST, TOKEN_SCHEME_NEVER };
 struct token_split {
@@ -184,9 +184,9 @@ int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t e
 int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                   size_t end);
 int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
-/* Finds the first added token at or after `from`, as `tokenizers` does. Writes its bounds, with the
- * spaces that it strips (none before `done`), and its index; `from` becomes its end without them.
- * Returns false if there is none. */
+/* Finds the first added token at or after `from`, as `tokenizers` does. Writes the index and the
+ * bounds of the token, including the spaces that the token strips (none before `done`); `from`
+ * becomes the end of the token without spaces. Returns false if there is none. */
 bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
