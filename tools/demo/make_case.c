@@ -71,7 +71,6 @@ static uint64_t elements_of(const struct tensor *tensor)
     return (uint64_t)tensor->rows * (uint64_t)(tensor->columns > 0 ? tensor->columns : 1);
 }
 
-/* Returns 0 or -errno. */
 static int create_file(const char *folder, const char *name, FILE **out)
 {
     char path[1024];
@@ -159,7 +158,7 @@ static int write_header(const struct model *model, FILE *file)
     return rc;
 }
 
-/* Returns 1 for norms; else a scaled sum of four uniform numbers: nearly normal, deviation 0.02. */
+/* Returns 1 for norms; else nearly normal with deviation 0.02: a sum of four uniform numbers. */
 static uint16_t weight(const struct model *model, size_t tensor, uint64_t at)
 {
     if (model->tensors[tensor].columns == 0) {

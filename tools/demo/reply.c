@@ -24,7 +24,7 @@ struct speaker {
     struct tide_context *context;     /* owned */
     struct tide_engine *engine;       /* owned */
     int64_t end;                      /* id that ends a turn; -1: none */
-    uint32_t most;                    /* tokens of a reply at most */
+    uint32_t most;
 };
 
 static int adopt(int rc)

@@ -30,7 +30,6 @@ static int take_number(const char *text, bool size, uint32_t low, uint32_t high,
     return 0;
 }
 
-/* Inserts a number into an ascending list without repetitions. */
 static void insert(uint32_t *list, unsigned *count, uint32_t number)
 {
     unsigned at = *count;

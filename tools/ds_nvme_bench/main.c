@@ -11,8 +11,8 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by Ctrl-C, SIGTERM and SIGHUP. A second signal, at least a second later, ends the process at
- * once; scratch files have no name, so nothing is left. */
+/* Set by signals. A second one, at least a second later, ends the process; scratch files have no
+ * name. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
 
@@ -30,7 +30,7 @@ static void catch_signals(void)
     cli_signal_catch(SIGHUP, on_signal);
 }
 
-/* Returns the exit code of an error; most errors about a named file or option are CLI_WRONG. */
+/* Most errors about a named file or option are CLI_WRONG. */
 static int code_of(int rc)
 {
     switch (rc) {
@@ -138,8 +138,8 @@ static int run_directory(const struct bench_options *options, const char *path,
 
 /* ---- recommendation, files and comparison ---- */
 
-/* Chooses one setting for all directories, because DeepSpeed has one aio block: the recommendation
- * with the most bytes in flight. */
+/* One setting for all directories, because DeepSpeed has one aio block: the recommendation with the
+ * most bytes in flight. */
 static void recommend_for_all(struct bench_report *report)
 {
     double most = 0;

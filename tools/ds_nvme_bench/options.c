@@ -52,7 +52,6 @@ const struct cli_command bench_command = {
     .example = "ds_nvme_bench --nvme_dir /nvme0/scratch --params 7B --emit-config aio.json\n"
                "  sweeps in under a minute and writes the aio block for ds_config.json"};
 
-/* The options before they are checked. */
 struct raw {
     struct cli_texts dirs;
     int mode;
@@ -177,7 +176,6 @@ static int take_lists(const struct raw *raw, struct bench_options *out)
     return rc;
 }
 
-/* Sets durations and repetitions by mode. */
 static void take_times(const struct raw *raw, struct bench_options *out)
 {
     struct bench_sweep_options *sweep = &out->sweep;

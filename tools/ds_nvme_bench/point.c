@@ -19,7 +19,7 @@ enum {
     SUM = AIO_SUM_BYTES
 };
 
-/* Requests of one kind on one drive, in order through a part of the file, again and again. */
+/* Requests of one kind on one drive, in order through a part of the file. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -28,13 +28,13 @@ struct stream {
     uint64_t span;
     uint64_t at; /* next offset in the part */
     uint64_t request_bytes;
-    unsigned window;       /* most requests in flight */
+    unsigned window;
     unsigned slots;        /* buffers, used in turn; `window` or more */
     unsigned char *memory; /* borrowed: slots * request_bytes */
     struct core_fence fences[WINDOW_MAX];
     uint64_t submitted;
     uint64_t retired;
-    struct aio_sum *sums; /* owned: of the part, or NULL */
+    struct aio_sum *sums; /* owned, or NULL */
 };
 
 struct bench_run {
@@ -79,8 +79,7 @@ uint64_t bench_point_in_flight(const struct bench_params *params)
     return request_bytes_of(params) * window_of(params) * streams_of(params);
 }
 
-/* Returns the slots of a stream. All slots together exceed the caches, because states are moved
- * through large buffers, and cached buffers make a drive look faster. */
+/* All slots together exceed the caches, because cached buffers make a drive look faster. */
 static unsigned slots_of(const struct bench_params *params)
 {
     uint64_t each = MEMORY_LEAST / streams_of(params) / request_bytes_of(params);
@@ -189,8 +188,7 @@ static int open_run(const struct bench_target *target, const struct core_region 
     return 0;
 }
 
-/* Closes the run, even after errors. Returns 0 if the kernel no longer uses the memory, else the
- * first error. */
+/* Returns 0 if the kernel no longer uses the memory, else the first error. */
 static int close_run(struct bench_run *run)
 {
     int first = 0;
@@ -208,7 +206,6 @@ static int close_run(struct bench_run *run)
 
 /* ---- measuring ---- */
 
-/* Counts completed requests, and fills the window. */
 static int stream_pump(struct bench_run *run, struct stream *stream)
 {
     while (stream->retired < stream->submitted) {
@@ -288,7 +285,6 @@ static int wait_all(struct bench_run *run)
     return 0;
 }
 
-/* Writes the parts that will be read, for their checksums. */
 static int write_sums(struct bench_run *run, const volatile int *stop)
 {
     for (unsigned s = 0; s < run->stream_count; s++) {

@@ -153,8 +153,8 @@ struct field {
     double best[BENCH_OP_COUNT];     /* highest pace of these points */
 };
 
-/* Returns the relative speed of a point. Its n-th sample is divided by the mean of the n-th
- * samples, because a slow drive slows all points of a round. */
+/* Divides the n-th sample by the mean of the n-th samples, because a slow drive slows all points of
+ * a round. */
 static double pace_of(const struct field *field, const struct bench_point *point)
 {
     double shares[BENCH_SAMPLES_MAX];
@@ -223,9 +223,8 @@ static struct judged judge(const struct field *field, const struct bench_params 
     return judged;
 }
 
-/* Returns whether `a` is better than `b`. If both are good enough, one with at least
- * `in_flight_least` bytes in flight wins, then the one closer to this limit. Otherwise the faster
- * one wins. */
+/* If both are good enough, one with at least `in_flight_least` bytes in flight wins, then the one
+ * closer to this limit. Otherwise the faster one wins. */
 static bool beats(const struct judged *a, const struct judged *b, double in_flight_least)
 {
     bool a_good = a->score >= good_enough;
@@ -256,8 +255,7 @@ static struct judged choose(const struct field *field, double in_flight_least)
     return chosen;
 }
 
-/* Returns the ratio of the best setting to the worst, by their fastest samples, which ignore short
- * loads. */
+/* Compares the fastest samples, which ignore short loads. */
 static double gain_of(const struct bench_sweep *sweep)
 {
     double gain = 1;
@@ -288,7 +286,6 @@ static unsigned count_settings(const struct bench_sweep *sweep)
     return count;
 }
 
-/* Writes why a setting is recommended. */
 static void explain(struct bench_recommendation *made)
 {
     const char *unsteady =

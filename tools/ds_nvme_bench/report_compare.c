@@ -54,7 +54,7 @@ static int read_point(const struct core_json *doc, const struct core_json_value 
     return 0;
 }
 
-/* Compares a point of the earlier report. Returns 1 if this run has that point, else 0. */
+/* Returns 1 if this run has the point, else 0. */
 static int compare_point(const struct bench_report *report, const struct kept *kept,
                          double tolerance, FILE *out, unsigned *slower)
 {

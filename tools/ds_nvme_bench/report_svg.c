@@ -77,7 +77,6 @@ static void put_axes(const struct field *field, FILE *out)
     }
 }
 
-/* Draws the points of a depth and a thread count, in the order of block sizes. */
 static void put_series(const struct field *field, uint32_t depth, uint32_t threads,
                        const char *colour, FILE *out)
 {

@@ -45,7 +45,6 @@ static double peak_share(const struct bench_result *result, const struct row *ro
     return share;
 }
 
-/* Returns whether several settings were measured and one is recommended. */
 static bool recommends_one(const struct bench_report *report)
 {
     return report->recommends && report->recommendation.settings > 1;
@@ -165,7 +164,6 @@ static void print_swap(const struct bench_result *result, FILE *out)
     }
 }
 
-/* Compares the burst and the sustained rate. */
 static void print_soak(const struct bench_result *result, FILE *out)
 {
     if (!result->soaked || result->sweep.count == 0) {

@@ -48,7 +48,6 @@ static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
                             kind == AIO_READ ? &swap->read[tensor] : &swap->wrote[tensor]);
 }
 
-/* Runs a step. A slot is reused after its content was written. */
 static int step(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors + SLOTS - 1; t++) {

@@ -26,7 +26,7 @@ static double seconds_left(const struct search *search)
     return (double)(search->deadline_ns - core_clock_now_ns()) / 1e9;
 }
 
-/* Finds or adds a point. Returns NULL if the table is full. */
+/* Returns NULL if the table is full. */
 static struct bench_point *point_of(struct bench_sweep *sweep, const struct bench_params *params)
 {
     for (unsigned i = 0; i < sweep->count; i++) {
@@ -64,8 +64,7 @@ static void beat(void *user)
     report_progress(view, view->search->options->beat);
 }
 
-/* Measures an operation if it is requested. Skips settings that need too much memory or a larger
- * file. */
+/* Skips operations not requested, and settings that need too much memory or a larger file. */
 static int measure_op(struct search *search, struct bench_params setting, enum bench_op op,
                       const struct bench_how *how)
 {
@@ -159,8 +158,7 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* Chooses a listed depth for several threads: at most half that of one, so that two threads have
- * about as much in flight. */
+/* At most half the depth of one thread, so that two threads have about as much in flight. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -200,7 +198,7 @@ static int scan_blocks(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Measures ever smaller depths of a block size until one has less than 80 % of the best speed. */
+/* Measures ever smaller depths until one has less than 80 % of the best speed. */
 static int scan_depths(struct search *search, uint32_t block_bytes, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;
@@ -220,15 +218,13 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
     return 0;
 }
 
-/* Returns whether the intervals of the chosen setting are narrow, and no other setting is better by
- * more than noise. */
 static bool is_decided(const struct bench_sweep *sweep)
 {
     const struct bench_recommendation *made = &sweep->recommendation;
     return made->confident && made->score >= 0.985;
 }
 
-/* Drops the candidates' samples of the scan, so that their n-th samples are of one round. */
+/* The n-th samples of candidates must be of one round. */
 static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_params *picked,
                               unsigned count)
 {
@@ -244,8 +240,7 @@ static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_para
     }
 }
 
-/* Measures the candidates by operation. Every second round is reversed, so that a drive whose speed
- * changes favours none. */
+/* Every second round is reversed, so that a drive whose speed changes favours none. */
 static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
                          int round, const struct bench_how *how)
 {
@@ -284,7 +279,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* Returns the smallest scanned block size within 5 % of the best score. */
+/* The smallest scanned block size within 5 % of the best score. */
 static uint32_t near_best_block(const struct search *search)
 {
     const struct bench_sweep_options *options = search->options;
@@ -339,7 +334,6 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* Returns the largest result of `needed` up to BENCH_MEMORY_MAX. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {

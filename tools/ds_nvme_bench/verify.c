@@ -52,8 +52,7 @@ struct verify {
     uint64_t offsets[SLOTS];
 };
 
-/* Returns the offset of the n-th request of a pass. The step is coprime to the number of requests,
- * so that each is visited once. */
+/* The step is coprime to the number of requests, so that each is visited once. */
 static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n)
 {
     struct core_rng_words words = core_rng_philox(verify->options->seed, pass, 0);
@@ -75,7 +74,7 @@ static uint64_t offset_of(const struct verify *verify, unsigned pass, uint64_t n
     return (words.word[1] + n * step) % verify->requests * REQUEST;
 }
 
-/* Returns the bytes of the request at `offset`; the last one may be shorter. */
+/* The last request may be shorter. */
 static uint64_t bytes_at(const struct verify *verify, uint64_t offset)
 {
     uint64_t left = verify->options->target->file_bytes - offset;
@@ -108,7 +107,7 @@ static void report_progress(struct verify *verify, uint64_t bytes)
     }
 }
 
-/* Writes or reads the file once. Bytes are compared when their slot is needed again. */
+/* Bytes are compared when their slot is needed again. */
 static int run_pass(struct verify *verify, unsigned pass, enum aio_kind kind,
                     struct bench_verify *out)
 {

@@ -28,7 +28,7 @@ static bool is_null(const struct core_json_value *value)
     return value == NULL || core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* Finds a member of this kind; *out is NULL if it is missing or null. */
+/* *out is NULL if the member is missing or null. */
 static int find_member(const struct report_line *line, const struct core_json_value *parent,
                        const char *group, enum core_json_kind kind,
                        const struct core_json_value **out)
@@ -56,7 +56,7 @@ static int take_one(const struct report_line *line, const char *group,
     return refuse_member(line, group, target->name, target->bytes > 0 ? "a text" : "a number");
 }
 
-/* Reads members into targets, which keep their value if the member is missing or null. */
+/* Targets keep their value if the member is missing or null. */
 static int read_members(const struct report_line *line, const char *group,
                         const struct core_json_value *object, const struct target *targets,
                         size_t count)
@@ -72,8 +72,7 @@ static int read_members(const struct report_line *line, const char *group,
     return rc;
 }
 
-/* Calls read_members() for the object of `parent` with the last name of `group`: "step" for
- * "plan.step". */
+/* Reads the object of `parent` with the last name of `group`: "step" for "plan.step". */
 static int take_in(const struct report_line *line, const char *group,
                    const struct core_json_value *parent, const struct target *targets, size_t count)
 {

@@ -52,7 +52,7 @@ static const struct key {
 };
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* Replaces the line number of an error: "file:1:column" becomes "file:line:column". */
+/* Replaces the line number: "file:1:column" becomes "file:line:column". */
 static int refuse_text(const struct report_line *line, int rc)
 {
     char was[CORE_ERR_MESSAGE_BYTES];
@@ -165,7 +165,6 @@ static int take_group(struct reading *reading, const char *group)
     return rc;
 }
 
-/* Sets *sum to the bytes read from and written to a drive. */
 static int take_drive(struct reading *reading, double *sum)
 {
     static const struct key bytes[] = {{"drives[]", "read_bytes", REPORT_DRIVE},

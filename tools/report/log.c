@@ -16,7 +16,7 @@ enum { LINE_BYTES_MAX = 1 << 20, TURNS_MAX = 1 << 16 };
 
 /* Lines with increasing steps. A turn ends where the run was resumed from an earlier step. */
 struct turn {
-    uint64_t line; /* number of the first line */
+    uint64_t line;
     uint64_t first;
     uint64_t counts_below; /* later turns repeated the steps from this one on */
 };
@@ -33,7 +33,7 @@ struct reader {
     bool torn;
 };
 
-/* Reads a line without its newline. Returns 1; 0 at the end of the file; -errno. */
+/* Returns 1; 0 at the end of the file; -errno. */
 static int next_line(struct reader *reader)
 {
     size_t bytes = 0;
@@ -80,7 +80,7 @@ static int add_turn(struct reader *reader, uint64_t step)
     return 0;
 }
 
-/* Finds the turns. A run that was killed may leave the last line incomplete. */
+/* A run that was killed may leave the last line incomplete. */
 static int first_pass(struct reader *reader)
 {
     struct report_values values = {.step = 0};

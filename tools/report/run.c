@@ -66,7 +66,6 @@ static uint32_t hash_of(uint64_t index)
     return (uint32_t)((index ^ index >> 29) * UINT64_C(0xBF58476D1CE4E5B9) >> 32);
 }
 
-/* Drops the times with the higher hashes. */
 static void halve_times(struct report_run *run)
 {
     size_t kept = 0;
@@ -90,7 +89,7 @@ static void add_time(struct report_run *run, uint64_t index, double seconds)
     }
 }
 
-/* Returns the seconds of a step without waits; NaN: unknown. */
+/* NaN: unknown. */
 static double compute_of(const double *of)
 {
     double left = of[REPORT_SECONDS];

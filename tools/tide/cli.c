@@ -53,7 +53,7 @@ bool cli_color(FILE *stream)
            terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
-/* Returns "tide config" or "ds_nvme_bench"; valid until the next call. */
+/* Valid until the next call. */
 static const char *full_name(const struct cli_command *command)
 {
     static char name[64];
@@ -117,7 +117,7 @@ void cli_signal_catch(int number, void (*handler)(int number))
     }
 }
 
-/* Returns whether the reader of our pipe has closed it (`head`), which is not an error. */
+/* `head` closes the pipe, which is not an error. */
 static bool reader_is_gone(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -326,7 +326,7 @@ int cli_take(const struct cli_option *option, const char *text)
     return -EINVAL;
 }
 
-/* Parses an --option; its value may be the next argument. */
+/* The value may be the next argument. */
 static int take_option(const struct cli_command *command, const struct cli_option *options,
                        size_t count, char **argv, int *index, struct cli_given *given)
 {
@@ -355,7 +355,7 @@ static int take_option(const struct cli_command *command, const struct cli_optio
     return refuse_unknown(command, options, count, name);
 }
 
-/* Takes -q, -v, -vv, -qv and similar options. */
+/* -q, -v, -vv, -qv ... */
 static bool take_short(struct cli_common *common, const char *letters)
 {
     for (; *letters != '\0'; letters++) {

@@ -62,7 +62,6 @@ static int print_json(const struct cli_command *command, const struct core_cfg *
     return cli_close_json(command, &write, CLI_DONE);
 }
 
-/* Prints all notes of one kind under a title. */
 static int print_kind(const struct core_cfg *cfg, const struct cli_common *common,
                       enum core_cfg_note_kind kind, const char *title)
 {

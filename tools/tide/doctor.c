@@ -37,8 +37,7 @@ static void print_json(struct core_json_write *json, const struct tide_finding *
     core_json_write_object_end(json);
 }
 
-/* With -q, prints only findings that are not "ok". Flushes lines, because measuring takes a
- * while. */
+/* Flushes lines, because measuring takes a while. */
 static void print_line(const struct printer *printer, const struct tide_finding *finding)
 {
     static const char *const colors[] = {"\033[32m", "\033[33m", "\033[31m"};

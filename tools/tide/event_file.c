@@ -39,7 +39,7 @@ enum {
 };
 
 struct text {
-    unsigned char *bytes; /* borrowed from the owner of the buffer */
+    unsigned char *bytes; /* borrowed */
     size_t count, room;
 };
 
@@ -99,7 +99,7 @@ static void put_bytes(struct text *text, unsigned field, const void *bytes, size
     append_bytes(text, bytes, count);
 }
 
-/* The format masks checksums, because a checksum of data with checksums is weak. */
+/* A checksum of data with checksums is weak. */
 static uint32_t masked(const void *bytes, size_t count)
 {
     uint32_t crc = event_file_crc(bytes, count);
@@ -115,7 +115,7 @@ static int note_write_error(struct event_file *file, int cause)
     return file->rc;
 }
 
-/* Writes an event: length, checksum, bytes (time, step and a field), checksum. */
+/* Length, checksum, bytes (time, step and a field), checksum. */
 static int write_event(struct event_file *file, unsigned field, const void *bytes, size_t count)
 {
     unsigned char room[VALUES_BYTES + 64];
@@ -149,8 +149,8 @@ static int write_event(struct event_file *file, unsigned field, const void *byte
 
 static const char prefix[] = "events.out.tfevents.";
 
-/* TensorBoard sorts files by name, which contains the second of creation. A run resumed within that
- * second must sort after the previous one. */
+/* TensorBoard sorts files by name, with the second of creation. A run resumed within that second
+ * must sort last. */
 static int later_second(const char *folder, int64_t *second)
 {
     DIR *list = opendir(folder);

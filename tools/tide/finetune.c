@@ -33,15 +33,14 @@ struct job {
     FILE *fifos[2];             /* owned; --log and --csv if they are FIFOs, else NULL */
     struct tide_engine *engine; /* owned */
     struct finetune_run run;
-    bool unfit;         /* the plan was refused: exit code 3 */
-    bool begun;         /* the first step has begun */
-    bool trained;       /* the last step has ended */
+    bool unfit; /* the plan was refused: exit code 3 */
+    bool begun;
+    bool trained;
     int64_t there;      /* steps of the model in --out; 0: none, or it may be replaced */
     char out[PATH_MAX]; /* --out without links */
 };
 
-/* Prints the error and returns the exit code. After the first step has begun, errors are failures
- * of the run, except -EINVAL: a bad row. */
+/* After the first step has begun, errors are failures of the run, except -EINVAL: a bad row. */
 static int report_failure(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
@@ -113,7 +112,7 @@ static int check_outputs(const struct job *job)
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
-/* Outputs are created when the run begins; this checks early whether they can be created. */
+/* Checks early whether outputs, which are created later, can be created. */
 static int check_writable(const struct job *job)
 {
     const struct finetune_flags *flags = &job->flags;
@@ -136,8 +135,8 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Opens logs that are FIFOs, so that a FIFO without a reader is refused early. The FIFOs stay open:
- * otherwise their readers would see the end of the file before the log opens them. */
+/* A FIFO without a reader is refused early. FIFOs stay open: otherwise their readers would see the
+ * end of the file before the log opens them. */
 static int hold_fifos(struct job *job)
 {
     const char *const paths[] = {job->flags.log, job->settings.csv};
@@ -152,8 +151,8 @@ static int hold_fifos(struct job *job)
     return 0;
 }
 
-/* Warns if the data does not fill a micro-batch, or gives the first ranks more micro-batches than
- * the others. */
+/* The data may not fill a micro-batch, or may give the first ranks more micro-batches than the
+ * others. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
     const struct tide_engine_options *engine = &job->settings.engine;
@@ -228,7 +227,7 @@ static int open_inputs(struct job *job)
     return 0;
 }
 
-/* Replaces files of an earlier run and creates folders only when this run begins. */
+/* Files of an earlier run are replaced only when this run begins. */
 static int open_log(struct job *job)
 {
     const struct finetune_log_options log = {.json_path = job->flags.log,
@@ -263,8 +262,8 @@ static int open_engine(struct job *job)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Removes the cached rates of this machine if the plan was far off. Steps of tiny models, or of
- * fewer micro-batches than planned, say nothing about rates. */
+/* Removes the cached rates if the plan was far off. Steps of tiny models, or of fewer micro-batches
+ * than planned, say nothing about rates. */
 static void judge_rates(const struct job *job)
 {
     enum { STEPS_MIN = 2 };
@@ -282,14 +281,13 @@ static void judge_rates(const struct job *job)
     }
 }
 
-/* Returns whether the existing model is kept: this run trained nothing, and the model has at least
- * as many steps. */
+/* This run trained nothing, and the existing model has at least as many steps. */
 static bool keeps_existing_model(const struct job *job)
 {
     return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;
 }
 
-/* Prints planned and measured figures to stderr, and the result to stdout. */
+/* Prints figures to stderr, and the result to stdout. */
 static void print_outcome(const struct job *job)
 {
     const struct finetune_run *run = &job->run;
@@ -338,9 +336,8 @@ static int check_steps(const struct job *job)
                               steps, job->flags.out, job->there);
 }
 
-/* Returns whether --out already has what this resumed run would write: the last due checkpoint, and
- * the model of the last step. Without any checkpoint the model is enough, because only training
- * again would give one. */
+/* The last due checkpoint and the model of the last step exist. Without any checkpoint the model is
+ * enough, because only training again would give one. */
 static bool has_finished(const struct job *job)
 {
     const int64_t steps = job->settings.steps;
@@ -418,7 +415,7 @@ static int train(struct job *job)
                         job->flags.out, job->run.save_problem);
 }
 
-/* Failures of the log were reported when they happened; they set the exit code here. */
+/* Failures of the log were reported before; they set the exit code here. */
 static int close_job(struct job *job, int code)
 {
     tide_engine_destroy(job->engine);
@@ -478,7 +475,6 @@ static int run_job(struct job *job)
     return CLI_DONE;
 }
 
-/* Does the work of the first process. */
 static int run_first(const struct cli_command *command, int argc, char **argv,
                      struct tide_world *world)
 {

@@ -21,7 +21,7 @@ static void keep_line(struct finetune_events *events, bool error, bool warning, 
     }
 }
 
-/* Keeps log lines of the command, which cli.c has printed, as events. */
+/* Keeps log lines of the command, which cli.c has printed. */
 static void keep_own(void *user, enum core_log_level level, const char *line)
 {
     keep_line(user, level == CORE_LOG_ERROR, level == CORE_LOG_WARN, line);
@@ -112,7 +112,7 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
         path);
 }
 
-/* Returns whether the path looks like a model of a hub: "Qwen/Qwen3-0.6B" or "gpt2". */
+/* "Qwen/Qwen3-0.6B" or "gpt2" */
 static bool is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
@@ -132,7 +132,7 @@ static int refuse_missing(const char *path)
                : core_err_set(-ENOENT, "--model %s does not exist", path);
 }
 
-/* Refuses a file without tensors; for a config.json, names its folder. */
+/* For a config.json, names its folder. */
 static int refuse_file(const char *path)
 {
     static const char config[] = "config.json";

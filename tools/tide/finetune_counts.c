@@ -39,8 +39,7 @@ static const struct {
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-/* Adds path, inode, size and times of a file to the key, and its size to *bytes. Returns false
- * unless it is a regular file. */
+/* Adds path, inode, size and times to the key. Returns false unless it is a regular file. */
 static bool add_file(const char *path, uint64_t *key, uint64_t *bytes)
 {
     struct stat at;
@@ -73,7 +72,7 @@ static bool add_data(const char *pattern, uint64_t *key, uint64_t *bytes)
     return right;
 }
 
-/* Adds the files of a folder: tokenizer, template, configuration. */
+/* Tokenizer, template, configuration. */
 static bool add_folder(const char *folder, uint64_t *key)
 {
     char path[PATH_MAX];
@@ -174,7 +173,6 @@ static bool read_field(const struct core_json_value *root, const char *name, int
     return true;
 }
 
-/* Returns whether the numbers can be true together. */
 static bool fit_together(const struct finetune_data_info *info)
 {
     int64_t most;

@@ -27,7 +27,7 @@ struct finetune_data {
     struct finetune_data_options options;
     struct text_feed_options feed_options;
     struct text_feed *feed; /* owned; NULL before the first step, and after a failed rewind */
-    int input;              /* owned: file with standard input; -1: none */
+    int input;              /* owned; -1: none */
     struct finetune_data_info info;
     /* of the feed that counts rows, then of the run's feed */
     struct text_memory memory;
@@ -64,7 +64,7 @@ static int64_t rows_of(const struct finetune_data_options *options, int64_t step
     return small ? rows : INT64_MAX;
 }
 
-/* Returns the rows that the run reads; INT64_MAX if its length is in epochs. */
+/* INT64_MAX if the length of the run is in epochs. */
 static int64_t rows_needed(const struct finetune_data_options *options)
 {
     return options->steps > 0 ? rows_of(options, options->steps) : INT64_MAX;
@@ -72,7 +72,6 @@ static int64_t rows_needed(const struct finetune_data_options *options)
 
 enum { MANY_ROWS = 4096 };
 
-/* Returns the rows of a batch that a row of the data makes. */
 static int64_t rows_each(const struct finetune_data_options *options)
 {
     return options->pairs ? 2 : 1;
@@ -91,16 +90,16 @@ static int measure_pair(const struct text_batch *batch, struct finetune_data_inf
     return rc != 0 ? core_err_adopt(rc, tide_last_error()) : 0;
 }
 
-/* Returns whether a resumed run continues here: epoch, file, offset and row are equal. The number
- * of earlier micro-batches depends on their size and is not compared. */
+/* Compares epoch, file, offset and row. The number of earlier micro-batches depends on their
+ * size. */
 static bool is_place(const struct text_position *at, const struct finetune_data_place *place)
 {
     enum { FIRST = 1, COUNT = 5 };
     return memcmp(at->word + FIRST, place->word + FIRST, COUNT * sizeof place->word[0]) == 0;
 }
 
-/* Reads the rows of the run once to fill `info`. A resumed run may end later, because its first
- * steps may have used more rows. */
+/* Reads the rows of the run once. A resumed run may end later, because its first steps may have
+ * used more rows. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
@@ -148,7 +147,6 @@ static int scan(struct finetune_data *data)
                : rc;
 }
 
-/* Counts the rows unless an earlier run did. */
 static int count_rows(struct finetune_data *data)
 {
     struct finetune_counts after;
@@ -229,8 +227,8 @@ static int count_batches(struct finetune_data *data)
     return 0;
 }
 
-/* Shrinks the micro-batch to the rows of the data, as padding would cost time. A shuffled order may
- * pack into another number of rows, so the requested size is kept. */
+/* Padding would cost time. A shuffled order may pack into another number of rows, so the requested
+ * size is kept. */
 static void fit_batch(struct finetune_data *data)
 {
     const struct finetune_data_options *options = &data->options;
@@ -257,7 +255,7 @@ static void limit_memory(struct finetune_data *data)
     malloc_trim(0); /* leaves the memory to the plan */
 }
 
-/* Returns the bytes of the row offsets of a shuffled window, which grow by doubling. */
+/* Row offsets of a shuffled window, which grow by doubling. */
 static uint64_t window_bytes(const struct finetune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
@@ -301,13 +299,13 @@ static int alloc_batches(struct finetune_data *data)
                                 count, data->feed_options.batch_rows);
 }
 
-/* Returns how many batches to prepare ahead: a step and some more. */
+/* Those of a step and some more. */
 static unsigned ahead_of(unsigned step_max)
 {
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
 }
 
-/* Keeps standard input in a file: rows are read more than once. */
+/* Rows are read more than once. */
 static int keep_input(struct finetune_data *data)
 {
     uint64_t copied = 0;
@@ -398,8 +396,7 @@ void finetune_data_describe(const struct finetune_data *data, struct finetune_da
     *out = data->info;
 }
 
-/* Removes the kept counts after an error of the feed: wrong counts would make the next run fail,
- * too. */
+/* After an error of the feed: wrong counts would make the next run fail, too. */
 static int forget_counts(struct finetune_data *data, int rc)
 {
     return rc != -ENOMEM && finetune_counts_forget(&data->counts)
@@ -409,7 +406,7 @@ static int forget_counts(struct finetune_data *data, int rc)
                : rc;
 }
 
-/* Fills `next` with the next micro-batch, unless it is filled. Returns 0 or -errno. */
+/* Returns 0 or -errno. */
 static int look_ahead(struct finetune_data *data)
 {
     while (!data->has_next) {
@@ -452,8 +449,7 @@ int finetune_data_step(struct finetune_data *data, const struct tide_batch **bat
 {
     uint64_t epoch = 0;
     unsigned count = 0;
-    /* Opened this late because the feed fills batches at once, and only a plan ensures that they
-     * fit. */
+    /* Opened late: the feed fills batches at once, and only a plan ensures that they fit. */
     int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
     if (opened != 0) {
         return opened;

@@ -144,7 +144,7 @@ static bool same_group(const char *left, const char *right)
     return left == right || (left != NULL && right != NULL && strcmp(left, right) == 0);
 }
 
-/* Moves to the object of the next group if the group changes. Returns the open group. */
+/* Returns the open group. */
 static const char *switch_group(struct core_json_write *json, const char *open, const char *next)
 {
     if (!same_group(open, next)) {

@@ -328,8 +328,7 @@ static void write_item(const struct cli_option *option, const char *shown, char 
              option->value != NULL ? option->value : "", shown);
 }
 
-/* Returns whether the short help leaves the flag out: details of --lora, --loss or --freeze, or for
- * few machines. */
+/* Details of --lora, --loss or --freeze, or for few machines. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
@@ -339,7 +338,7 @@ static bool is_detail(const struct finetune_flag *row)
            row->at == AT(rendezvous) || strcmp(row->name, "numa") == 0;
 }
 
-/* Prints items in lines. One of the next few items may be moved up to fill a line. */
+/* One of the next few items may be moved up to fill a line. */
 static void print_items(char (*items)[ITEM_BYTES], size_t count)
 {
     enum { WIDTH = 84, NEXT = 5 };
@@ -386,8 +385,7 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
     print_items(items, used);
 }
 
-/* Checks flags that need or exclude --loss dpo. Returns -1 to continue, or CLI_WRONG after a
- * message. */
+/* Returns -1 to continue, or CLI_WRONG after a message. */
 static int check_loss(const struct cli_command *command, const struct finetune_flags *flags)
 {
     if (flags->loss != TIDE_LOSS_DPO) {

@@ -47,7 +47,7 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* Returns the bytes of the text that fit: whole parts, separated by two spaces. */
+/* Whole parts, separated by two spaces. */
 static size_t fitting(const char *text, size_t width)
 {
     size_t end = strlen(text);
@@ -60,7 +60,7 @@ static size_t fitting(const char *text, size_t width)
     return end < width ? end : width;
 }
 
-/* Prints the live line. A wrapped line could not be overwritten. */
+/* A wrapped line could not be overwritten. */
 static void print_line(struct finetune_live *live, const char *text)
 {
     if (live->terminal) {
@@ -92,7 +92,7 @@ static double mean_seconds(const struct finetune_live *live)
     return count > 0 ? sum / (double)count : 0;
 }
 
-/* Writes "41 % stalled on store reads"; below one percent, "no stalls". */
+/* "41 % stalled on store reads"; below one percent, "no stalls". */
 static void print_wait(const struct finetune_record *record, char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;
@@ -117,7 +117,7 @@ static void print_wait(const struct finetune_record *record, char *out, size_t b
     }
 }
 
-/* Writes the figures; a terminal gets fewer, so that they fit. */
+/* A terminal gets fewer figures, so that they fit. */
 static void print_figures(const struct finetune_live *live, const struct finetune_record *record,
                           char *out, size_t bytes)
 {

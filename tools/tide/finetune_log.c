@@ -30,7 +30,7 @@ struct finetune_log {
     int rc;      /* the first failure */
 };
 
-/* Cuts off the incomplete last line of a killed run. */
+/* A killed run may leave it. */
 static void cut_torn_line(const char *path)
 {
     struct stat info;
@@ -49,8 +49,7 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
-/* Opens a file for appending. Earlier content stays until the run begins, because the run may be
- * refused. */
+/* Earlier content stays until the run begins, because the run may be refused. */
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
@@ -64,7 +63,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
                          : core_err_set(-ENOMEM, "no memory for a path");
 }
 
-/* Logs and keeps `rc`, whose message is set, unless a failure came before. */
+/* Keeps `rc`, whose message is set, unless a failure came before. */
 static void note_failure(struct finetune_log *log, int rc)
 {
     if (log->rc == 0) {
@@ -79,7 +78,7 @@ static int set_write_error(const char *path, int cause)
     return core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause));
 }
 
-/* Flushes a line, so that a killed run loses nothing. */
+/* A killed run must lose nothing. */
 static void flush(struct finetune_log *log, FILE **file, const char *path, int rc)
 {
     errno = 0;
@@ -166,7 +165,7 @@ int finetune_log_close(struct finetune_log *log)
     return rc;
 }
 
-/* Empties a file of an earlier run, unless the log appends. Returns whether the file is empty. */
+/* Returns whether the file is empty. */
 static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;
@@ -237,7 +236,7 @@ static void write_drives(struct core_json_write *json, const struct finetune_dri
     core_json_write_array_end(json);
 }
 
-/* Writes a line; the first one also describes the run. */
+/* The first line also describes the run. */
 static int write_json(struct finetune_log *log, const struct finetune_record *record)
 {
     struct core_json_write *json = &log->json;

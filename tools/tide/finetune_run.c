@@ -41,8 +41,7 @@ static struct tide_checkpoint_options options_of(const struct finetune_run *run)
                                             .later = !run->stopped};
 }
 
-/* Counts the previous checkpoint, which was written during later steps, as failed if it has no
- * final name. */
+/* The previous checkpoint, written during later steps, has failed if it has no final name. */
 static void note_unpublished(struct finetune_run *run, int64_t newer)
 {
     char path[4096];
@@ -133,8 +132,7 @@ static void finish_checkpoint(struct finetune_run *run)
     }
 }
 
-/* Reads the state from a checkpoint. Returns false if tide finetune did not write it. *dated: the
- * state has a time. */
+/* Returns false if tide finetune did not write the state. *dated: the state has a time. */
 static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
 {
     *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
@@ -167,7 +165,7 @@ int finetune_checkpoint_look(struct tide_context *context, const char *out,
     return text_feed_now(&settings->now);
 }
 
-/* Checks that the rows were read with the time of the resumed checkpoint. */
+/* The rows must have the time of the resumed checkpoint. */
 static int check_now(const struct finetune_run *run, const struct place *place, bool dated,
                      const char *path)
 {
@@ -240,7 +238,6 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-/* Evaluates, and writes the figures to the record of the last step. */
 static int evaluate(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_data_info info;
@@ -284,7 +281,6 @@ static bool wants_evaluation(const struct finetune_run *run, int64_t step, bool 
     return run->eval != NULL && (last || (run->eval_every > 0 && step % run->eval_every == 0));
 }
 
-/* Sets the betas of the next update if the schedule changes them. */
 static int set_betas(struct finetune_run *run, int64_t update)
 {
     const struct schedule *schedule = &run->settings->schedule;
@@ -306,7 +302,6 @@ static int read_waits(const struct tide_engine *engine, struct finetune_record *
     return 0;
 }
 
-/* Adds the step's bytes of the stores to the record and the summary. */
 static int read_drives(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_summary *sum = &run->summary;
@@ -327,7 +322,7 @@ static int read_drives(struct finetune_run *run, struct finetune_record *record)
     return 0;
 }
 
-/* Takes a step. *full: it had the planned number of micro-batches. */
+/* *full: the step had the planned number of micro-batches. */
 static int make_step(struct finetune_run *run, struct finetune_record *record, bool *full)
 {
     const struct tide_engine_options *engine = &run->settings->engine;
@@ -369,7 +364,7 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Sorts at least one value and returns the median. */
+/* At least one value, which is sorted. */
 static double median_of(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, compare_reals);
@@ -378,13 +373,12 @@ static double median_of(double *values, size_t count)
 
 /* Figures of the steps; arrays have settings->steps elements. */
 struct steps {
-    double *seconds; /* owned */
-    double *full;    /* owned, [run->full_steps]: seconds of steps with all planned micro-batches */
+    double *seconds;  /* owned */
+    double *full;     /* owned, [run->full_steps]: seconds of steps with all micro-batches */
     uint64_t *tokens; /* owned */
 };
 
-/* Computes the summary. The first step, which opens files and selects algorithms, is left out if
- * there are others. */
+/* The first step, which opens files and selects algorithms, is left out if there are others. */
 static void summarize(struct finetune_run *run, struct steps *steps)
 {
     const size_t made = (size_t)run->steps;

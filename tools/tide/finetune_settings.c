@@ -12,7 +12,7 @@
 #include "core/config/config.h"
 #include "tools/tide/finetune_place.h"
 
-/* Takes the settings of the optimizer from all flags, or from those given. */
+/* All flags, or those given. */
 static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
                          bool all)
 {
@@ -93,7 +93,7 @@ static int take_adapters(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
-/* Takes the flags or their defaults. Given flags are taken again after the configuration. */
+/* Given flags are taken again after the configuration. */
 static int take_defaults(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -118,7 +118,6 @@ static int take_defaults(struct finetune_settings *settings, const struct finetu
     return take_learning(settings, flags, true);
 }
 
-/* Returns whether the key's setting differs from `before`. */
 static bool has_changed(const struct finetune_flag_key *key,
                         const struct finetune_settings *settings,
                         const struct finetune_settings *before)
@@ -130,7 +129,7 @@ static bool has_changed(const struct finetune_flag_key *key,
     return memcmp(now + key->at, then + key->at, key->bytes) != 0;
 }
 
-/* Warns of keys that a flag has overridden. `before`: the settings of the file. */
+/* `before`: the settings of the file. */
 static void warn_overridden(const struct finetune_settings *settings,
                             const struct finetune_flags *flags,
                             const struct finetune_settings *before)
@@ -153,8 +152,8 @@ static void warn_overridden(const struct finetune_settings *settings,
     }
 }
 
-/* train batch = micro-batch x accumulation x ranks. If only --batch or --accum is given, the other
- * follows from train_batch_size, unless the file sets it. */
+/* train batch = micro-batch x accumulation x ranks. If only --batch or --accum is given,
+ * train_batch_size gives the other, unless the file sets it. */
 static int take_batch(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -198,7 +197,7 @@ static int take_batch(struct finetune_settings *settings, const struct finetune_
     return 0;
 }
 
-/* Sets defaults of the optimizer's type where no value was given. */
+/* Where no value was given. */
 static void take_type_defaults(struct finetune_settings *settings,
                                const struct finetune_flags *flags)
 {
@@ -214,13 +213,12 @@ static void take_type_defaults(struct finetune_settings *settings,
     }
 }
 
-/* Returns whether the schedule has its own learning rates. */
 static bool has_own_rates(const struct schedule *schedule)
 {
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;
 }
 
-/* Lets the schedule change the betas unless --betas is given or the optimizer has none. */
+/* Unless --betas is given or the optimizer has no betas. */
 static void take_moving_betas(struct finetune_settings *settings,
                               const struct finetune_flags *flags)
 {
@@ -384,8 +382,7 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     return 0;
 }
 
-/* Loads the configuration: finetune_config_load() sets the engine's options and the schedule, this
- * function the rest. */
+/* finetune_config_load() sets the engine's options and the schedule, this function the rest. */
 static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
@@ -484,8 +481,8 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
-/* Reduces the micro-batches of a step to those of an epoch, which does not change the ranks'
- * shares. A shuffled order may give another number, so nothing is reduced then. */
+/* A step needs no more micro-batches than an epoch. A shuffled order may give another number, so
+ * nothing is reduced then. */
 static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
 {
     const bool same = !settings->shuffle || !(settings->pack || settings->split);

@@ -33,7 +33,7 @@ static void write_line(void *user, uint32_t level, const char *line)
     fputc('\n', stderr);
 }
 
-/* Runs the ranks of this process. One process of a host logs warnings. */
+/* One process of a host logs warnings. */
 static int follow(const struct cli_command *command, struct tide_world *world)
 {
     struct tide_world_info info = describe(world);
@@ -59,7 +59,7 @@ static int follow(const struct cli_command *command, struct tide_world *world)
     return code;
 }
 
-/* Copies the arguments that processes compare: all but -q and -v. Returns their number. */
+/* All arguments but -q and -v. Returns their number. */
 static uint64_t select_compared(int argc, char **argv, const char **to)
 {
     uint64_t count = 0;
@@ -96,7 +96,7 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
         /* The first process says why it left, and a signal's sender knows. Other errors may concern
-         * this machine only, so they are reported. */
+         * this machine only. */
         if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
             return finetune_exit_code(rc);
         }

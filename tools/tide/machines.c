@@ -19,7 +19,7 @@ static const char suffix[] = ".json";
 static const char *const folders[] = {"machines", TIDE_MACHINES};
 enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
-/* Writes the folder of this program, or "". */
+/* "" if unknown. */
 static void find_own_folder(char out[PATH_MAX])
 {
     const ssize_t bytes = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -46,7 +46,6 @@ static int is_listed(const struct dirent *entry)
     return is_machine(entry->d_name);
 }
 
-/* Appends ", NAME" for each machine of a folder. */
 static void list_folder(const char *folder, char *text, size_t room)
 {
     struct dirent **entries = NULL;

@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 8192 };
 
-/* Decodes escapes: \040 is a space. */
+/* \040 is a space. */
 static void decode(char *text)
 {
     char *to = text;
@@ -26,7 +26,6 @@ static void decode(char *text)
     *to = '\0';
 }
 
-/* Resolves the existing part of a path. */
 static bool find_existing(const char *path, char real[PATH_MAX])
 {
     char at[PATH_MAX];

@@ -82,7 +82,7 @@ struct noted {
     char name[NAME_MAX + 1];
 };
 
-/* Parses the line at `at`. Returns the next line; NULL: no line, or a bad one. */
+/* Returns the next line; NULL: no line, or a bad one. */
 static const char *next_note_line(const struct note *note, const char *at, struct noted *out)
 {
     int end = 0;
@@ -105,7 +105,7 @@ static const char *next_note_line(const struct note *note, const char *at, struc
     return name + length + 1;
 }
 
-/* Returns whether the file is unchanged. Copies have other times, so checksums are compared. */
+/* Copies have other times, so checksums are compared. */
 static bool is_same_file(const struct note *note, const struct noted *noted, int folder)
 {
     struct stat info;
@@ -127,7 +127,6 @@ static bool is_same_file(const struct note *note, const struct noted *noted, int
     return same;
 }
 
-/* Returns whether the note lists the file, unchanged. */
 static bool is_in_note(const struct note *note, int folder, const char *name)
 {
     struct noted noted;
@@ -159,7 +158,6 @@ int64_t cli_out_steps(const char *path)
     return whole ? note.steps : 0;
 }
 
-/* Returns whether the checkpoint's manifest names this run. */
 static bool is_of_run(int folder, const char *name, uint64_t run)
 {
     char path[PATH_MAX];
@@ -175,7 +173,7 @@ static bool is_of_run(int folder, const char *name, uint64_t run)
     return same;
 }
 
-/* Returns whether OUT/NAME equals MODEL/NAME; true if MODEL/NAME is no regular file. */
+/* OUT/NAME equals MODEL/NAME, or MODEL/NAME is no regular file. */
 static bool is_copy(int folder, const char *model, const char *name)
 {
     char path[PATH_MAX];
@@ -200,7 +198,6 @@ static bool is_copy(int folder, const char *model, const char *name)
     return same;
 }
 
-/* Content of an output folder. */
 struct content {
     unsigned entries;
     bool checkpoint;
@@ -258,8 +255,7 @@ static int list_content(const char *path, const char *model, struct content *out
     return 0;
 }
 
-/* Returns whether a run was killed while moving its model into --out; claiming --out moves the
- * rest. */
+/* Claiming --out moves the files that a killed run has left. */
 static bool is_half_moved(const struct cli_out *out)
 {
     char path[PATH_MAX];

@@ -30,7 +30,7 @@ static bool is_same(const struct stat *one, const struct stat *other)
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* Returns whether writing can destroy data; not in devices and pipes. */
+/* Writing to devices and pipes destroys no data. */
 static bool holds_bytes(const struct stat *info)
 {
     return S_ISREG(info->st_mode) || S_ISDIR(info->st_mode);
@@ -61,7 +61,7 @@ void cli_path_cut_slashes(char *path)
     }
 }
 
-/* Follows links to missing files, which opening would create. */
+/* Opening would create a missing target. */
 static int follow_links(char path[PATH_MAX])
 {
     struct stat info;
@@ -122,8 +122,7 @@ bool cli_path_is_same(const char *one, const char *other)
            is_same_place(&places[0], &places[1]);
 }
 
-/* Returns whether the place is in the folder. `child`: the first name below the folder; "": the
- * folder itself. */
+/* `child`: the first name below the folder; "": the folder itself. */
 static bool is_in_folder(const struct place *place, const struct stat *folder, char child[PATH_MAX])
 {
     char at[PATH_MAX];
@@ -143,7 +142,7 @@ static bool is_in_folder(const struct place *place, const struct stat *folder, c
     return false;
 }
 
-/* Returns whether the folder lists the file, perhaps as a link to a download cache. */
+/* Perhaps as a link to a download cache. */
 static bool folder_lists_file(const char *folder, const struct stat *info)
 {
     DIR *list = opendir(folder);
@@ -159,7 +158,6 @@ static bool folder_lists_file(const char *folder, const struct stat *info)
     return has;
 }
 
-/* Returns whether the place is an existing file of the folder. */
 static bool is_file_of_folder(const char *kept, const struct place *place)
 {
     char child[PATH_MAX];
@@ -168,7 +166,6 @@ static bool is_file_of_folder(const char *kept, const struct place *place)
            (is_in_folder(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
-/* Returns whether the place is the folder itself. */
 static bool is_folder(const char *kept, const struct place *place)
 {
     struct stat info;
@@ -176,7 +173,6 @@ static bool is_folder(const char *kept, const struct place *place)
            is_same(&place->info, &info);
 }
 
-/* Returns whether a new file would match a pattern of inputs. */
 static bool will_match(const char *pattern, const struct place *place)
 {
     char folder[PATH_MAX];
@@ -199,8 +195,7 @@ static bool will_match(const char *pattern, const struct place *place)
     return matches;
 }
 
-/* Returns whether the run uses this name in its output folder: model files, checkpoints, names that
- * begin with ".tide-". */
+/* Model files, checkpoints, names that begin with ".tide-". */
 static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
@@ -218,8 +213,7 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* Returns whether the place is below `folder`, which may not exist. `child`: the first name below
- * `folder`. */
+/* `folder` may not exist. `child`: the first name below `folder`. */
 static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
 {
     const size_t made = strlen(folder->rest);
@@ -235,8 +229,8 @@ static bool is_below(const struct place *place, const struct place *folder, char
     return true;
 }
 
-/* Returns whether the place is below the output folder `path` (resolved: `out`), or in the run's
- * working folder beside it. `child`: the first name below, or ".tide-partial". */
+/* Also true in the run's working folder beside the output folder `path` (resolved: `out`). `child`:
+ * the first name below, or ".tide-partial". */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {

@@ -32,7 +32,6 @@ struct wish {
 enum { JSON, TAPE, WHAT_IF, MACHINE, SAVE_RATES, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
 enum { SHOWN_OPTIONS = SAVE_RATES };
 
-/* Counts the rows of --data, if given, and completes the settings. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
                         struct finetune_settings *settings)
 {
@@ -103,7 +102,7 @@ static int check_written(const struct wish *wish)
     return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE_LAST);
 }
 
-/* Refuses flags whose values come from the file of --machine. */
+/* The values come from the file of --machine. */
 static int check_excluded(const struct finetune_flags *flags)
 {
     const struct {
@@ -125,8 +124,7 @@ static int check_excluded(const struct finetune_flags *flags)
     return 0;
 }
 
-/* Finds the file of --machine, and counts ranks: on each node, --ranks-per-node or one for each
- * GPU. */
+/* Counts ranks: on each node, --ranks-per-node or one for each GPU. */
 static int take_machine(struct wish *wish, struct cli_machine *machine)
 {
     enum { RANKS_MAX = 4096 };
@@ -205,7 +203,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     return code;
 }
 
-/* Writes the options of this command alone. `wish` may be NULL for --help. */
+/* `wish` may be NULL for --help. */
 static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
 {
     static struct wish none;

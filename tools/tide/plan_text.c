@@ -49,7 +49,6 @@ static const char *gb(uint64_t bytes, char *out, size_t room)
     return out;
 }
 
-/* Adds the rows of a tier and its consumers. */
 static int add_tier(struct cli_table *table, const struct tide_plan *plan, uint32_t tier,
                     const char *name, uint64_t bytes)
 {
@@ -83,7 +82,7 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
     return rc;
 }
 
-/* Prints the drives of stores, because a folder may be on the system disk. */
+/* A folder may be on the system disk. */
 static void print_stores(const struct tide_engine_options *options, FILE *stream)
 {
     struct cli_mount mount;
@@ -107,7 +106,7 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
     }
 }
 
-/* Prints the fastest plans that were not chosen, and why. */
+/* The fastest plans that were not chosen, and why. */
 static void print_alternatives(const struct tide_plan *plan, FILE *stream)
 {
     struct tide_plan_alternative other = {.struct_bytes = sizeof other};

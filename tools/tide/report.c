@@ -25,7 +25,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Writes the path of the log in a folder. Returns 0 or -errno; -EINVAL: no log, or several. */
+/* Returns 0 or -errno; -EINVAL: no log, or several. */
 static int find_log(const char *folder, char *out)
 {
     DIR *list = opendir(folder);
@@ -77,7 +77,6 @@ static void page_of(const char *log, char *out)
     memcpy(out + stem, ".html", sizeof ".html");
 }
 
-/* Writes the page to a temporary file and renames it. */
 static int write_page(const struct report_run *run, const char *path)
 {
     char part[PATH_MAX];
@@ -109,7 +108,7 @@ static int write_page(const struct report_run *run, const char *path)
     return 0;
 }
 
-/* Writes the page; to devices, pipes and standard output directly. */
+/* Devices, pipes and standard output are written directly. */
 static int save_page(const struct report_run *run, const char *path)
 {
     struct stat info;
@@ -148,7 +147,7 @@ static void print_loss(double loss, char out[NUMBER_BYTES])
     }
 }
 
-/* Prints three digits, as page.js does: "250 ms". */
+/* Three digits, as in page.js: "250 ms". */
 static void print_seconds(double seconds, char out[NUMBER_BYTES])
 {
     static const struct {

@@ -34,7 +34,6 @@ static double half_wave(double progress)
     return fmax(0.0, 0.5 * (1.0 + cos(pi * 0.5 * 2.0 * progress)));
 }
 
-/* Returns the share of `lr` after the warmup in a schedule of transformers. */
 static double part_after_warmup(const struct schedule *schedule, int64_t update)
 {
     const int64_t rest = at_least(1, schedule->total - schedule->warmup);
@@ -69,7 +68,7 @@ static double range_test_lr(const struct schedule *schedule, int64_t update)
     return schedule->lr * (1 + schedule->range_rate * interval);
 }
 
-/* Returns the height of the rate in the cycle: lowest 0, highest 1. */
+/* Lowest rate 0, highest 1. */
 static double cycle_height(const struct schedule *schedule, int64_t update)
 {
     const double first = (double)schedule->first_steps;

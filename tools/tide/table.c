@@ -7,8 +7,7 @@
 #include "core/base/utf8.h"
 #include "tools/tide/cli.h"
 
-/* Returns whether a terminal would interpret the character: C0 and C1 controls, and marks of
- * direction. */
+/* C0 and C1 controls, and marks of direction. */
 static bool is_steering(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
@@ -117,7 +116,7 @@ static size_t column_width(const struct cli_table *table, size_t column)
     return widest;
 }
 
-/* Returns whether a later column has text, so that this one is padded. */
+/* Only then is this column padded. */
 static bool more_follows(char *const *row, size_t column, size_t columns)
 {
     for (size_t i = column + 1; i < columns; i++) {

@@ -113,13 +113,11 @@ static int need_scratch(struct tokenize *t)
                : rc;
 }
 
-/* Returns the documents that a row of the files becomes. */
 static uint64_t rows_each(const struct tokenize *t)
 {
     return t->options.pairs ? 2 : 1;
 }
 
-/* Returns whether --show is satisfied. */
 static bool shows_no_more(const struct tokenize *t)
 {
     return t->figures.documents / rows_each(t) >= (uint64_t)t->show;
@@ -192,7 +190,7 @@ static int count_document(struct tokenize *t, const struct text_document *docume
     return rc;
 }
 
-/* Reads all rows; without --stats and --out, only the rows to show. */
+/* Without --stats and --out, reads only the rows to show. */
 static int read_all(struct tokenize *t)
 {
     int rc;
@@ -284,8 +282,7 @@ static void print_stats(const struct tokenize *t)
     print_lengths(figures);
 }
 
-/* Reads the vocabulary size of config.json, for the check of ids. A folder with only a tokenizer
- * has no limit. */
+/* A folder with only a tokenizer has no config.json. */
 static int read_vocab(struct tokenize *t)
 {
     struct core_json *doc = NULL;
@@ -317,8 +314,7 @@ static int check_out(const struct tokenize *t)
 
 static const char *volatile left; /* the file that a signal removes */
 
-/* Removes the file and ends the process by the signal. Code that checks a flag might wait for input
- * for ever. */
+/* A handler that only sets a flag might wait for input for ever. */
 static void remove_left(int number)
 {
     sigset_t ends;
@@ -332,8 +328,8 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* Opens and locks the temporary file, or that of a killed run. Returns the descriptor, or -1 with
- * errno; EBUSY: another run writes the file. */
+/* Takes over the file of a killed run. Returns the descriptor, or -1 with errno; EBUSY: another run
+ * writes the file. */
 static int lock_partial(const char *name)
 {
     enum { TRIES = 100 };
@@ -360,8 +356,7 @@ static int lock_partial(const char *name)
     return -1;
 }
 
-/* Calls lock_partial() and lets signals remove the file. Signals are blocked meanwhile, so that no
- * file is left. */
+/* Signals are blocked until they can remove the file. */
 static int make_partial(const char *name)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -384,8 +379,7 @@ static int make_partial(const char *name)
     return fd;
 }
 
-/* Opens a temporary file beside the output, so that an error does not change the output. Pipes and
- * devices are written directly. */
+/* An error must not change an existing output. Pipes and devices are written directly. */
 static int open_out(struct tokenize *t)
 {
     struct stat info;
@@ -427,7 +421,6 @@ static int open_out(struct tokenize *t)
     return t->file != NULL ? 0 : core_err_set(-ENOMEM, "no memory to write %s", t->out);
 }
 
-/* Closes the output and, without errors, renames it. */
 static int close_out(struct tokenize *t, int rc)
 {
     if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && rc == 0) {
@@ -498,7 +491,7 @@ static int run_tokenize(struct tokenize *t)
     return cli_fail(t->command, failed ? CLI_FAILED : CLI_WRONG, NULL);
 }
 
-/* Checks and completes the options. Returns -1 to continue, or the exit code. */
+/* Returns -1 to continue, or the exit code. */
 static int check_options(struct tokenize *t)
 {
     if (t->data.count == 0) {
@@ -534,7 +527,6 @@ static int check_options(struct tokenize *t)
     return -1;
 }
 
-/* Copies options shared with tide finetune. */
 static void take_flags(const struct finetune_flags *flags, struct text_feed_options *options)
 {
     options->pack = flags->pack;

@@ -24,12 +24,12 @@ struct text_batches {
     bool fresh;       /* this epoch was read from its beginning */
     uint64_t rows_of_epoch;
     struct text_counts counts;
-    struct text_counts epoch_began; /* counts at the beginning of this epoch */
+    struct text_counts epoch_began; /* at its beginning */
 };
 
 struct filling {
     int32_t *arrays[5]; /* ids, labels, positions, starts, NULL; unwanted ones are NULL */
-    int64_t rows;       /* rows of all ranks */
+    int64_t rows;       /* of all ranks */
     int64_t own;
     int64_t length; /* tokens of the longest row */
     struct text_batch *out;
@@ -40,7 +40,7 @@ enum { IDS, LABELS, POSITIONS, STARTS };
 /* Version of struct text_position; 0 in positions of older versions of tide. */
 enum { POSITION_VERSION = 1, VERSION_BITS = 8 };
 
-/* The options on which the mark depends, with their bits in the last word of a position. */
+/* Options on which the mark depends, and their bits in the last word of a position. */
 enum setting {
     SETTING_LOSS,
     SETTING_SEQ_LEN,
@@ -107,7 +107,7 @@ static uint64_t describe_options(const struct text_feed_options *options)
     return word;
 }
 
-/* Writes the flags of the options that differ; without any, the files differ. */
+/* Lists the flags of options that differ; without any, the files differ. */
 static void list_differences(uint64_t before, uint64_t now, char *out, size_t bytes)
 {
     unsigned at = VERSION_BITS;
@@ -250,7 +250,7 @@ static int end_epoch(struct text_batches *batches)
     return 0;
 }
 
-/* Copies a row of this rank into the batch. Returns its number of tokens. */
+/* Returns the number of tokens. */
 static int64_t copy_row(const struct text_batches *batches, const struct filling *filling,
                         size_t row)
 {
@@ -271,7 +271,6 @@ static int64_t copy_row(const struct text_batches *batches, const struct filling
     return at;
 }
 
-/* Counts a row; copies it if it is of this rank. */
 static int add_row(struct text_batches *batches, struct filling *filling, size_t row)
 {
     int64_t tokens = 0;
@@ -344,7 +343,7 @@ static struct text_position current_position(const struct text_batches *batches)
                                    describe_options(batches->options)}};
 }
 
-/* Fills a batch of all ranks. Returns 1; 0 if the epoch has no more rows; -errno. */
+/* Returns 1; 0 if the epoch has no more rows; -errno. */
 static int fill(struct text_batches *batches, struct filling *filling)
 {
     const struct text_feed_options *options = batches->options;

@@ -16,7 +16,7 @@
     "{%- if tools -%}{{ raise_exception('this chat format knows no tools; the model needs a "      \
     "template of its own') }}{%- endif -%}"
 
-/* Puts the system message into the first turn of the user. */
+/* The system message goes into the first turn of the user. */
 #define SYSTEM_FIRST                                                                               \
     "{%- set ns = namespace(system='') -%}"                                                        \
     "{%- if messages and messages[0].role in ['system', 'developer'] -%}"                          \

@@ -30,14 +30,14 @@ struct text_encoder {
     struct text_turns turns;
     char *text; /* owned */
     size_t text_room;
-    uint32_t *prompt; /* owned: tokens of a prompt */
+    uint32_t *prompt; /* owned */
     size_t prompt_room;
     int64_t vocab;            /* vocabulary size of the model; 0: not checked */
     _Atomic bool said_prompt; /* the warning was given; orders nothing */
     _Atomic bool said_ambiguous;
 };
 
-/* Finds the end token: by name, or by the id in the configuration. */
+/* By name, or by the id in the configuration. */
 static int find_end(struct text_encoder *encoder)
 {
     size_t bytes = 0;
@@ -55,7 +55,7 @@ static int find_end(struct text_encoder *encoder)
     return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
 }
 
-/* Warns if the tokenizer lacks special tokens of the format and would split them into letters. */
+/* The tokenizer would split unknown special tokens into letters. */
 static void warn_unknown(const struct text_encoder *encoder, const char *format)
 {
     static const struct {
@@ -95,7 +95,6 @@ static int make_rows(struct text_encoder *encoder)
     return rc == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : rc;
 }
 
-/* Creates what encoders do not share. */
 static int make_own(struct text_encoder *encoder)
 {
     int rc = text_scratch_create(encoder->tokenizer, &encoder->scratch);
@@ -221,7 +220,7 @@ static int add_tokens(const struct text_encoder *encoder, const struct text_enco
     return 0;
 }
 
-/* Joins one or two texts, and appends the end token if it is missing. */
+/* Appends the end token if it is missing. */
 static int join_texts(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
 {
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
@@ -261,7 +260,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
     return add_tokens(encoder, &encoding, out);
 }
 
-/* Encodes a prompt. The tokens are copied because the next encoding overwrites them. */
+/* The tokens are copied because the next encoding overwrites them. */
 static int encode_prompt(struct text_encoder *encoder, const char *text, size_t bytes,
                          unsigned flags, size_t *count)
 {
@@ -279,7 +278,6 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
     return 0;
 }
 
-/* Returns the number of leading tokens that the prompt and `ids` have in common. */
 static size_t count_same(const struct text_encoder *encoder, size_t prompt, const int32_t *ids,
                          size_t count)
 {
@@ -290,8 +288,7 @@ static size_t count_same(const struct text_encoder *encoder, size_t prompt, cons
     return same;
 }
 
-/* Masks the tokens that the prompt has in common with the row or, for a pair, with both rows:
- * completions of a pair begin at the same index. */
+/* Masks the tokens that the prompt has in common with the row, or with both rows of a pair. */
 static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
 {
     const size_t second = out->rejected;
@@ -313,7 +310,6 @@ static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text
     }
 }
 
-/* Appends the tokens of prompt, completion and end. */
 static int add_completion(struct text_encoder *encoder, const struct text_row *row,
                           struct text_sample *out)
 {
@@ -386,7 +382,6 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
     return rc;
 }
 
-/* Appends the tokens of a conversation as the template renders it. */
 static int add_chat(struct text_encoder *encoder, const struct text_row *row,
                     struct text_sample *out)
 {
@@ -400,7 +395,6 @@ static int add_chat(struct text_encoder *encoder, const struct text_row *row,
     return add_tokens(encoder, &encoding, out);
 }
 
-/* Appends the tokens of a prompt and an answer to it. */
 static int add_answer(struct text_encoder *encoder, const struct text_row *row,
                       struct text_sample *out)
 {
@@ -408,7 +402,7 @@ static int add_answer(struct text_encoder *encoder, const struct text_row *row,
                                            : add_completion(encoder, row, out);
 }
 
-/* Encodes the two answers of a pair. White space after the last turn is trained on, as in TRL. */
+/* White space after the last turn is trained on, as in TRL. */
 static int encode_pair(struct text_encoder *encoder, const struct text_row *row,
                        struct text_sample *out)
 {
@@ -458,7 +452,7 @@ static int find_spans(struct text_encoder *encoder, const struct text_row *row,
     return 0;
 }
 
-/* Masks the tokens outside all spans; tokens and spans are in order. */
+/* Tokens and spans are in order. */
 static void mask_outside(const struct text_turns *turns, const struct text_encoding *encoding,
                          struct text_sample *out)
 {

@@ -37,7 +37,7 @@ struct text_feed {
     struct text_batches *batches;      /* owned; used only by the thread while it runs */
     struct slot slots[TEXT_AHEAD_MAX]; /* [options.ahead] */
     const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
-    struct core_log quiet;             /* the log of the caller, limited to errors */
+    struct core_log quiet;             /* the caller's, limited to errors */
     struct core_bell bell;
     /* written by the thread; release pairs with the acquire of the caller */
     _Atomic uint64_t prepared;

@@ -118,7 +118,6 @@ static void reset_item(struct item *item)
     item->made = (struct text_made){.sample = *sample, .message = item->message};
 }
 
-/* Reads rows until the group is full, the epoch ends, or reading fails. */
 static void read_rows(struct text_group *group, struct text_records *records)
 {
     const bool copies = group->rows_max > 1;
@@ -209,7 +208,6 @@ static int encode_row(struct text_group *group, struct text_made *made, unsigned
     return rc;
 }
 
-/* Reads the ids of a row, or encodes its text. */
 static int make_tokens(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_sample *sample = &made->sample;
@@ -246,7 +244,7 @@ static int make_sample_in(struct text_group *group, struct text_made *made, unsi
                               second);
 }
 
-/* Encodes a row within the memory of a thread. Returns 1 if the row needs more. */
+/* Returns 1 if the row needs more than the memory of a thread. */
 static int make_small(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct core_budget *before = core_charge_bind(budget_of(group, thread));
@@ -256,7 +254,7 @@ static int make_small(struct text_group *group, struct text_made *made, unsigned
     return more ? 1 : rc;
 }
 
-/* Moves the tokens to memory of their size, charged to the shared budget. */
+/* Copies the tokens at the expense of the shared budget. */
 static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
     struct core_budget *before = core_charge_bind(&group->options->memory->shared);
@@ -268,7 +266,7 @@ static int keep_sample(struct text_group *group, struct text_sample *sample)
     return rc;
 }
 
-/* Encodes a row alone, with empty buffers, within the limit of a row. */
+/* Alone, with empty buffers, within the limit of a row. */
 static int make_large(struct text_group *group, struct text_made *made)
 {
     struct text_memory *memory = group->options->memory;
@@ -313,7 +311,7 @@ static int refuse_length(const struct text_group *group, const struct text_made 
                         made->record.bytes, memory->line_bytes);
 }
 
-/* Encodes a row. Unless `alone`, a row that needs much memory is postponed. */
+/* Unless `alone`, a row that needs much memory is postponed. */
 static void encode_item(struct text_group *group, size_t index, unsigned thread, bool alone)
 {
     struct item *item = &group->items[index];

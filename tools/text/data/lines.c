@@ -18,10 +18,10 @@ struct text_lines {
     size_t end;
     size_t room;
     size_t room_max;
-    size_t read_bytes; /* bytes of the next read */
+    size_t read_bytes;
     uint64_t offset;   /* offset in the file of text[begin] */
     uint64_t row;      /* number of rows before text[begin] */
-    size_t mark_bytes; /* bytes of the byte order mark */
+    size_t mark_bytes; /* of the byte order mark */
     bool array;        /* the file is an array */
     bool spooled;      /* the array has been converted to lines */
     bool closed;       /* the end of the array was read */
@@ -74,7 +74,7 @@ static int refuse(const struct text_lines *lines, const char *what)
                         array ? " row " : "", (unsigned long long)lines->row + 1, what);
 }
 
-/* Doubles the buffer, up to its limit; keeps it if memory is short. */
+/* Keeps the buffer if memory is short. */
 static void grow(struct text_lines *lines)
 {
     size_t room = lines->room == 0 ? READ_BYTES_MIN : lines->room * 2;
@@ -125,8 +125,8 @@ static void advance(struct text_lines *lines, size_t bytes)
 }
 
 struct reach {
-    uint64_t gone; /* bytes dropped because the buffer was full */
-    size_t bytes;  /* bytes in the buffer before the end of the row */
+    uint64_t gone; /* dropped because the buffer was full */
+    size_t bytes;  /* in the buffer */
     bool ended;    /* a newline follows */
 };
 
@@ -137,7 +137,7 @@ static void discard(struct text_lines *lines, struct reach *reach)
     advance(lines, there);
 }
 
-/* Finds the end of the line that begins here. Returns 1; 0 at the end of the file; -errno. */
+/* Returns 1; 0 at the end of the file; -errno. */
 static int find_line(struct text_lines *lines, struct reach *out)
 {
     size_t seen = 0; /* bytes of the buffer already searched */
@@ -179,8 +179,7 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-/* Takes the row that began at `offset` and ends in the buffer, and drops `trailing` bytes after
- * it. */
+/* Takes the row from `offset` to its end in the buffer, and drops `trailing` bytes after it. */
 static void take_row(struct text_lines *lines, uint64_t offset, const struct reach *reach,
                      size_t trailing, struct text_line *out)
 {
@@ -231,7 +230,7 @@ static int pass_space(struct text_lines *lines, int *byte)
     return rc;
 }
 
-/* Gets the next byte of a value; drops earlier ones if the buffer is full. */
+/* Drops earlier bytes of the value if the buffer is full. */
 static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
 {
     int rc = byte_at(lines, *at, byte);
@@ -243,7 +242,7 @@ static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach,
     return rc != 0 || *byte >= 0 ? rc : refuse(lines, "the file ends inside the row");
 }
 
-/* Finds the end of a value by its brackets and quotes; the parser reports other errors. */
+/* Looks at brackets and quotes; the parser reports other errors. */
 static int measure_value(struct text_lines *lines, struct reach *out)
 {
     size_t depth = 0;
@@ -282,8 +281,7 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     }
 }
 
-/* Skips brackets, commas and white space between elements. Returns 1; 0 after the last element;
- * -errno. */
+/* Returns 1; 0 after the last element; -errno. */
 static int pass_comma(struct text_lines *lines)
 {
     int byte;
@@ -388,9 +386,8 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
     return 0;
 }
 
-/* State of the copy to a nameless file. */
 struct spool {
-    struct text_lines *lines; /* borrowed from the caller */
+    struct text_lines *lines; /* borrowed */
     bool ends;                /* a newline comes next */
 };
 
@@ -456,7 +453,7 @@ int text_lines_spool(struct text_lines *lines, bool lines_only)
     return rc;
 }
 
-/* Refuses other encodings, which Excel, Python and PowerShell's > operator may write. */
+/* Excel, Python and PowerShell's > operator may write other encodings. */
 static int refuse_encoding(const struct text_lines *lines)
 {
     static const struct {
@@ -481,7 +478,6 @@ static int refuse_encoding(const struct text_lines *lines)
     return 0;
 }
 
-/* Skips a byte order mark and detects an array. */
 static int detect_format(struct text_lines *lines)
 {
     static const char mark[] = "\xEF\xBB\xBF";

@@ -11,7 +11,7 @@
 #include "tools/text/data/array.h"
 
 struct document {
-    size_t begin; /* offset in the tokens of the window */
+    size_t begin; /* in the tokens of the window */
     size_t count;
     size_t row;
 };
@@ -35,7 +35,7 @@ struct text_pack {
     uint64_t *order;
     size_t *placed; /* owned, [documents_room]: documents by row */
     size_t *open;   /* owned, [documents_room]: rows with room */
-    size_t samples; /* rows of the files in the window */
+    size_t samples; /* of the files */
     struct text_counts counts;
 };
 
@@ -64,7 +64,7 @@ void text_pack_destroy(struct text_pack *pack)
     core_charge_free(pack);
 }
 
-/* Makes room for another document in all arrays, which share documents_room. */
+/* The arrays share documents_room. */
 static int reserve(struct text_pack *pack)
 {
     const struct {
@@ -88,7 +88,6 @@ static int reserve(struct text_pack *pack)
     return 0;
 }
 
-/* Adds a document to the window. */
 static int keep_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
                          size_t count)
 {
@@ -107,7 +106,7 @@ static int keep_document(struct text_pack *pack, const int32_t *ids, const int32
     return 0;
 }
 
-/* Adds a document to the window unless nothing in it is trained on. */
+/* Drops a document without trained tokens. */
 static int add_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
                         size_t count)
 {
@@ -118,8 +117,7 @@ static int add_document(struct text_pack *pack, const int32_t *ids, const int32_
     return keep_document(pack, ids, labels, count);
 }
 
-/* Adds both answers of a pair, cut to seq_len. Nothing is trained on if the prompt fills
- * seq_len. */
+/* Nothing is trained on if the prompt fills seq_len. */
 static int add_pair(struct text_pack *pack, const struct text_sample *sample)
 {
     const size_t seq_len = (size_t)pack->options.seq_len;
@@ -176,7 +174,7 @@ static int compare_keys(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Finds the open row that fits best: an index in `open`; `open_count`: none. */
+/* Best fit: an index in `open`; `open_count`: none. */
 static size_t find_open(const struct text_pack *pack, size_t open_count, size_t count)
 {
     size_t best = open_count;
@@ -191,7 +189,6 @@ static size_t find_open(const struct text_pack *pack, size_t open_count, size_t 
     return best;
 }
 
-/* Chooses the row of each document in `order`. */
 static void choose_rows(struct text_pack *pack)
 {
     size_t open_count = 0;
@@ -213,7 +210,7 @@ static void choose_rows(struct text_pack *pack)
     }
 }
 
-/* Lists the documents by row, in the order of placement. */
+/* In the order of placement. */
 static void list_documents(struct text_pack *pack)
 {
     size_t first = 0;

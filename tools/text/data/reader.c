@@ -17,10 +17,10 @@
 enum { WARNINGS_MAX = 10 }; /* further bad rows are only counted */
 
 struct text_reader {
-    const struct text_feed_options *options; /* borrowed from the caller of open */
+    const struct text_feed_options *options; /* borrowed */
     struct text_records *records;            /* owned */
     struct text_group *group;                /* owned */
-    struct text_place place;                 /* position of the next row */
+    struct text_place place;                 /* of the next row */
     uint64_t rows;
     uint64_t bad;
 };
@@ -103,7 +103,7 @@ bool text_reader_dated(const struct text_reader *reader)
     return encoder != NULL && text_encoder_dated(encoder);
 }
 
-/* Puts the name of the row before the message: the parser's "row:1:10" becomes "NAME:10". */
+/* The parser's "row:1:10" becomes "NAME:10". */
 static void name_place(int rc, const char *message, const char *name)
 {
     unsigned column = 0;
@@ -117,7 +117,7 @@ static void name_place(int rc, const char *message, const char *name)
     }
 }
 
-/* Handles a bad row. Returns 0 if it is skipped, otherwise its error. */
+/* Returns 0 if the row is skipped, else its error. */
 static int handle_bad_row(struct text_reader *reader, const struct text_made *made)
 {
     char name[TEXT_NAME_BYTES];

@@ -29,8 +29,8 @@ struct text_records {
     uint64_t *before;   /* owned: blocks before each file; last: all blocks */
     size_t count;
     size_t room;
-    size_t open;                         /* open files that could be closed */
-    uint64_t asked;                      /* counter of uses */
+    size_t open; /* open files that could be closed */
+    uint64_t asked;
     struct text_records_options options; /* `paths` is not kept */
     uint64_t epoch;
     struct text_place place;
@@ -55,7 +55,7 @@ static void close_file(struct text_records *records, struct file *file)
     }
 }
 
-/* If OPEN_MAX files are open, closes the least recently used one. */
+/* Closes the least recently used file if OPEN_MAX are open. */
 static void make_room(struct text_records *records)
 {
     struct file *oldest = NULL;
@@ -71,7 +71,7 @@ static void make_room(struct text_records *records)
     }
 }
 
-/* Gets the rows of a file, reopened if necessary. */
+/* Reopens the file if necessary. */
 static int take_file(struct text_records *records, size_t index, struct text_lines **out)
 {
     struct file *file = &records->files[index];
@@ -123,7 +123,7 @@ static int add_file(struct text_records *records, const char *path)
     return rc;
 }
 
-/* Adds a path or the files of a pattern. An existing path is not a pattern. */
+/* An existing path is not a pattern. */
 static int add_path(struct text_records *records, const char *path)
 {
     FILE *file = strpbrk(path, "*?[") != NULL ? fopen(path, "rbe") : NULL;
@@ -309,7 +309,6 @@ static int add_row(struct text_records *records, uint64_t file, uint64_t offset)
     return rc;
 }
 
-/* Adds the rows that begin in a block. */
 static int add_block(struct text_records *records, uint64_t block)
 {
     size_t low = 0;

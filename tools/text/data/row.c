@@ -29,7 +29,7 @@ static int get_text(const struct core_json_value *root, const char *key, const c
     return 0;
 }
 
-/* Reads `tools`: a list, or a text that contains one. */
+/* A list, or a text that contains one. */
 static int read_tools(struct text_row *row, const struct core_json_value *root)
 {
     const struct core_json_value *tools = text_row_find(root, "tools");
@@ -55,7 +55,7 @@ static int read_tools(struct text_row *row, const struct core_json_value *root)
     return 0;
 }
 
-/* Refuses variables of tide's own names, which would make masks wrong. */
+/* Variables of tide's own names would make masks wrong. */
 static int check_variables(const struct core_json_value *variables)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};

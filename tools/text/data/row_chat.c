@@ -56,8 +56,7 @@ static int find_role(const struct core_json_value *turn, const char **out)
                         key, name);
 }
 
-/* Finds the reasoning of the model under any of its names; templates know it as
- * reasoning_content. */
+/* Templates know the reasoning of the model as reasoning_content. */
 static const struct core_json_value *find_reasoning(const struct core_json_value *turn)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -197,7 +196,7 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
     return finish(&json, out);
 }
 
-/* Joins the instruction, an empty line and the input. */
+/* The instruction, an empty line and the input. */
 static int join_parts(const struct text_row_instruction *parts, char **out, size_t *bytes)
 {
     size_t first;

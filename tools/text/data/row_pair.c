@@ -22,7 +22,7 @@ static int refuse_missing(const struct text_row_pair *pair)
                         wanted);
 }
 
-/* Checks that the parts are all texts or all lists. */
+/* All parts are texts, or all are lists. */
 static int check_kinds(const struct text_row_pair *pair)
 {
     const struct {
@@ -54,8 +54,8 @@ static int check_kinds(const struct text_row_pair *pair)
 
 /* ---- texts ---- */
 
-/* Returns the bytes of the common prompt of both answers. A space at the end of the prompt belongs
- * to the first token of the answers. No answer is empty. */
+/* A space at the end of the common prompt belongs to the first token of the answers. No answer is
+ * empty. */
 static size_t find_prompt(const char *chosen, const char *rejected, size_t least)
 {
     size_t same = 0;
@@ -110,7 +110,7 @@ static bool equal_strings(const struct core_json_value *left, const struct core_
     return bytes == other_bytes && memcmp(text, other, bytes) == 0;
 }
 
-/* Returns whether two values are equal in Python: members in any order, 1 is 1.0. */
+/* As in Python: members in any order, 1 is 1.0. */
 static bool are_equal(const struct core_json_value *left, const struct core_json_value *right)
 {
     struct core_json_member member;
@@ -144,8 +144,7 @@ static bool are_equal(const struct core_json_value *left, const struct core_json
     return true;
 }
 
-/* Returns the number of common messages at the beginning; the last message of a conversation is not
- * in the prompt. */
+/* The last message of a conversation is not in the prompt. */
 static size_t count_prompt(const struct text_row *row)
 {
     size_t same = 0;

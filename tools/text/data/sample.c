@@ -71,14 +71,13 @@ static const char *const list_names[LISTS] = {"input_ids", "labels", "attention_
 
 struct reading {
     struct core_json_scan scan;
-    struct text_sample *sample; /* borrowed from the caller */
+    struct text_sample *sample; /* borrowed */
     int64_t vocab;
     size_t counts[LISTS];
     bool has[LISTS];
 };
 
-/* Checks an item. tide has no masks or positions of rows: masks must be 1, positions count from
- * 0. */
+/* Rows have no masks or positions of their own: masks must be 1, positions count from 0. */
 static int check_item(const struct reading *reading, enum list list, int64_t value)
 {
     const char *key = list_names[list];
@@ -112,7 +111,6 @@ static int check_item(const struct reading *reading, enum list list, int64_t val
     return 0;
 }
 
-/* Stores an id or a label. */
 static int put_item(struct reading *reading, enum list list, int32_t value)
 {
     struct text_sample *sample = reading->sample;
@@ -173,7 +171,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
     return core_json_scan_skip(&reading->scan, key);
 }
 
-/* Returns 1 if there is a member `input_ids`, 0 if not, -EINVAL if the row is not an object. */
+/* Returns 1, 0, or -EINVAL if the row is not an object. */
 static int find_ids(const char *json, size_t bytes)
 {
     struct core_json_scan scan;

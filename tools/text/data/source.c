@@ -22,16 +22,16 @@ struct text_source {
     int fd;                         /* owned, except standard input */
     char *name;                     /* owned */
     const struct text_codec *codec; /* borrowed, static; NULL: plain */
-    void *state;                    /* owned: state of the codec */
+    void *state;                    /* owned */
     char *packed;                   /* owned: unused input */
     size_t room;
     size_t begin;
     size_t end;
-    uint64_t offset; /* offset of the next returned byte */
-    uint64_t bytes;  /* size of the file on disk; 0: unknown */
-    uint64_t taken;  /* bytes of the file read since its beginning */
+    uint64_t offset; /* of the next returned byte */
+    uint64_t bytes;  /* on disk; 0: unknown */
+    uint64_t taken;  /* bytes read of the file */
     bool seeks;
-    bool reopens; /* its path can be opened again */
+    bool reopens; /* by its path */
 };
 
 static int read_some(struct text_source *source, char *to, size_t bytes, size_t *got)
@@ -61,7 +61,6 @@ static int fill_packed(struct text_source *source, size_t least)
     return 0;
 }
 
-/* Chooses the codec by the first bytes. */
 static int find_codec(struct text_source *source)
 {
     static const struct text_codec *const codecs[] = {&text_codec_gzip, &text_codec_zstd};
@@ -140,8 +139,7 @@ fail:
     return rc;
 }
 
-/* Opens standard input, or a new descriptor of its file, so that readers have positions of their
- * own. */
+/* Opens standard input, or its file again, so that readers have positions of their own. */
 static int open_input(int input, struct text_source **out)
 {
     char path[40];
@@ -261,7 +259,6 @@ int text_source_read(struct text_source *source, char *to, size_t bytes, size_t 
     return rc;
 }
 
-/* Goes back to the first byte of the file. */
 static int restart(struct text_source *source)
 {
     if (lseek(source->fd, 0, SEEK_SET) < 0) {
@@ -322,7 +319,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
     return rc;
 }
 
-/* Replaces the file of the source by another open file. Takes over `fd`, even on failure. */
+/* Takes over `fd`, even on failure. */
 static int replace(struct text_source *source, int fd)
 {
     struct text_source *plain = NULL;

@@ -81,7 +81,6 @@ size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, cons
     return at;
 }
 
-/* Returns whether only special tokens and white space follow a place. */
 static bool is_closing(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                        size_t at)
 {
@@ -159,7 +158,6 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);
 }
 
-/* Returns whether the message itself ends with the token. */
 static bool message_ends_with(const struct core_json_value *message, const struct text_added *token)
 {
     size_t bytes = 0;
@@ -174,8 +172,8 @@ static bool message_ends_with(const struct core_json_value *message, const struc
     return ends_with(text, bytes, token);
 }
 
-/* Case 1: the part and the whole differ only in the last token of the turn, which the whole omits
- * or replaces because the conversation continues. */
+/* Case 1: the part and the whole differ only in the last token of the turn, because the
+ * conversation continues. */
 static bool find_other_token(const struct text_tokenizer *tokenizer,
                              const struct jinja_rendering *whole,
                              const struct jinja_rendering *part,
@@ -198,9 +196,8 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 2: before the turn, the part has a text that the whole omits, such as reasoning. The turn
- * ends with the first token that equals the last token of the part, if the text before that token
- * matches the end of the part. */
+/* Case 2: the part has a text before the turn that the whole omits, such as reasoning. The turn
+ * ends with the part's last token, where the text before that token matches. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)
@@ -221,8 +218,8 @@ static bool find_same_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 3: both differences occur. The turn ends with the first special token after the text that
- * precedes the part's last token. */
+/* Case 3: both differences occur. The turn ends with a special token after the text before the
+ * part's last token. */
 static bool find_same_text(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *whole, const struct jinja_rendering *part,
                            struct text_turn_place *out)

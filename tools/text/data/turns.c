@@ -63,7 +63,6 @@ static bool is_assistant(const struct core_json_value *message)
     return strcmp(core_json_string(core_json_find(message, "role"), NULL), "assistant") == 0;
 }
 
-/* Renders a beginning and compares it with the whole. */
 static int read_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning *prefix, struct jinja_rendering *out)
 {
@@ -77,8 +76,7 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Renders a beginning unless its text is known to equal that of the whole; sets `out` only if
- * rendered. */
+/* Renders a beginning unless its text is known; sets `out` only if rendered. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *prefix, struct jinja_rendering *out)
 {
@@ -93,7 +91,6 @@ static bool is_prefix_of_whole(const struct beginning *prefix)
     return prefix->common == prefix->bytes;
 }
 
-/* Returns whether both texts are equal between two places. */
 static bool follows(const struct jinja_rendering *whole, const struct jinja_rendering *part,
                     const struct text_turn_place *from, const struct text_turn_place *to)
 {
@@ -103,7 +100,7 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* Finds the generation prompt, once per conversation; *out NULL: unknown. */
+/* Once per conversation; *out NULL: unknown. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -129,7 +126,7 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == -EINVAL ? 0 : rc; /* a template may refuse this rendering */
 }
 
-/* Moves a place past the generation prompt if the whole text has it there. */
+/* Moves a place past the generation prompt, if the whole text has it there. */
 static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct text_turn_place *at)
 {
@@ -143,8 +140,7 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Moves a place past the generation prompt if the whole text has it there, or after a token that
- * ends the previous message. */
+/* Like skip_prompt(), or after a token that ends the previous message. */
 static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct text_turn_place *at)
 {
@@ -160,8 +156,8 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
     return rc;
 }
 
-/* Returns the end of the messages before a turn, or SIZE_MAX if the texts differ there; *cut: the
- * texts differ only in the last token. */
+/* Returns the end of the messages before a turn, or SIZE_MAX if the texts differ; *cut: only the
+ * last token differs. */
 static size_t find_front(const struct text_turns_whole *whole, const struct beginning *prefix,
                          const struct jinja_rendering *part, const struct text_turn_place *from,
                          bool *cut)
@@ -184,8 +180,8 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Finds where a turn begins if the whole text and the prefix differ before the turn only in the
- * last token of the earlier messages. */
+/* Finds where a turn begins if only the last token of the earlier messages differs before the
+ * turn. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)
@@ -217,7 +213,7 @@ static int find_cut_begin(struct text_turns *turns, const struct text_turns_whol
     return rc;
 }
 
-/* Skips the generation prompt in the whole text if rendering with it added nothing. */
+/* Rendering with the generation prompt may add nothing. */
 static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning prefixes[2], struct text_turn_place *out)
 {
@@ -231,8 +227,8 @@ static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out) : rc;
 }
 
-/* Finds where a turn begins: after the generation prompt if the text up to there matches, else
- * after the part of the prompt that matches, else unknown. */
+/* After the generation prompt if the text up to there matches, else after the part of the prompt
+ * that matches. */
 static int find_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct beginning prefixes[2], const struct text_turn_place *before,
                       struct text_turn_place *out)
@@ -256,8 +252,8 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     return find_cut_begin(turns, whole, &prefixes[0], from, &part, out);
 }
 
-/* Finds where the first turn begins: after the first generation prompt in the text, or after its
- * longest part; otherwise out->known is false. `first` NULL: the turn ends the text. */
+/* After the first generation prompt in the text, or after its longest part. `first` NULL: the turn
+ * ends the text. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                             struct beginning *first, struct text_turn_place *out)
 {
@@ -280,7 +276,7 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
     return 0;
 }
 
-/* Finds the end of the turn that begins at places[1]; places[0] is the end of the previous turn. */
+/* The turn begins at places[1]; places[0] is the end of the previous turn. */
 static int find_end(struct text_turns *turns, const struct text_turns_whole *whole,
                     struct beginning *prefix, const struct text_turn_place places[2],
                     struct text_turn_place *out)
@@ -319,8 +315,7 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     return 0;
 }
 
-/* Finds the turn of message `index`. `before`: in, the end of the previous turn; out, of this
- * one. */
+/* `before`: in, the end of the previous turn; out, of this one. */
 static int find_turn(struct text_turns *turns, const struct text_turns_whole *whole, size_t index,
                      struct text_turn_place *before)
 {

@@ -12,7 +12,7 @@ struct window {
     struct text_pack *pack; /* owned */
     struct text_place place;
     struct text_place after;
-    uint64_t rows; /* rows of the files up to its end */
+    uint64_t rows; /* up to its end */
     uint64_t bad;
     bool dated;
     double part;
@@ -27,7 +27,7 @@ struct text_windows {
     const struct text_feed_options *options; /* borrowed */
     struct text_reader *reader;              /* owned */
     struct window windows[2];
-    unsigned used;  /* index of the current window */
+    unsigned used;
     bool ended;     /* the current window is the last one of its epoch */
     bool turns;     /* the next window is the first one of its epoch */
     uint64_t epoch; /* epoch being read */
@@ -96,7 +96,6 @@ static int begin_window(struct text_windows *windows, struct window *window)
     return rc;
 }
 
-/* Adds a row to the window that is being filled. */
 static void add_row(struct text_windows *windows, struct window *window)
 {
     int rc = window->begun ? 0 : begin_window(windows, window);
@@ -121,7 +120,7 @@ static void add_row(struct text_windows *windows, struct window *window)
     window->dated = text_reader_dated(windows->reader);
 }
 
-/* Returns whether the next window is needed: not after the last epoch. */
+/* Nothing is read after the last epoch. */
 static bool is_wanted(const struct text_windows *windows)
 {
     return !windows->turns || windows->options->epochs == 0 ||
@@ -138,7 +137,7 @@ bool text_windows_ahead(struct text_windows *windows)
     return true;
 }
 
-/* Adds up the counts of both windows, which are complete now. */
+/* Both windows are complete now. */
 static void sum_counts(struct text_windows *windows)
 {
     struct text_counts sums[2] = {{0}, {0}};

@@ -82,7 +82,7 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
     return jinja_capture_end(run, mark);
 }
 
-/* Returns the sort key of an element; several attributes make a list. */
+/* Several attributes make a list. */
 static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
                                  struct jinja_value attribute, bool case_sensitive)
 {
@@ -364,7 +364,7 @@ const struct jinja_function jinja_filters_list[] = {
 
 /* ---- filters that apply another function to elements, and `default` ---- */
 
-/* Finds the filter or test that argument `index` names; later arguments are for that function. */
+/* Argument `index` names the function; later arguments are for that function. */
 static const struct jinja_function *take_function(struct jinja_run *run,
                                                   const struct jinja_arguments *arguments,
                                                   size_t index, bool test,
@@ -425,7 +425,7 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
     return list;
 }
 
-/* Selects the elements that pass a test, or fail it; with `attribute`, an attribute is tested. */
+/* With `attribute`, an attribute is tested. */
 static struct jinja_value select_by_test(struct jinja_run *run, struct jinja_value self,
                                          const struct jinja_arguments *arguments, bool attribute,
                                          bool keeps)

@@ -20,8 +20,8 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
                                     : self;
 }
 
-/* Copies the text of a number without surrounding spaces and underscores, which Python allows.
- * Returns false if the text cannot be a number. */
+/* Drops surrounding spaces and underscores, which Python allows. Returns false if the text cannot
+ * be a number. */
 static bool read_text(struct jinja_run *run, struct jinja_value value, char out[80])
 {
     size_t length = 0;
@@ -106,7 +106,7 @@ static struct jinja_value call_float(struct jinja_run *run, struct jinja_value s
                                      : jinja_argument(arguments, 0, "default", jinja_real(0));
 }
 
-/* Rounds to decimals as Python does: halves to even. */
+/* As in Python: halves to even. */
 static double round_to(double real, int64_t precision)
 {
     char text[400];

@@ -36,7 +36,6 @@ static bool one_of(char c, const char *set)
     return c != '\0' && strchr(set, c) != NULL;
 }
 
-/* Inserts commas between thousands of the integer part. */
 static size_t add_commas(char text[512], size_t bytes)
 {
     char made[512];
@@ -58,7 +57,7 @@ static size_t add_commas(char text[512], size_t bytes)
     return length;
 }
 
-/* Writes a number without its sign. */
+/* Without the sign. */
 static size_t number_text(struct jinja_run *run, const struct spec *spec, struct jinja_value value,
                           char text[512])
 {
@@ -154,7 +153,7 @@ static struct jinja_value next_value(struct jinja_run *run, const struct jinja_v
     return values[(*used)++];
 }
 
-/* Finds the value of %(name) in a dict. Returns the length of "(name)". */
+/* Returns the length of "(name)". */
 static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
                         struct jinja_value dict, struct jinja_value *value)
 {
@@ -194,7 +193,7 @@ static size_t read_flags(const char *text, size_t bytes, struct spec *spec)
     return at;
 }
 
-/* Writes the conversion after a % sign. Returns its length. */
+/* Returns the length of the conversion. */
 static size_t write_conversion(struct jinja_run *run, const char *text, size_t bytes,
                                const struct jinja_value *values, size_t count, size_t *used)
 {
@@ -296,7 +295,7 @@ static void read_spec(struct jinja_run *run, const char *text, size_t bytes, str
     }
 }
 
-/* Evaluates a field: nothing, a number or a name, then .attributes and [items]. */
+/* Nothing, a number or a name, then .attributes and [items]. */
 static struct jinja_value field_value(struct jinja_run *run, const char *text, size_t bytes,
                                       const struct jinja_arguments *arguments, size_t *next)
 {

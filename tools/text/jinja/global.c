@@ -44,7 +44,7 @@ static void add_named(struct jinja_run *run, struct jinja_dict *dict,
     }
 }
 
-/* Evaluates dict(mapping or pairs, name=value ...). */
+/* dict(mapping or pairs, name=value ...) */
 static struct jinja_value call_dict(struct jinja_run *run, struct jinja_value self,
                                     const struct jinja_arguments *arguments)
 {
@@ -133,8 +133,8 @@ static struct jinja_value call_raise(struct jinja_run *run, struct jinja_value s
                       (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
 }
 
-/* Copies a format for strftime(), followed by a `|`. As in transformers, %Z and %z become empty;
- * %f, which C lacks, becomes zero microseconds. Returns false if there is no room. */
+/* Appends `|`. As in transformers, %Z and %z become empty; %f, which C lacks, becomes zeros.
+ * Returns false if there is no room. */
 static bool write_format(const struct jinja_value *format, char *out, size_t room)
 {
     size_t bytes = 0;

@@ -42,7 +42,6 @@ static void add_word(struct lexer *lexer, enum jinja_word word, const char *text
     add_token(lexer, (struct jinja_token){.word = word, .text = text, .bytes = bytes});
 }
 
-/* Advances and counts lines. */
 static void advance(struct lexer *lexer, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -78,7 +77,7 @@ static size_t without_space_behind(const char *text, size_t bytes)
     return bytes;
 }
 
-/* Adds the text before a tag at `end`, without white space that the tag removes. */
+/* Without white space that the tag removes. */
 static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variable)
 {
     const char *text = lexer->text + lexer->at;
@@ -99,7 +98,6 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
     advance(lexer, end - lexer->at);
 }
 
-/* Skips white space that the end of a tag removes. */
 static void pass_end(struct lexer *lexer, char sign, bool is_variable)
 {
     const size_t before = lexer->at;
@@ -132,7 +130,7 @@ static size_t digits(const struct lexer *lexer, size_t at)
     return end - at;
 }
 
-/* Returns the end of the fraction and exponent of a number; `at`: it has none. */
+/* Returns the end of the fraction and exponent; `at`: none. */
 static size_t real_end(const struct lexer *lexer, size_t at)
 {
     size_t end = at;
@@ -148,14 +146,14 @@ static size_t real_end(const struct lexer *lexer, size_t at)
     return end;
 }
 
-/* Returns the value of a digit in a base up to 16; 16: not a digit. */
+/* In a base up to 16; 16: not a digit. */
 static int digit_of(char c)
 {
     const char lower = (char)(c | 0x20);
     return is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 16;
 }
 
-/* Adds a number such as 0x1f, 0o17, 0b1_1. Returns false if there is none. */
+/* Reads a number such as 0x1f, 0o17, 0b1_1. Returns false if there is none. */
 static bool add_based(struct lexer *lexer)
 {
     const char *text = lexer->text;
@@ -231,8 +229,7 @@ static void add_name(struct lexer *lexer)
     advance(lexer, end - lexer->at);
 }
 
-/* Writes the character of `count` hexadecimal digits. Returns its length; fails the run if the
- * digits are too few or encode no character. */
+/* Fails the run if the digits are too few or encode no character. */
 static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, size_t count,
                       char *out)
 {
@@ -252,7 +249,7 @@ static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, siz
     return jinja_char_write(point, out);
 }
 
-/* Decodes the escape at text[0] == '\\' to `length` bytes. Returns the length of the escape. */
+/* Returns the length of the escape at text[0] == '\\'. */
 static size_t put_escape(struct jinja_run *run, const char *text, size_t bytes, char *out,
                          size_t *length)
 {
@@ -360,7 +357,6 @@ static void add_sign(struct lexer *lexer, size_t *open, char *opened)
     advance(lexer, strlen(signs[i]));
 }
 
-/* Adds the words up to the end of the tag, `%}` or `}}`. */
 static void add_inside(struct lexer *lexer, const char *end, bool is_variable)
 {
     char opened[256];
@@ -405,8 +401,7 @@ static void pass_comment(struct lexer *lexer)
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* Returns the length of `{% NAME %}` at `at`, 0 if there is none, and writes the characters where
- * its signs may be. */
+/* Returns the length of `{% NAME %}` at `at`, or 0. `signs`: characters where its signs may be. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
@@ -426,7 +421,7 @@ static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, c
     return is_at(lexer, end, "%}") ? end + 2 - at : 0;
 }
 
-/* Handles {% raw %} ... {% endraw %}, whose content is text. Returns false if there is none. */
+/* Returns false if there is no {% raw %}. */
 static bool pass_raw(struct lexer *lexer)
 {
     char signs[2];
@@ -449,7 +444,6 @@ static bool pass_raw(struct lexer *lexer)
     return true;
 }
 
-/* Returns the beginning of the next tag, or the end of the source. */
 static size_t find_tag(const struct lexer *lexer)
 {
     size_t at = lexer->at;
@@ -487,8 +481,7 @@ static void lex_all(struct lexer *lexer)
     }
 }
 
-/* Copies the source with \n for line ends, and without one at the end. Returns the length of the
- * copy. */
+/* Line ends become \n; one at the end is dropped. Returns the length. */
 static size_t copy_source(const char *source, size_t bytes, char *text)
 {
     size_t length = 0;

@@ -5,7 +5,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Returns the part between `start` and `end`, which count characters. */
+/* `start` and `end` count characters. */
 static struct jinja_value slice_of(struct jinja_run *run, struct jinja_value self,
                                    const struct jinja_arguments *arguments)
 {
@@ -56,7 +56,6 @@ static struct jinja_value call_rindex(struct jinja_run *run, struct jinja_value 
     return find(run, self, arguments, true, true);
 }
 
-/* Returns the next occurrence of a part from `at` on. */
 static const char *find_next(struct jinja_run *run, struct jinja_value text,
                              struct jinja_value part, size_t at)
 {
@@ -139,7 +138,7 @@ static bool is_space_at(const char *at)
     return jinja_char_is(jinja_char_point(at), JINJA_CHAR_SPACE);
 }
 
-/* Splits at white space into at most `most` words (< 0: any number) and the rest. */
+/* At most `most` words (< 0: any number) and the rest. */
 static void split_space(struct jinja_run *run, struct jinja_value text, int64_t most,
                         struct jinja_list *out)
 {
@@ -269,7 +268,7 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* Returns the length of the line end at `at`, any that Python accepts; 0: none. */
+/* Any line end that Python accepts; 0: none. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);
@@ -367,7 +366,7 @@ static bool all_are(struct jinja_value text, enum jinja_char_class first,
     return text.bytes > 0;
 }
 
-/* Returns whether there are letters of this case and none of the other. */
+/* No letter has the other case. */
 static bool is_case(struct jinja_value text, bool upper)
 {
     bool any = false;

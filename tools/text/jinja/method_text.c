@@ -6,7 +6,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Writes a character in upper or lower case; fails the run if that needs the missing utf8proc. */
+/* Fails the run if that needs the missing utf8proc. */
 static void write_case(struct jinja_run *run, uint32_t point, bool upper)
 {
     char text[4];
@@ -210,8 +210,7 @@ static struct jinja_value call_replace(struct jinja_run *run, struct jinja_value
                : replace(run, text, from, to, most.kind == JINJA_INTEGER ? most.as.integer : -1);
 }
 
-/* Pads a text to a width with `fillchar` (default: a space). `where`: -1 left, 0 centre, 1
- * right. */
+/* `fillchar` is a space by default. `where`: -1 left, 0 centre, 1 right. */
 static struct jinja_value justify(struct jinja_run *run, struct jinja_value self,
                                   const struct jinja_arguments *arguments, int where,
                                   int64_t otherwise)

@@ -172,7 +172,7 @@ static void node_append(struct jinja_node **first, struct jinja_node **last,
 
 /* ---- expressions ---- */
 
-/* Parses items separated by commas up to the closing sign. */
+/* Up to the closing sign, separated by commas. */
 static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_node_kind kind,
                                       const char *closes)
 {
@@ -279,7 +279,6 @@ static struct jinja_node *parse_primary(struct jinja_parser *parser)
     return NULL;
 }
 
-/* Parses an index or a slice. */
 static struct jinja_node *parse_subscript(struct jinja_parser *parser)
 {
     struct jinja_node *parts[3] = {NULL, NULL, NULL};
@@ -328,7 +327,7 @@ static struct jinja_node *parse_argument(struct jinja_parser *parser)
     return jinja_parse_expression(parser);
 }
 
-/* Parses arguments, after the opening bracket. */
+/* After the opening bracket. */
 static struct jinja_node *parse_arguments(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;
@@ -363,7 +362,7 @@ static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_n
     return call;
 }
 
-/* Parses .name, [item] and (arguments) after a primary. */
+/* .name, [item] and (arguments) */
 static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinja_node *node)
 {
     while (parser->run->rc == 0) {
@@ -397,7 +396,6 @@ static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinj
     return node;
 }
 
-/* Reads the name of a filter or test, and finds its function. */
 static void find_function(struct jinja_parser *parser, struct jinja_node *node, bool test)
 {
     const struct jinja_token *token = parser->token;
@@ -429,7 +427,6 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
     return node;
 }
 
-/* Returns whether a test has an argument without brackets. */
 static bool at_test_argument(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;
@@ -489,7 +486,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
     return node;
 }
 
-/* Parses left-associative signs between expressions of the next higher precedence. */
+/* Left-associative. */
 static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *const *signs,
                                       struct jinja_node *(*below)(struct jinja_parser *))
 {
@@ -545,7 +542,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *parser)
     return parse_signs(parser, signs, parse_concat);
 }
 
-/* Reads a comparison sign of one or two words; NULL: there is none. */
+/* One or two words; NULL: there is none. */
 static const char *take_comparison(struct jinja_parser *parser)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};

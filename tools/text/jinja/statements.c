@@ -8,7 +8,7 @@
 #include "tools/text/jinja/expressions.h"
 #include "tools/text/jinja/global.h"
 
-/* Assigns a value to a name, an attribute of a namespace or, item by item, to several targets. */
+/* A name, an attribute of a namespace, or several targets, item by item. */
 static void assign_target(struct jinja_run *run, const struct jinja_node *target,
                           struct jinja_value value)
 {
@@ -40,7 +40,7 @@ static void assign_target(struct jinja_run *run, const struct jinja_node *target
     }
 }
 
-/* Executes a body in its own scope and returns the output as a string. */
+/* Executes a body in its own scope. */
 static struct jinja_value capture(struct jinja_run *run, const struct jinja_node *body)
 {
     struct jinja_scope *scope = run->scope;
@@ -53,7 +53,7 @@ static struct jinja_value capture(struct jinja_run *run, const struct jinja_node
     return jinja_capture_end(run, mark);
 }
 
-/* Binds a macro's parameters to arguments, defaults or undefined. */
+/* To arguments, defaults or undefined. */
 static void bind_parameters(struct jinja_run *run, const struct jinja_macro *macro,
                             const struct jinja_arguments *arguments, size_t *used)
 {
@@ -77,7 +77,7 @@ static void bind_parameters(struct jinja_run *run, const struct jinja_macro *mac
     }
 }
 
-/* Binds `caller` and, if the template uses them, `varargs` and `kwargs`. */
+/* `caller` and, if the template uses them, `varargs` and `kwargs`. */
 static void bind_remaining(struct jinja_run *run, const struct jinja_macro *macro,
                            const struct jinja_arguments *arguments, size_t used)
 {
@@ -170,7 +170,6 @@ static struct jinja_list *select_items(struct jinja_run *run, const struct jinja
     return run->rc == 0 ? kept.as.list : NULL;
 }
 
-/* Runs the iteration loop->index. */
 static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
                           struct jinja_loop *loop)
 {
@@ -187,7 +186,7 @@ static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
     jinja_execute(run, node->loop->body);
 }
 
-/* Runs the loop from loop->index on. */
+/* From loop->index on. */
 static void run_iterations(struct jinja_run *run, const struct jinja_node *node,
                            struct jinja_loop *loop)
 {
@@ -306,8 +305,8 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
     run->scope = outer;
 }
 
-/* Records where generated text begins: at the end of the output or, as in transformers, at the
- * beginning of the outermost captured block. */
+/* As in transformers, generated text begins at the end of the output or at the beginning of the
+ * outermost captured block. */
 static void run_generation(struct jinja_run *run, const struct jinja_node *node)
 {
     const size_t begin = run->captures > 0 ? run->capture_base : run->out_bytes;

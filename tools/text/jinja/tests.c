@@ -39,7 +39,7 @@ static struct jinja_value other_argument(const struct jinja_arguments *arguments
     return jinja_argument(arguments, 0, "other", jinja_undefined("other"));
 }
 
-/* Returns the remainder; fails the run and returns -1 if the value is not a number. */
+/* Fails the run and returns -1 if the value is not a number. */
 static double remainder_of(struct jinja_run *run, struct jinja_value self, int64_t divisor)
 {
     if (!jinja_is_number(self)) {

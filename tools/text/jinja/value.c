@@ -70,7 +70,7 @@ struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind)
     return list != NULL ? (struct jinja_value){.kind = kind, .as.list = list} : jinja_undefined("");
 }
 
-/* Copies an array to one of twice the size in the run's memory; NULL if the run fails. */
+/* To twice the size; NULL if the run fails. */
 static void *grow(struct jinja_run *run, const void *items, size_t count, size_t *room, size_t size)
 {
     const size_t more = *room * 2 + 4;
@@ -327,14 +327,14 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     return 0;
 }
 
-/* Returns byte `at`, counted from the end if `last`. */
+/* Counted from the end if `last`. */
 static char byte_of(struct jinja_value text, size_t at, bool last)
 {
     return text.as.text[last ? text.bytes - 1 - at : at];
 }
 
 /* Knuth-Morris-Pratt: `borders` tells how much of the part still matches after a mismatch. Returns
- * the distance of the end of the match from the start; 0: not found. */
+ * the distance of the end of the match; 0: not found. */
 static size_t find_by_borders(struct jinja_value text, struct jinja_value part, bool last,
                               uint32_t *borders)
 {
@@ -359,7 +359,7 @@ static size_t find_by_borders(struct jinja_value text, struct jinja_value part, 
     return 0;
 }
 
-/* Finds the last occurrence of a short `part`. */
+/* `part` is short. */
 static const char *find_last(struct jinja_value text, struct jinja_value part)
 {
     for (size_t at = text.bytes + 1; at-- > part.bytes;) {
@@ -462,7 +462,7 @@ const char *jinja_type_name(struct jinja_value value)
 
 /* ---- a stable merge sort by keys ---- */
 
-/* Merges from[begin, middle) and from[middle, end) into to. */
+/* from[begin, middle) and from[middle, end) */
 static void merge(struct jinja_run *run, const struct jinja_pair *from, struct jinja_pair *to,
                   const size_t bounds[3], bool reverse)
 {

@@ -10,7 +10,7 @@
 #include "tools/text/tokenizer/steps.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* Checks an id. `known`: the id of the content so far, or TOKEN_NONE. */
+/* `known`: the id of the content so far, or TOKEN_NONE. */
 static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32_t known,
                     int64_t id)
 {
@@ -133,7 +133,7 @@ static int trie_put(struct token_trie *trie, size_t *room, const char *text, siz
     return 0;
 }
 
-/* Adds a token to its trie; the content of a `normalized` token is normalised. */
+/* The content of a `normalized` token is normalised. */
 static int place_token(struct text_scratch *scratch, struct text_tokenizer *tokenizer,
                        uint32_t index, size_t rooms[2])
 {
@@ -189,7 +189,7 @@ void token_added_free(struct text_tokenizer *tokenizer)
     core_charge_free(tokenizer->late.nodes);
 }
 
-/* Returns the index of the longest token at `at`, and its end; TOKEN_NONE: none. */
+/* Returns the index of the token, and its end; TOKEN_NONE: none. */
 static uint32_t longest(const struct token_trie *trie, const char *text, size_t bytes, size_t at,
                         size_t *end)
 {
@@ -275,7 +275,7 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
 
 /* ---- what the files beside tokenizer.json add, as in transformers ---- */
 
-/* Writes the id of a token, which is added with the next free id if it is missing. */
+/* Adds a missing token with the next free id. */
 static int find_id(struct token_vocab *vocab, const char *content, size_t bytes, uint32_t *id)
 {
     *id = token_vocab_find(vocab, content, bytes);
@@ -314,8 +314,8 @@ static int append_token(struct text_tokenizer *tokenizer, const struct text_spec
     return 0;
 }
 
-/* Adds or updates a token. `place`: by id, 1 + the index of its added token, or 0. Flags in
- * added_tokens_decoder replace those of tokenizer.json; ids do not. */
+/* `place`: by id, 1 + the index of its added token, or 0. Flags in added_tokens_decoder replace
+ * those of tokenizer.json; ids do not. */
 static int extend_by(struct text_tokenizer *tokenizer, const struct text_special_token *token,
                      uint32_t *place, const char *folder)
 {
@@ -352,7 +352,7 @@ static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
            ids[0] == token_vocab_find(&tokenizer->model->vocab, content, strlen(content));
 }
 
-/* Returns whether tokenizer_class is `class`, with or without "Fast". */
+/* With or without "Fast". */
 static bool is_class(const struct text_special *special, const char *class)
 {
     const size_t bytes = strlen(class);

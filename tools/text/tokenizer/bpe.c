@@ -35,7 +35,6 @@ int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span)
     return 0;
 }
 
-/* Emits a token made of bytes [begin, end) of the text. */
 static int emit(struct text_scratch *scratch, const struct token_text *text, uint32_t id,
                 size_t begin, size_t end)
 {
@@ -62,7 +61,7 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
     return 0;
 }
 
-/* Returns the id of a character, with prefix and suffix. */
+/* With prefix and suffix. */
 static uint32_t char_id(const struct token_model *model, const char *at, unsigned bytes, bool first,
                         bool last)
 {
@@ -80,7 +79,6 @@ static uint32_t char_id(const struct token_model *model, const char *at, unsigne
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-/* Returns whether every byte of the character has a token. */
 static bool falls_back(const struct token_model *model, const char *at, unsigned bytes)
 {
     bool all = model->byte_fallback;
@@ -90,9 +88,8 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
     return all;
 }
 
-/* Adds the token of `bytes` bytes. If there is none, counts the bytes in *unknown: the unknown
- * token is added before the next token or, if unknown tokens are fused, before the next known
- * token. */
+/* If there is no token, counts the bytes in *unknown: the unknown token is added before the next
+ * token or, if unknown tokens are fused, before the next known token. */
 static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id, size_t bytes,
                         size_t *unknown)
 {
@@ -111,8 +108,7 @@ static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id
     return 0;
 }
 
-/* Splits a word into symbols of characters; a character without a token becomes bytes or
- * unknown. */
+/* A character without a token becomes bytes or unknown. */
 static int start_chars(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -153,7 +149,6 @@ static int start_bytes(struct text_scratch *scratch, const char *text, size_t by
     return unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : 0;
 }
 
-/* Looks up the merge of a symbol with its right neighbour. */
 static void look_up(const struct token_model *model, struct token_symbol *left,
                     const struct token_symbol *right)
 {
@@ -163,7 +158,7 @@ static void look_up(const struct token_model *model, struct token_symbol *left,
     left->merged = merge == NULL ? 0 : merge->id;
 }
 
-/* Merges the best pair until no merge is left. Returns the number of symbols left. */
+/* Returns the number of symbols left. */
 static size_t merge_short(const struct token_model *model, struct token_symbol *symbols,
                           size_t count)
 {
@@ -234,7 +229,7 @@ static uint64_t heap_pop(struct text_scratch *scratch)
     return top;
 }
 
-/* Merges the symbol at `place` with its right neighbour, which leaves the list. */
+/* The right neighbour leaves the list. */
 static int merge_at(struct text_scratch *scratch, uint32_t place)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -288,7 +283,6 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     return rc;
 }
 
-/* Returns the token of the whole word; TOKEN_NONE: none. */
 static uint32_t find_whole_word(const struct token_model *model, const char *text, size_t bytes)
 {
     char letters[512];
@@ -317,7 +311,7 @@ static uint32_t find_whole_word(const struct token_model *model, const char *tex
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-/* Merges a word into scratch->symbols. */
+/* The result is in scratch->symbols. */
 static int merge_word(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -390,7 +384,7 @@ static int emit_known(struct text_scratch *scratch, const struct token_text *tex
     return rc;
 }
 
-/* Encodes a word of at most TOKEN_WORD_BYTES through the cache. */
+/* For words of at most TOKEN_WORD_BYTES. */
 static int encode_cached(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                          size_t end)
 {
@@ -417,7 +411,7 @@ static int encode_cached(struct text_scratch *scratch, const struct token_text *
     return emit_known(scratch, text, word, begin);
 }
 
-/* Returns the first place after `begin` that no merge crosses, or `end`. */
+/* The first place after `begin` that no merge crosses, or `end`. */
 static size_t find_cut(const struct token_model *model, const char *text, size_t begin, size_t end)
 {
     unsigned length = 1;

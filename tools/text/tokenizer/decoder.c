@@ -99,7 +99,7 @@ static int append_text(struct token_text *to, const char *at, size_t bytes)
     return token_text_put(to, at, bytes, (struct text_span){0, 0});
 }
 
-/* Appends bytes; incomplete and invalid sequences become U+FFFD. */
+/* Incomplete and invalid sequences become U+FFFD. */
 static int put_lossy(struct token_text *to, const char *at, size_t bytes)
 {
     int rc = 0;
@@ -131,7 +131,7 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
     return rc;
 }
 
-/* Appends the bytes of a ByteLevel token, or the token itself if a letter stands for no byte. */
+/* Appends the token itself if a letter in it stands for no byte. */
 static int put_bytes(struct token_text *to, const char *at, size_t bytes)
 {
     size_t begin = to->bytes;
@@ -156,7 +156,7 @@ static int hex(char c)
                                   : -1;
 }
 
-/* Returns the byte of a token <0xNN>, or -1. */
+/* The byte of a token <0xNN>, or -1. */
 static int fallback_byte(const char *at, size_t bytes)
 {
     bool form = bytes == 6 && memcmp(at, "<0x", 3) == 0 && at[5] == '>';
@@ -176,7 +176,7 @@ static int end_piece(struct list to, size_t begin)
     return token_pieces_put(to.pieces, begin, to.text->bytes);
 }
 
-/* Appends the collected bytes as a token; if the bytes are not UTF-8, one U+FFFD for each byte. */
+/* If the collected bytes are not UTF-8, each byte becomes U+FFFD. */
 static int end_fallback(struct list to, const char *gathered, size_t bytes)
 {
     size_t begin = to.text->bytes;
@@ -289,7 +289,6 @@ static int put_metaspace(const struct token_decode *decode, bool first, const ch
     return rc;
 }
 
-/* Runs a step that changes each token. */
 static int run_each(struct text_scratch *scratch, const struct token_decode *decode,
                     struct list from, struct list to)
 {
@@ -314,7 +313,6 @@ static int run_each(struct text_scratch *scratch, const struct token_decode *dec
     return 0;
 }
 
-/* Runs a step that joins all tokens. */
 static int run_all(enum token_decoder_kind kind, struct list from, struct list to,
                    struct token_text *room)
 {
@@ -332,7 +330,6 @@ static int run_all(enum token_decoder_kind kind, struct list from, struct list t
     return rc == 0 ? end_piece(to, 0) : rc;
 }
 
-/* Writes the tokens as a list of texts. */
 static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                        bool skip_special, struct list to)
 {

@@ -19,8 +19,8 @@ struct token_form {
     uint64_t stable[0x110000 / 64]; /* bit set: begins a segment and stays unchanged */
 };
 
-/* Returns whether a character is newer than the Unicode of `tokenizers`, where the character stays
- * unchanged. Found by comparison with utf8proc. */
+/* `tokenizers` has an older Unicode and leaves these characters unchanged. Found by comparison with
+ * utf8proc. */
 static bool is_newer(uint32_t point)
 {
     static const uint32_t ranges[][2] = {
@@ -45,7 +45,7 @@ static bool is_newer(uint32_t point)
     return false;
 }
 
-/* Returns whether the character may combine with an earlier one or be reordered. */
+/* It may combine with an earlier character or be reordered. */
 static bool follows(uint32_t point, bool composes)
 {
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);
@@ -54,7 +54,7 @@ static bool follows(uint32_t point, bool composes)
     return property->combining_class != 0 || (composes && (second || vowel));
 }
 
-/* Returns whether the plane has no assigned characters, or only private ones. */
+/* No assigned characters, or only private ones. */
 static bool is_empty_plane(uint32_t point)
 {
     const uint32_t plane = point >> 16;
@@ -152,8 +152,7 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
 /* No decomposition in Unicode is longer. */
 enum { PARTS_MAX = 32 };
 
-/* Decomposes a text. The first part of a character counts as one character of the text, further
- * parts as none. */
+/* The first part of a character counts as one character of the text, further parts as none. */
 static int decompose(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count)
 {
@@ -193,7 +192,6 @@ static int by_class(const void *left, const void *right)
                                 : (a->order > b->order) - (a->order < b->order);
 }
 
-/* Sorts the marks after a letter by their class. */
 static void order(struct token_form_char *chars, size_t count)
 {
     for (size_t begin = 0; begin < count;) {
@@ -208,7 +206,7 @@ static void order(struct token_form_char *chars, size_t count)
     }
 }
 
-/* Composes two characters into one. Returns false if there is no such character. */
+/* Returns false if there is no composed character. */
 static bool join(const struct token_form *form, uint32_t first, uint32_t second, uint32_t *out)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
@@ -220,7 +218,6 @@ static bool join(const struct token_form *form, uint32_t first, uint32_t second,
     return true;
 }
 
-/* Combines letters with the marks after them where Unicode has a character for both. */
 static size_t compose(const struct token_form *form, struct token_form_char *chars, size_t count)
 {
     struct token_form_char *letter = NULL;

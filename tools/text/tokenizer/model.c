@@ -21,7 +21,7 @@ static uint32_t hash_of(const char *text, size_t bytes)
     return (uint32_t)core_hash(text, bytes, 0);
 }
 
-/* Returns the slot of a text, or a free slot for it. */
+/* The slot of a text, or a free one. */
 static struct token_slot *slot_of(const struct token_vocab *vocab, const char *text, size_t bytes,
                                   uint32_t hash)
 {
@@ -137,7 +137,7 @@ static void vocab_free(struct token_vocab *vocab)
 
 /* ---- merges ---- */
 
-/* A merge while it is read: both halves, adjacent in `text`. */
+/* While it is read: both halves, adjacent in `text`. */
 struct halves {
     char *text; /* owned */
     size_t room;
@@ -249,7 +249,7 @@ static int split(const struct core_json_scan *scan, struct halves *in)
     return 0;
 }
 
-/* Reads a merge, a string or an array of two, that begins with `token`. */
+/* A string, or an array of two, that begins with `token`. */
 static int read_halves(struct core_json_scan *scan, struct core_json_token *token,
                        struct halves *in)
 {
@@ -351,14 +351,13 @@ bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t 
     return (model->joins[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-/* Returns the symbol of a character or, in byte-level models, of its byte (-1: none). */
+/* The character itself or, in byte-level models, its byte (-1: none). */
 static int64_t symbol_of(const struct token_model *model, uint32_t point)
 {
     return model->byte_level ? token_letter_byte(point) : (int64_t)point;
 }
 
-/* Notes which characters a merge joins. Tokens that are not text, such as <0x0A>, forbid cutting
- * words. */
+/* Tokens that are not text, such as <0x0A>, forbid cutting words. */
 static void note_join(struct token_model *model, const struct token_merge *merge)
 {
     const struct token_vocab *vocab = &model->vocab;
@@ -382,7 +381,6 @@ static void note_join(struct token_model *model, const struct token_merge *merge
     }
 }
 
-/* Checks that tide supports the settings, and that the vocabulary has the tokens for them. */
 static int check_model(const struct token_model *model, bool all, const char *source)
 {
     if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
@@ -447,8 +445,7 @@ static int refuse(const struct core_json_scan *scan, const char *key, const char
     return core_err_set(-EINVAL, "%s: model.%s: %s", scan->source, key, what);
 }
 
-/* Returns the text of a string token: in the source or, decoded, in *copy, which the caller frees.
- * NULL: no memory. */
+/* In the source or, decoded, in *copy, which the caller frees. NULL: no memory. */
 static const char *string_of(const struct core_json_token *token, char **copy, size_t *room,
                              size_t *bytes)
 {

@@ -76,7 +76,6 @@ int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_js
     return token_section_walk(&section, core_json_root(doc), "normalizers", load_member);
 }
 
-/* Returns the original bytes of a range of the text. */
 static struct text_span covered(const struct token_text *from, size_t begin, size_t end)
 {
     struct text_span span = token_text_span(from, begin);
@@ -84,8 +83,7 @@ static struct text_span covered(const struct token_text *from, size_t begin, siz
     return span;
 }
 
-/* Appends the normalised characters of the text at `at`. As in `tokenizers`, a character made of
- * nothing is aligned with the character before it. */
+/* As in `tokenizers`, a character made of nothing is aligned with the character before it. */
 static int put_form(const struct token_text *from, size_t at, const struct token_form_char *chars,
                     size_t count, struct token_text *to)
 {

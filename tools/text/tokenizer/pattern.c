@@ -9,7 +9,6 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 
-/* A set of characters being read. */
 struct set {
     uint64_t ascii[2];
     uint64_t kinds;
@@ -47,7 +46,7 @@ static bool set_add_range(struct set *set, uint32_t from, uint32_t to)
     return true;
 }
 
-/* Reads \p{Name}, after the p. */
+/* After the p. */
 static bool read_property(struct reader *in, uint64_t *kinds)
 {
     if (in->at >= in->end || *in->at != '{') {
@@ -62,8 +61,7 @@ static bool read_property(struct reader *in, uint64_t *kinds)
     return *kinds != 0;
 }
 
-/* Reads an escape, after the backslash, into the set. *point is its character, or UINT32_MAX if it
- * has several. */
+/* After the backslash. *point is the character, or UINT32_MAX if there are several. */
 static bool read_escape(struct reader *in, bool in_class, struct set *set, uint32_t *point)
 {
     static const char letters[] = "nrtfv";
@@ -96,7 +94,7 @@ static bool read_escape(struct reader *in, bool in_class, struct set *set, uint3
     return set_add_range(set, *point, *point);
 }
 
-/* Reads a member of [...]: a character, a range or an escape. */
+/* A character, a range or an escape. */
 static bool read_member(struct reader *in, struct set *set)
 {
     uint32_t from;
@@ -138,7 +136,7 @@ static void set_invert(struct set *set)
     }
 }
 
-/* Reads [...], after its bracket. */
+/* After the bracket. */
 static bool read_class(struct reader *in, struct set *set)
 {
     bool inverted = in->at < in->end && *in->at == '^';
@@ -177,8 +175,8 @@ static bool read_letter(struct reader *in, struct set *set)
     return set_add_range(set, point, point);
 }
 
-/* Reads a class and gives it the next free bit. Returns false if there is no class here, or it is
- * not supported. */
+/* The class gets the next free bit. Returns false if there is none here, or if it is not
+ * supported. */
 static bool read_set(struct reader *in, uint8_t *class)
 {
     struct token_pattern *out = in->out;
@@ -222,7 +220,7 @@ static uint32_t read_number(struct reader *in)
     return value;
 }
 
-/* Reads {n}, {n,} or {n,m}, after its brace. */
+/* {n}, {n,} or {n,m}, after the brace. */
 static bool read_counts(struct reader *in, struct token_item *item)
 {
     const char *from = in->at;
@@ -278,7 +276,6 @@ static bool read_item(struct reader *in, struct token_item *item)
     return read_set(in, &item->class) && read_quantifier(in, item);
 }
 
-/* Reads the branches of a group and appends their items to the pattern. */
 static bool read_group_branches(struct reader *in, struct token_item *group)
 {
     struct token_pattern *out = in->out;
@@ -317,7 +314,6 @@ static bool read_group(struct reader *in, struct token_item *item)
     return fine && read_quantifier(in, item) && item->max == 1 && !item->possessive;
 }
 
-/* Returns whether the item takes at least one character. */
 static bool takes_character(const struct token_pattern *pattern, const struct token_item *item)
 {
     bool all = item->min > 0 && item->kind != TOKEN_ITEM_LOOK;
@@ -328,8 +324,7 @@ static bool takes_character(const struct token_pattern *pattern, const struct to
     return all;
 }
 
-/* Reads a top-level branch. The items of the branch must be adjacent, so they are appended after
- * those of its groups. */
+/* The items of a branch must be adjacent, so they are appended after those of its groups. */
 static bool read_branch(struct reader *in, struct token_branch *branch)
 {
     struct token_item items[32];
@@ -354,8 +349,7 @@ static bool read_branch(struct reader *in, struct token_branch *branch)
     return true;
 }
 
-/* Returns the classes that may begin a branch; all if a look-ahead decides or the branch may be
- * empty. */
+/* All classes if a look-ahead decides or the branch may be empty. */
 static uint64_t first_classes(const struct token_pattern *pattern, struct token_branch branch)
 {
     uint64_t classes = 0;
@@ -449,7 +443,7 @@ static bool look_ahead_matches(const struct subject *in, const struct token_item
     return follows == item->positive;
 }
 
-/* Takes as many characters as possible, then gives them back until the rest matches. */
+/* Greedy; gives characters back until the rest matches. */
 static size_t match_run(const struct subject *in, struct rest rest, size_t at)
 {
     const struct token_item *item = rest.item;

@@ -25,7 +25,6 @@ static int put_id(struct token_section *section, int64_t id, bool before)
     return 0;
 }
 
-/* Stores the ids of a special token of the template. */
 static int put_special(struct token_section *section, const struct core_json_value *processor,
                        const char *name, bool before)
 {

@@ -92,7 +92,6 @@ static int load_scheme(struct token_section *section, const struct core_json_val
     return rc != 0 ? rc : token_section_refuse(section, "has an unknown prepend_scheme:", name);
 }
 
-/* Loads a string that must be one character. */
 static int load_character(struct token_section *section, const struct core_json_value *value,
                           const char *key, char out[8], unsigned *bytes)
 {
@@ -217,7 +216,7 @@ static int append_mark(struct text_scratch *scratch, size_t begin, size_t end, b
     return token_pieces_put(&scratch->marks, begin, end | (match ? matched : 0));
 }
 
-/* Marks a match and the part before it, if any. */
+/* Also marks the part before the match, if any. */
 static int mark_match(struct text_scratch *scratch, size_t *done, size_t begin, size_t end,
                       bool invert)
 {
@@ -283,7 +282,6 @@ static int append_piece(struct token_pieces *out, size_t begin, size_t end)
     return begin == end ? 0 : token_pieces_put(out, begin, end);
 }
 
-/* Turns the marks into pieces, joined according to `behaviour`. */
 static int gather(const struct token_pieces *marks, enum token_behaviour behaviour,
                   struct token_pieces *out)
 {
@@ -328,7 +326,7 @@ static int cut_piece(struct text_scratch *scratch, const struct token_split *spl
     return rc == 0 ? gather(&scratch->marks, split->behaviour, out) : rc;
 }
 
-/* Cuts a piece into matches and the parts between them, without marks: the common case. */
+/* The common case, without marks. */
 static int cut_isolated(struct text_scratch *scratch, const struct token_pattern *pattern,
                         struct text_span piece, struct token_pieces *out)
 {
@@ -359,8 +357,8 @@ static bool begins_with(const struct token_text *text, struct text_span piece, c
     return piece.end - piece.begin >= bytes && memcmp(text->at + piece.begin, content, bytes) == 0;
 }
 
-/* Copies a piece to `to`; with `prefix`, after the content of `split`. META replaces the spaces of
- * the piece by that content. */
+/* With `prefix`, the content of `split` is put first. META replaces the spaces of the piece by that
+ * content. */
 static int rewrite_piece(struct text_scratch *scratch, const struct token_split *split,
                          struct text_span piece, bool prefix, struct token_text *to)
 {
@@ -391,8 +389,7 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
     return token_text_copy(to, from, done, piece.end);
 }
 
-/* Returns whether the piece begins the original text. Without spans, no step has dropped
- * characters, so the first piece does. */
+/* Without spans, no step has dropped characters, so the first piece begins the original text. */
 static bool is_first(const struct token_text *text, struct text_span piece, size_t index)
 {
     return text->tracks ? token_text_span(text, piece.begin).begin == 0 : index == 0;

@@ -62,7 +62,6 @@ const char *text_special_find(const struct text_special *special, const char *na
     return NULL;
 }
 
-/* The list while it is read. */
 struct reading {
     struct text_special *out;
     const struct core_json *doc;
@@ -76,7 +75,7 @@ static int refuse(const struct reading *reading, const char *key, const struct c
                         core_json_kind_name(core_json_kind(is)));
 }
 
-/* Appends a token, or replaces the one of the same name. */
+/* Replaces the token of the same name. */
 static int set_token(struct reading *reading, struct text_special_token token, const char *name)
 {
     struct text_special *out = reading->out;
@@ -106,7 +105,7 @@ static int set_token(struct reading *reading, struct text_special_token token, c
     return 0;
 }
 
-/* Reads a token: a text, or an object with its content; null and "" mean none. */
+/* A text, or an object with its content; null and "" mean none. */
 static int read_token(struct reading *reading, const char *key, const struct core_json_value *value,
                       const char *name, int64_t id)
 {
@@ -155,7 +154,7 @@ static int by_id(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Reads {"32000": {"content": ...}} in the order of the ids. */
+/* {"32000": {"content": ...}}, in the order of the ids. */
 static int read_decoder(struct reading *reading, const struct core_json_value *decoder)
 {
     struct core_json_member member;
@@ -196,7 +195,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Returns whether the member is a token with its own name, such as image_token. */
+/* A token with its own name, such as image_token. */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);
@@ -219,7 +218,7 @@ static int read_names(struct reading *reading, const struct core_json_value *roo
     return rc;
 }
 
-/* Reads extra tokens: a list, or an object of names and tokens. */
+/* A list, or an object of names and tokens. */
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;
@@ -294,7 +293,7 @@ static int read_config(struct reading *reading, bool *decoder)
     return 0;
 }
 
-/* Marks tokens with names as special, even against added_tokens_decoder. */
+/* Tokens with names are special, even against added_tokens_decoder. */
 static void mark_named(struct text_special *special)
 {
     for (size_t i = 0; i < special->count; i++) {

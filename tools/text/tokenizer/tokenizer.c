@@ -19,7 +19,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 29 };
 
-/* The sections that are parsed as trees, after the model. */
+/* Parsed as trees, after the model. */
 static const struct section {
     const char *key;
     int (*load)(struct text_tokenizer *tokenizer, const struct core_json *doc);
@@ -33,7 +33,7 @@ static const struct section {
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
 struct found {
-    const char *text; /* borrowed from the file's text */
+    const char *text; /* borrowed */
     size_t bytes;
 };
 
@@ -157,7 +157,7 @@ int text_tokenizer_parse(const char *json, size_t bytes, const char *source, con
     return 0;
 }
 
-/* Reports a folder without tokenizer.json: what it has instead, and how to make the file. */
+/* Says what the folder has instead, and how to make the file. */
 static int refuse_folder(const char *folder)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "tekken.json",
@@ -286,7 +286,7 @@ static int check_text(const char *text, size_t bytes)
     return 0;
 }
 
-/* Encodes the original text between two tokens of tokenizer->early. */
+/* Between two tokens of tokenizer->early. */
 static int encode_stretch(struct text_scratch *scratch, const char *text, size_t begin, size_t end)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;

@@ -10,7 +10,6 @@
 
 enum { LETTERS_MAX = 2 };
 
-/* Finds or adds the page that equals `kinds`. */
 static uint16_t page_of(struct token_unicode *unicode, const uint8_t kinds[256])
 {
     for (size_t i = unicode->pages; i-- > 0;) {
@@ -27,7 +26,7 @@ struct token_run {
     uint32_t count;
 };
 
-/* Reads the next character of the table, which continues in the next part. */
+/* The table continues in the next part. */
 static char table_next(size_t *part, size_t *at)
 {
     while (token_kind_runs[*part] != NULL && token_kind_runs[*part][*at] == '\0') {
@@ -37,7 +36,7 @@ static char table_next(size_t *part, size_t *at)
     return token_kind_runs[*part] == NULL ? '\0' : token_kind_runs[*part][(*at)++];
 }
 
-/* Reads the next run. Returns false after the last one. */
+/* Returns false after the last run. */
 static bool next_run(size_t *part, size_t *at, char *next, struct token_run *run)
 {
     if (*next == '\0') {
@@ -97,7 +96,7 @@ uint64_t token_kinds_word(bool in_class)
     return in_class ? kinds & ~token_kinds_named("No", 2) : kinds;
 }
 
-/* Fills the whole pages of a run. Returns their number of characters; 0: less than a page. */
+/* Returns the number of characters in whole pages; 0: less than a page. */
 static uint32_t fill_pages(struct token_unicode *unicode, uint32_t point, struct token_run run)
 {
     uint8_t kinds[256];
