@@ -21,7 +21,7 @@ struct shape {
     bool tied;
 };
 
-/* In the order of the file. */
+/* Tensors are in the order of the file. */
 struct tensor {
     char name[64];
     int64_t rows, columns; /* columns 0: a vector */

@@ -138,8 +138,8 @@ static int run_directory(const struct bench_options *options, const char *path,
 
 /* ---- recommendation, files and comparison ---- */
 
-/* One setting for all directories, because DeepSpeed has one aio block: the recommendation with the
- * most bytes in flight. */
+/* Chooses one setting, because DeepSpeed has one aio block: the recommendation with the most bytes
+ * in flight. */
 static void recommend_for_all(struct bench_report *report)
 {
     double most = 0;
@@ -170,7 +170,7 @@ static int write_files(const struct bench_options *options, const struct bench_r
     return rc;
 }
 
-/* Checked early, so that an error does not waste a minute of measuring. */
+/* Checks early, so that an error does not waste a minute of measuring. */
 static int check_files(const struct bench_options *options)
 {
     const char *const files[] = {options->json, options->csv, options->plot, options->config};

@@ -41,7 +41,6 @@ static struct bench_point *point_of(struct bench_sweep *sweep, const struct benc
     return &sweep->points[sweep->count++];
 }
 
-/* The measured point, for the callbacks. */
 struct view {
     const struct search *search;
     const struct bench_point *point;
@@ -158,7 +157,8 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* At most half the depth of one thread, so that two threads have about as much in flight. */
+/* Returns at most half the depth of one thread, so that two threads have about as much in
+ * flight. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -279,7 +279,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* The smallest scanned block size within 5 % of the best score. */
+/* Returns the smallest scanned block size within 5 % of the best score. */
 static uint32_t near_best_block(const struct search *search)
 {
     const struct bench_sweep_options *options = search->options;
@@ -353,7 +353,7 @@ static uint64_t most_needed(const struct bench_sweep_options *options,
     return most;
 }
 
-/* By threads, block, depth and operation. */
+/* Orders points by threads, block, depth and operation. */
 static int by_setting(const void *a, const void *b)
 {
     const struct bench_params *x = &((const struct bench_point *)a)->params;

@@ -99,7 +99,7 @@ int bench_target_io_close(struct bench_target_io *io)
     return first;
 }
 
-/* Without a requested size, stops after `fill_seconds`. *wrote: bytes written. */
+/* Stops after `fill_seconds` unless a size was requested. *wrote: bytes written. */
 static int fill(struct bench_target *target, const struct bench_target_options *options,
                 const struct bench_target_io *io, uint64_t bytes, uint64_t *wrote)
 {

@@ -63,7 +63,7 @@ static void write_lines(FILE *out, const char *const *lines)
     }
 }
 
-/* The last name in the path of the model ("Qwen3-4B") or, if unknown, of the log. */
+/* Writes the last name in the path of the model ("Qwen3-4B") or, if unknown, of the log. */
 static void find_name(const struct report_run *run, char name[REPORT_NAME_BYTES])
 {
     const char *path = run->plan.model[0] != '\0' ? run->plan.model : run->path;

@@ -89,7 +89,7 @@ static void add_time(struct report_run *run, uint64_t index, double seconds)
     }
 }
 
-/* NaN: unknown. */
+/* Returns NaN if unknown. */
 static double compute_of(const double *of)
 {
     double left = of[REPORT_SECONDS];

@@ -53,7 +53,7 @@ bool cli_color(FILE *stream)
            terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
-/* Valid until the next call. */
+/* The result is valid until the next call. */
 static const char *full_name(const struct cli_command *command)
 {
     static char name[64];
@@ -355,7 +355,7 @@ static int take_option(const struct cli_command *command, const struct cli_optio
     return refuse_unknown(command, options, count, name);
 }
 
-/* -q, -v, -vv, -qv ... */
+/* Takes -q, -v, -vv, -qv ... */
 static bool take_short(struct cli_common *common, const char *letters)
 {
     for (; *letters != '\0'; letters++) {

@@ -99,7 +99,7 @@ static void put_bytes(struct text *text, unsigned field, const void *bytes, size
     append_bytes(text, bytes, count);
 }
 
-/* A checksum of data with checksums is weak. */
+/* TensorBoard masks checksums, because a checksum of data with checksums is weak. */
 static uint32_t masked(const void *bytes, size_t count)
 {
     uint32_t crc = event_file_crc(bytes, count);
@@ -115,7 +115,7 @@ static int note_write_error(struct event_file *file, int cause)
     return file->rc;
 }
 
-/* Length, checksum, bytes (time, step and a field), checksum. */
+/* Writes length, checksum, bytes (time, step and a field), checksum. */
 static int write_event(struct event_file *file, unsigned field, const void *bytes, size_t count)
 {
     unsigned char room[VALUES_BYTES + 64];

@@ -151,8 +151,8 @@ static int hold_fifos(struct job *job)
     return 0;
 }
 
-/* The data may not fill a micro-batch, or may give the first ranks more micro-batches than the
- * others. */
+/* Warns if the data does not fill a micro-batch, or gives the first ranks more micro-batches than
+ * the others. */
 static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
     const struct tide_engine_options *engine = &job->settings.engine;
@@ -281,7 +281,7 @@ static void judge_rates(const struct job *job)
     }
 }
 
-/* This run trained nothing, and the existing model has at least as many steps. */
+/* Returns whether this run trained nothing, and the existing model has at least as many steps. */
 static bool keeps_existing_model(const struct job *job)
 {
     return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;
@@ -336,8 +336,8 @@ static int check_steps(const struct job *job)
                               steps, job->flags.out, job->there);
 }
 
-/* The last due checkpoint and the model of the last step exist. Without any checkpoint the model is
- * enough, because only training again would give one. */
+/* Returns whether the last due checkpoint and the model of the last step exist. Without any
+ * checkpoint the model is enough, because only training again would give one. */
 static bool has_finished(const struct job *job)
 {
     const int64_t steps = job->settings.steps;

@@ -13,7 +13,7 @@
 
 enum { BATCH_MAX = 1 << 20 };
 
-/* Unknown until the data was read. */
+/* Stands for a length that is unknown until the data was read. */
 static const int64_t total_later = INT64_MAX / 4;
 
 bool finetune_config_has(const struct finetune_config *config, const char *key,
@@ -302,7 +302,7 @@ struct monitor {
     const char *folder, *name, *file;
 };
 
-/* DeepSpeed's path of the monitor's folder or file, unless the flag is given. */
+/* Sets DeepSpeed's path of the monitor's folder or file, unless the flag is given. */
 static int take_monitor(const struct monitor *monitor, char *path, const char **out)
 {
     const bool here = monitor->folder == NULL || monitor->folder[0] == '\0';

@@ -112,7 +112,7 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
         path);
 }
 
-/* "Qwen/Qwen3-0.6B" or "gpt2" */
+/* Recognizes "Qwen/Qwen3-0.6B" and "gpt2". */
 static bool is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
@@ -132,7 +132,7 @@ static int refuse_missing(const char *path)
                : core_err_set(-ENOENT, "--model %s does not exist", path);
 }
 
-/* For a config.json, names its folder. */
+/* Names the folder of a config.json. */
 static int refuse_file(const char *path)
 {
     static const char config[] = "config.json";

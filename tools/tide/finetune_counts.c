@@ -72,7 +72,7 @@ static bool add_data(const char *pattern, uint64_t *key, uint64_t *bytes)
     return right;
 }
 
-/* Tokenizer, template, configuration. */
+/* The folder has the tokenizer, the template and the configuration. */
 static bool add_folder(const char *folder, uint64_t *key)
 {
     char path[PATH_MAX];

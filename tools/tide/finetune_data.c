@@ -64,7 +64,7 @@ static int64_t rows_of(const struct finetune_data_options *options, int64_t step
     return small ? rows : INT64_MAX;
 }
 
-/* INT64_MAX if the length of the run is in epochs. */
+/* Returns INT64_MAX if the length of the run is in epochs. */
 static int64_t rows_needed(const struct finetune_data_options *options)
 {
     return options->steps > 0 ? rows_of(options, options->steps) : INT64_MAX;
@@ -255,7 +255,7 @@ static void limit_memory(struct finetune_data *data)
     malloc_trim(0); /* leaves the memory to the plan */
 }
 
-/* Row offsets of a shuffled window, which grow by doubling. */
+/* Row offsets of a shuffled window grow by doubling. */
 static uint64_t window_bytes(const struct finetune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
@@ -299,7 +299,7 @@ static int alloc_batches(struct finetune_data *data)
                                 count, data->feed_options.batch_rows);
 }
 
-/* Those of a step and some more. */
+/* Returns the batches of a step and some more. */
 static unsigned ahead_of(unsigned step_max)
 {
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
@@ -396,7 +396,8 @@ void finetune_data_describe(const struct finetune_data *data, struct finetune_da
     *out = data->info;
 }
 
-/* After an error of the feed: wrong counts would make the next run fail, too. */
+/* Removes the kept counts after an error of the feed: wrong counts would make the next run fail,
+ * too. */
 static int forget_counts(struct finetune_data *data, int rc)
 {
     return rc != -ENOMEM && finetune_counts_forget(&data->counts)

@@ -47,7 +47,7 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* Whole parts, separated by two spaces. */
+/* Returns the bytes of the text that fit: whole parts, separated by two spaces. */
 static size_t fitting(const char *text, size_t width)
 {
     size_t end = strlen(text);
@@ -92,7 +92,7 @@ static double mean_seconds(const struct finetune_live *live)
     return count > 0 ? sum / (double)count : 0;
 }
 
-/* "41 % stalled on store reads"; below one percent, "no stalls". */
+/* Writes "41 % stalled on store reads"; below one percent, "no stalls". */
 static void print_wait(const struct finetune_record *record, char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;

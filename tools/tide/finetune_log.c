@@ -30,7 +30,7 @@ struct finetune_log {
     int rc;      /* the first failure */
 };
 
-/* A killed run may leave it. */
+/* A killed run may leave an incomplete last line. */
 static void cut_torn_line(const char *path)
 {
     struct stat info;

@@ -364,7 +364,7 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* At least one value, which is sorted. */
+/* Sorts at least one value. */
 static double median_of(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, compare_reals);

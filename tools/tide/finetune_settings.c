@@ -12,7 +12,7 @@
 #include "core/config/config.h"
 #include "tools/tide/finetune_place.h"
 
-/* All flags, or those given. */
+/* Takes all flags, or those given. */
 static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
                          bool all)
 {
@@ -197,7 +197,7 @@ static int take_batch(struct finetune_settings *settings, const struct finetune_
     return 0;
 }
 
-/* Where no value was given. */
+/* Sets defaults where no value was given. */
 static void take_type_defaults(struct finetune_settings *settings,
                                const struct finetune_flags *flags)
 {
@@ -218,7 +218,7 @@ static bool has_own_rates(const struct schedule *schedule)
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;
 }
 
-/* Unless --betas is given or the optimizer has no betas. */
+/* The schedule changes the betas unless --betas is given or the optimizer has none. */
 static void take_moving_betas(struct finetune_settings *settings,
                               const struct finetune_flags *flags)
 {
@@ -325,7 +325,7 @@ static int take_memory(struct finetune_settings *settings, const struct finetune
     return 0;
 }
 
-/* By the XDG base directory specification. */
+/* Follows the XDG base directory specification. */
 static void find_cache(struct finetune_settings *settings)
 {
     const char *cache = getenv("XDG_CACHE_HOME");

@@ -59,7 +59,7 @@ static int follow(const struct cli_command *command, struct tide_world *world)
     return code;
 }
 
-/* All arguments but -q and -v. Returns their number. */
+/* Copies all arguments but -q and -v. Returns their number. */
 static uint64_t select_compared(int argc, char **argv, const char **to)
 {
     uint64_t count = 0;

@@ -19,7 +19,7 @@ static const char suffix[] = ".json";
 static const char *const folders[] = {"machines", TIDE_MACHINES};
 enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
-/* "" if unknown. */
+/* Writes "" if the folder is unknown. */
 static void find_own_folder(char out[PATH_MAX])
 {
     const ssize_t bytes = readlink("/proc/self/exe", out, PATH_MAX - 1);

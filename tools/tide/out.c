@@ -173,7 +173,7 @@ static bool is_of_run(int folder, const char *name, uint64_t run)
     return same;
 }
 
-/* OUT/NAME equals MODEL/NAME, or MODEL/NAME is no regular file. */
+/* Returns whether OUT/NAME equals MODEL/NAME, or MODEL/NAME is no regular file. */
 static bool is_copy(int folder, const char *model, const char *name)
 {
     char path[PATH_MAX];

@@ -142,7 +142,7 @@ static bool is_in_folder(const struct place *place, const struct stat *folder, c
     return false;
 }
 
-/* Perhaps as a link to a download cache. */
+/* The folder may list the file as a link to a download cache. */
 static bool folder_lists_file(const char *folder, const struct stat *info)
 {
     DIR *list = opendir(folder);
@@ -195,7 +195,8 @@ static bool will_match(const char *pattern, const struct place *place)
     return matches;
 }
 
-/* Model files, checkpoints, names that begin with ".tide-". */
+/* Returns whether the run uses this name: model files, checkpoints, names that begin with
+ * ".tide-". */
 static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
@@ -229,8 +230,8 @@ static bool is_below(const struct place *place, const struct place *folder, char
     return true;
 }
 
-/* Also true in the run's working folder beside the output folder `path` (resolved: `out`). `child`:
- * the first name below, or ".tide-partial". */
+/* Returns true also in the run's working folder beside the output folder `path` (resolved: `out`).
+ * `child`: the first name below, or ".tide-partial". */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {

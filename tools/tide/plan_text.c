@@ -106,7 +106,7 @@ static void print_step(const struct tide_plan_info *info, FILE *stream)
     }
 }
 
-/* The fastest plans that were not chosen, and why. */
+/* Prints the fastest plans that were not chosen, and why. */
 static void print_alternatives(const struct tide_plan *plan, FILE *stream)
 {
     struct tide_plan_alternative other = {.struct_bytes = sizeof other};

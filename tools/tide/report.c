@@ -147,7 +147,7 @@ static void print_loss(double loss, char out[NUMBER_BYTES])
     }
 }
 
-/* Three digits, as in page.js: "250 ms". */
+/* Prints three digits, as page.js does: "250 ms". */
 static void print_seconds(double seconds, char out[NUMBER_BYTES])
 {
     static const struct {

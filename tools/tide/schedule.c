@@ -68,7 +68,7 @@ static double range_test_lr(const struct schedule *schedule, int64_t update)
     return schedule->lr * (1 + schedule->range_rate * interval);
 }
 
-/* Lowest rate 0, highest 1. */
+/* Returns 0 for the lowest rate, 1 for the highest. */
 static double cycle_height(const struct schedule *schedule, int64_t update)
 {
     const double first = (double)schedule->first_steps;

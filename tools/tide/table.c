@@ -7,7 +7,7 @@
 #include "core/base/utf8.h"
 #include "tools/tide/cli.h"
 
-/* C0 and C1 controls, and marks of direction. */
+/* Returns true for C0 and C1 controls, and marks of direction. */
 static bool is_steering(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
@@ -96,7 +96,7 @@ int cli_table_add(struct cli_table *table, const char *const *cells)
     return 0;
 }
 
-/* In characters. */
+/* Counts characters. */
 static size_t width_of(const char *text)
 {
     size_t width = 0;
@@ -116,7 +116,7 @@ static size_t column_width(const struct cli_table *table, size_t column)
     return widest;
 }
 
-/* Only then is this column padded. */
+/* Returns whether this column must be padded. */
 static bool more_follows(char *const *row, size_t column, size_t columns)
 {
     for (size_t i = column + 1; i < columns; i++) {

@@ -37,7 +37,7 @@ static int make_template(struct text_chat *chat, const char *source, size_t byte
     return jinja_template_create(source, bytes, name, out);
 }
 
-/* Of templates other than "default" and "tool_use" (for rows with tools), keeps the name. */
+/* Keeps the templates "default" and "tool_use" (for rows with tools), and the names of others. */
 static int put_template(struct text_chat *chat, const char *kind, const char *source, size_t bytes,
                         const char *name)
 {
@@ -77,7 +77,7 @@ static int is_template(const struct dirent *entry)
     return bytes > 6 && strcmp(entry->d_name + bytes - 6, ".jinja") == 0;
 }
 
-/* FOLDER/additional_chat_templates/NAME.jinja is the template NAME. */
+/* Reads each FOLDER/additional_chat_templates/NAME.jinja as the template NAME. */
 static int read_extra_files(struct text_chat *chat, const char *folder, bool *any)
 {
     char path[4096];
@@ -106,7 +106,7 @@ static int read_extra_files(struct text_chat *chat, const char *folder, bool *an
     return rc;
 }
 
-/* chat_template.jinja is the template "default". */
+/* Reads chat_template.jinja as the template "default". */
 static int read_files(struct text_chat *chat, const char *folder, bool *any)
 {
     char path[4096];
@@ -118,7 +118,7 @@ static int read_files(struct text_chat *chat, const char *folder, bool *any)
     return rc == 0 ? read_extra_files(chat, folder, any) : rc;
 }
 
-/* A text, or a list of {"name", "template"}. */
+/* Reads a text, or a list of {"name", "template"}. */
 static int read_config_template(struct text_chat *chat, const char *folder,
                                 const struct core_json *doc)
 {
@@ -284,7 +284,7 @@ static int refuse_row(const struct text_chat *chat)
                         text_chat_formats());
 }
 
-/* Variables that do not differ between renderings of a row. */
+/* Lists the variables that do not differ between renderings of a row. */
 static int list_variables(const struct text_chat *chat, const struct text_row *row,
                           struct jinja_variable variables[VARIABLES_MAX], size_t *out)
 {
@@ -318,7 +318,7 @@ static int list_variables(const struct text_chat *chat, const struct text_row *r
     return 0;
 }
 
-/* Variables that differ between renderings of a row. */
+/* Appends the variables that differ between renderings of a row. */
 static size_t add_messages(struct jinja_variable *variables, size_t count,
                            const struct text_row *row, size_t messages, bool prompt)
 {

@@ -44,7 +44,7 @@ static int zstd_restart(void *state)
     return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot be restarted") : 0;
 }
 
-/* Mostly the window of a frame, up to 128 MiB. */
+/* Charges mostly the window of a frame, up to 128 MiB. */
 static int charge(struct zstd *zstd)
 {
     const uint64_t bytes = ZSTD_sizeof_DStream(zstd->stream);

@@ -37,7 +37,7 @@ struct text_encoder {
     _Atomic bool said_ambiguous;
 };
 
-/* By name, or by the id in the configuration. */
+/* Finds the end token by name, or by the id in the configuration. */
 static int find_end(struct text_encoder *encoder)
 {
     size_t bytes = 0;

@@ -266,7 +266,7 @@ static int keep_sample(struct text_group *group, struct text_sample *sample)
     return rc;
 }
 
-/* Alone, with empty buffers, within the limit of a row. */
+/* Encodes a row alone, with empty buffers, within the limit of a row. */
 static int make_large(struct text_group *group, struct text_made *made)
 {
     struct text_memory *memory = group->options->memory;

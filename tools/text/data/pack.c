@@ -174,7 +174,7 @@ static int compare_keys(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Best fit: an index in `open`; `open_count`: none. */
+/* Returns an index in `open`, by best fit; `open_count`: none. */
 static size_t find_open(const struct text_pack *pack, size_t open_count, size_t count)
 {
     size_t best = open_count;
@@ -210,7 +210,7 @@ static void choose_rows(struct text_pack *pack)
     }
 }
 
-/* In the order of placement. */
+/* Lists documents in the order of placement. */
 static void list_documents(struct text_pack *pack)
 {
     size_t first = 0;

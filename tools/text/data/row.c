@@ -29,7 +29,7 @@ static int get_text(const struct core_json_value *root, const char *key, const c
     return 0;
 }
 
-/* A list, or a text that contains one. */
+/* Reads a list, or a text that contains one. */
 static int read_tools(struct text_row *row, const struct core_json_value *root)
 {
     const struct core_json_value *tools = text_row_find(root, "tools");

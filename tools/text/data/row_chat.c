@@ -196,7 +196,7 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
     return finish(&json, out);
 }
 
-/* The instruction, an empty line and the input. */
+/* Joins the instruction, an empty line and the input. */
 static int join_parts(const struct text_row_instruction *parts, char **out, size_t *bytes)
 {
     size_t first;

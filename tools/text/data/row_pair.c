@@ -22,7 +22,7 @@ static int refuse_missing(const struct text_row_pair *pair)
                         wanted);
 }
 
-/* All parts are texts, or all are lists. */
+/* Checks that the parts are all texts or all lists. */
 static int check_kinds(const struct text_row_pair *pair)
 {
     const struct {
@@ -110,7 +110,7 @@ static bool equal_strings(const struct core_json_value *left, const struct core_
     return bytes == other_bytes && memcmp(text, other, bytes) == 0;
 }
 
-/* As in Python: members in any order, 1 is 1.0. */
+/* Compares as Python does: members in any order, 1 is 1.0. */
 static bool are_equal(const struct core_json_value *left, const struct core_json_value *right)
 {
     struct core_json_member member;

@@ -197,7 +197,7 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
 }
 
 /* Case 2: the part has a text before the turn that the whole omits, such as reasoning. The turn
- * ends with the part's last token, where the text before that token matches. */
+ * ends with the first token like the part's last token, if the text before that token matches. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)

@@ -100,7 +100,7 @@ static bool follows(const struct jinja_rendering *whole, const struct jinja_rend
            memcmp(part->text + from->part, whole->text + from->whole, gap) == 0;
 }
 
-/* Once per conversation; *out NULL: unknown. */
+/* Finds the prompt once per conversation; *out NULL: unknown. */
 static int find_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        const struct jinja_rendering **out)
 {
@@ -140,7 +140,8 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Like skip_prompt(), or after a token that ends the previous message. */
+/* Moves a place past the generation prompt, also if a token that ends the previous message is
+ * before the prompt. */
 static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct text_turn_place *at)
 {
@@ -213,7 +214,7 @@ static int find_cut_begin(struct text_turns *turns, const struct text_turns_whol
     return rc;
 }
 
-/* Rendering with the generation prompt may add nothing. */
+/* Skips the generation prompt in the whole text if rendering with it added nothing. */
 static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning prefixes[2], struct text_turn_place *out)
 {
@@ -227,8 +228,8 @@ static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out) : rc;
 }
 
-/* After the generation prompt if the text up to there matches, else after the part of the prompt
- * that matches. */
+/* A turn begins after the generation prompt if the text up to there matches, else after the part of
+ * the prompt that matches. */
 static int find_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct beginning prefixes[2], const struct text_turn_place *before,
                       struct text_turn_place *out)
@@ -252,8 +253,8 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     return find_cut_begin(turns, whole, &prefixes[0], from, &part, out);
 }
 
-/* After the first generation prompt in the text, or after its longest part. `first` NULL: the turn
- * ends the text. */
+/* The first turn begins after the first generation prompt in the text, or after its longest part.
+ * `first` NULL: the turn ends the text. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                             struct beginning *first, struct text_turn_place *out)
 {

@@ -106,7 +106,7 @@ static struct jinja_value call_float(struct jinja_run *run, struct jinja_value s
                                      : jinja_argument(arguments, 0, "default", jinja_real(0));
 }
 
-/* As in Python: halves to even. */
+/* Rounds halves to even, as Python does. */
 static double round_to(double real, int64_t precision)
 {
     char text[400];

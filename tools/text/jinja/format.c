@@ -57,7 +57,7 @@ static size_t add_commas(char text[512], size_t bytes)
     return length;
 }
 
-/* Without the sign. */
+/* Writes a number without the sign. */
 static size_t number_text(struct jinja_run *run, const struct spec *spec, struct jinja_value value,
                           char text[512])
 {
@@ -295,7 +295,7 @@ static void read_spec(struct jinja_run *run, const char *text, size_t bytes, str
     }
 }
 
-/* Nothing, a number or a name, then .attributes and [items]. */
+/* Evaluates nothing, a number or a name, then .attributes and [items]. */
 static struct jinja_value field_value(struct jinja_run *run, const char *text, size_t bytes,
                                       const struct jinja_arguments *arguments, size_t *next)
 {

@@ -44,7 +44,7 @@ static void add_named(struct jinja_run *run, struct jinja_dict *dict,
     }
 }
 
-/* dict(mapping or pairs, name=value ...) */
+/* Evaluates dict(mapping or pairs, name=value ...). */
 static struct jinja_value call_dict(struct jinja_run *run, struct jinja_value self,
                                     const struct jinja_arguments *arguments)
 {

@@ -77,7 +77,7 @@ static size_t without_space_behind(const char *text, size_t bytes)
     return bytes;
 }
 
-/* Without white space that the tag removes. */
+/* Adds the text before a tag, without white space that the tag removes. */
 static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variable)
 {
     const char *text = lexer->text + lexer->at;
@@ -146,7 +146,7 @@ static size_t real_end(const struct lexer *lexer, size_t at)
     return end;
 }
 
-/* In a base up to 16; 16: not a digit. */
+/* Returns the value of a digit in a base up to 16; 16: not a digit. */
 static int digit_of(char c)
 {
     const char lower = (char)(c | 0x20);

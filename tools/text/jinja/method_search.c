@@ -138,7 +138,7 @@ static bool is_space_at(const char *at)
     return jinja_char_is(jinja_char_point(at), JINJA_CHAR_SPACE);
 }
 
-/* At most `most` words (< 0: any number) and the rest. */
+/* Returns at most `most` words (< 0: any number) and the rest. */
 static void split_space(struct jinja_run *run, struct jinja_value text, int64_t most,
                         struct jinja_list *out)
 {
@@ -268,7 +268,7 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* Any line end that Python accepts; 0: none. */
+/* Returns the length of a line end that Python accepts; 0: none. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);
@@ -366,7 +366,7 @@ static bool all_are(struct jinja_value text, enum jinja_char_class first,
     return text.bytes > 0;
 }
 
-/* No letter has the other case. */
+/* Returns whether there are letters of this case and none of the other. */
 static bool is_case(struct jinja_value text, bool upper)
 {
     bool any = false;

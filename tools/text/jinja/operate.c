@@ -19,7 +19,7 @@ static struct jinja_value overflow(struct jinja_run *run)
     return jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
 }
 
-/* As in Python: rounds down; the remainder (`rest`) has the sign of the divisor. */
+/* Rounds down, as Python does; the remainder (`rest`) has the sign of the divisor. */
 static struct jinja_value divide(struct jinja_run *run, int64_t left, int64_t right, bool rest)
 {
     if (right == 0) {
@@ -249,7 +249,7 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
     return found != NULL ? *found : undefined_key(run, name, bytes);
 }
 
-/* As in Python: a negative index counts from the end. Returns false if out of range. */
+/* A negative index counts from the end, as in Python. Returns false if out of range. */
 static bool resolve_index(int64_t index, size_t count, size_t *out)
 {
     const int64_t at = index < 0 ? index + (int64_t)count : index;
@@ -296,7 +296,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
     return jinja_undefined("the element does not exist");
 }
 
-/* As in Python. */
+/* Reads the bounds of a slice as Python does. */
 static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3], int64_t count,
                         int64_t out[3])
 {
@@ -328,7 +328,7 @@ static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3
     return true;
 }
 
-/* In the direction of the step. */
+/* Returns whether an index is before the end, in the direction of the step. */
 static bool is_inside(int64_t at, const int64_t bounds[3])
 {
     return bounds[2] > 0 ? at < bounds[1] : at > bounds[1];

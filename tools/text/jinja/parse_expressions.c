@@ -172,7 +172,7 @@ static void node_append(struct jinja_node **first, struct jinja_node **last,
 
 /* ---- expressions ---- */
 
-/* Up to the closing sign, separated by commas. */
+/* Parses items separated by commas up to the closing sign. */
 static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_node_kind kind,
                                       const char *closes)
 {
@@ -327,7 +327,7 @@ static struct jinja_node *parse_argument(struct jinja_parser *parser)
     return jinja_parse_expression(parser);
 }
 
-/* After the opening bracket. */
+/* Parses arguments after the opening bracket. */
 static struct jinja_node *parse_arguments(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;
@@ -362,7 +362,7 @@ static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_n
     return call;
 }
 
-/* .name, [item] and (arguments) */
+/* Parses .name, [item] and (arguments) after a primary. */
 static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinja_node *node)
 {
     while (parser->run->rc == 0) {
@@ -486,7 +486,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
     return node;
 }
 
-/* Left-associative. */
+/* Parses left-associative signs. */
 static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *const *signs,
                                       struct jinja_node *(*below)(struct jinja_parser *))
 {
@@ -542,7 +542,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *parser)
     return parse_signs(parser, signs, parse_concat);
 }
 
-/* One or two words; NULL: there is none. */
+/* Reads a comparison of one or two words; NULL: there is none. */
 static const char *take_comparison(struct jinja_parser *parser)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};

@@ -11,7 +11,7 @@ enum { SOURCE_MEMORY_BYTES = 256 << 20, SOURCE_STEPS = 1 << 28 };
 
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends);
 
-/* From the end of a tag up to a tag of `ends` (NULL-terminated), whose name is skipped with
+/* Parses from the end of a tag up to a tag of `ends` (NULL-terminated), whose name is skipped with
  * `drop`. */
 static struct jinja_node *parse_body(struct jinja_parser *parser, const char *const *ends,
                                      bool drop)
@@ -31,7 +31,7 @@ static struct jinja_node *parse_body(struct jinja_parser *parser, const char *co
     return body;
 }
 
-/* A name, a tuple of names or, with `attributes`, name.attribute. */
+/* Parses a name, a tuple of names or, with `attributes`, name.attribute. */
 static struct jinja_node *parse_target_item(struct jinja_parser *parser, bool attributes)
 {
     if (jinja_skip_sign(parser, "(")) {
@@ -161,7 +161,7 @@ static struct jinja_node *parse_set(struct jinja_parser *parser)
     return node;
 }
 
-/* (name, name=default, ...) */
+/* Parses (name, name=default, ...). */
 static struct jinja_node *parse_parameters(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;
@@ -349,7 +349,7 @@ static bool at_end(const struct jinja_parser *parser, const char *const *ends)
     return false;
 }
 
-/* Up to the {% of a tag of `ends`, or to the end of the source. */
+/* Parses up to the {% of a tag of `ends`, or to the end of the source. */
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends)
 {
     struct jinja_node *first = NULL;

@@ -417,7 +417,7 @@ static void write_json(struct writer *writer, struct jinja_value value)
     run->depth--;
 }
 
-/* A number of spaces, or a text. */
+/* Reads a number of spaces, or a text. */
 static struct jinja_value read_indent(struct jinja_run *run,
                                       const struct jinja_arguments *arguments)
 {

@@ -69,7 +69,7 @@ void jinja_run_destroy(struct jinja_run *run)
     }
 }
 
-/* Of a list, the first `items_max` elements (0: all). */
+/* Returns the kept value or, of a list, the first `items_max` elements (0: all). */
 static struct jinja_value share_kept(struct jinja_run *run, size_t items_max)
 {
     struct jinja_value list = run->kept;

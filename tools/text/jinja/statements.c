@@ -8,7 +8,7 @@
 #include "tools/text/jinja/expressions.h"
 #include "tools/text/jinja/global.h"
 
-/* A name, an attribute of a namespace, or several targets, item by item. */
+/* Assigns to a name, to an attribute of a namespace or, item by item, to several targets. */
 static void assign_target(struct jinja_run *run, const struct jinja_node *target,
                           struct jinja_value value)
 {
@@ -53,7 +53,7 @@ static struct jinja_value capture(struct jinja_run *run, const struct jinja_node
     return jinja_capture_end(run, mark);
 }
 
-/* To arguments, defaults or undefined. */
+/* Binds parameters to arguments, defaults or undefined. */
 static void bind_parameters(struct jinja_run *run, const struct jinja_macro *macro,
                             const struct jinja_arguments *arguments, size_t *used)
 {
@@ -77,7 +77,7 @@ static void bind_parameters(struct jinja_run *run, const struct jinja_macro *mac
     }
 }
 
-/* `caller` and, if the template uses them, `varargs` and `kwargs`. */
+/* Binds `caller` and, if the template uses them, `varargs` and `kwargs`. */
 static void bind_remaining(struct jinja_run *run, const struct jinja_macro *macro,
                            const struct jinja_arguments *arguments, size_t used)
 {
@@ -186,7 +186,7 @@ static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
     jinja_execute(run, node->loop->body);
 }
 
-/* From loop->index on. */
+/* Runs the loop from loop->index on. */
 static void run_iterations(struct jinja_run *run, const struct jinja_node *node,
                            struct jinja_loop *loop)
 {

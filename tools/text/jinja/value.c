@@ -70,7 +70,7 @@ struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind)
     return list != NULL ? (struct jinja_value){.kind = kind, .as.list = list} : jinja_undefined("");
 }
 
-/* To twice the size; NULL if the run fails. */
+/* Copies to twice the size; NULL if the run fails. */
 static void *grow(struct jinja_run *run, const void *items, size_t count, size_t *room, size_t size)
 {
     const size_t more = *room * 2 + 4;
@@ -327,7 +327,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     return 0;
 }
 
-/* Counted from the end if `last`. */
+/* Counts from the end if `last`. */
 static char byte_of(struct jinja_value text, size_t at, bool last)
 {
     return text.as.text[last ? text.bytes - 1 - at : at];
@@ -462,7 +462,7 @@ const char *jinja_type_name(struct jinja_value value)
 
 /* ---- a stable merge sort by keys ---- */
 
-/* from[begin, middle) and from[middle, end) */
+/* Merges from[begin, middle) and from[middle, end). */
 static void merge(struct jinja_run *run, const struct jinja_pair *from, struct jinja_pair *to,
                   const size_t bounds[3], bool reverse)
 {

@@ -352,7 +352,7 @@ static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
            ids[0] == token_vocab_find(&tokenizer->model->vocab, content, strlen(content));
 }
 
-/* With or without "Fast". */
+/* Compares with and without "Fast". */
 static bool is_class(const struct text_special *special, const char *class)
 {
     const size_t bytes = strlen(class);

@@ -61,7 +61,7 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
     return 0;
 }
 
-/* With prefix and suffix. */
+/* Looks up a character with its prefix and suffix. */
 static uint32_t char_id(const struct token_model *model, const char *at, unsigned bytes, bool first,
                         bool last)
 {
@@ -384,7 +384,7 @@ static int emit_known(struct text_scratch *scratch, const struct token_text *tex
     return rc;
 }
 
-/* For words of at most TOKEN_WORD_BYTES. */
+/* Encodes a word of at most TOKEN_WORD_BYTES. */
 static int encode_cached(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                          size_t end)
 {
@@ -411,7 +411,7 @@ static int encode_cached(struct text_scratch *scratch, const struct token_text *
     return emit_known(scratch, text, word, begin);
 }
 
-/* The first place after `begin` that no merge crosses, or `end`. */
+/* Returns the first place after `begin` that no merge crosses, or `end`. */
 static size_t find_cut(const struct token_model *model, const char *text, size_t begin, size_t end)
 {
     unsigned length = 1;

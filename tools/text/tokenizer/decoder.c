@@ -156,7 +156,7 @@ static int hex(char c)
                                   : -1;
 }
 
-/* The byte of a token <0xNN>, or -1. */
+/* Returns the byte of a token <0xNN>, or -1. */
 static int fallback_byte(const char *at, size_t bytes)
 {
     bool form = bytes == 6 && memcmp(at, "<0x", 3) == 0 && at[5] == '>';

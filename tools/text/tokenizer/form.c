@@ -45,7 +45,7 @@ static bool is_newer(uint32_t point)
     return false;
 }
 
-/* It may combine with an earlier character or be reordered. */
+/* Returns whether the character may combine with an earlier one or be reordered. */
 static bool follows(uint32_t point, bool composes)
 {
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);
@@ -54,7 +54,7 @@ static bool follows(uint32_t point, bool composes)
     return property->combining_class != 0 || (composes && (second || vowel));
 }
 
-/* No assigned characters, or only private ones. */
+/* Returns whether the plane has no assigned characters, or only private ones. */
 static bool is_empty_plane(uint32_t point)
 {
     const uint32_t plane = point >> 16;

@@ -21,7 +21,7 @@ static uint32_t hash_of(const char *text, size_t bytes)
     return (uint32_t)core_hash(text, bytes, 0);
 }
 
-/* The slot of a text, or a free one. */
+/* Returns the slot of a text, or a free one. */
 static struct token_slot *slot_of(const struct token_vocab *vocab, const char *text, size_t bytes,
                                   uint32_t hash)
 {
@@ -137,7 +137,7 @@ static void vocab_free(struct token_vocab *vocab)
 
 /* ---- merges ---- */
 
-/* While it is read: both halves, adjacent in `text`. */
+/* A merge while it is read; both halves are adjacent in `text`. */
 struct halves {
     char *text; /* owned */
     size_t room;
@@ -249,7 +249,7 @@ static int split(const struct core_json_scan *scan, struct halves *in)
     return 0;
 }
 
-/* A string, or an array of two, that begins with `token`. */
+/* Reads a string, or an array of two, that begins with `token`. */
 static int read_halves(struct core_json_scan *scan, struct core_json_token *token,
                        struct halves *in)
 {
@@ -351,7 +351,7 @@ bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t 
     return (model->joins[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-/* The character itself or, in byte-level models, its byte (-1: none). */
+/* Returns the character itself or, in byte-level models, its byte (-1: none). */
 static int64_t symbol_of(const struct token_model *model, uint32_t point)
 {
     return model->byte_level ? token_letter_byte(point) : (int64_t)point;
@@ -445,7 +445,7 @@ static int refuse(const struct core_json_scan *scan, const char *key, const char
     return core_err_set(-EINVAL, "%s: model.%s: %s", scan->source, key, what);
 }
 
-/* In the source or, decoded, in *copy, which the caller frees. NULL: no memory. */
+/* Returns text in the source or, if decoded, in *copy, which the caller frees. NULL: no memory. */
 static const char *string_of(const struct core_json_token *token, char **copy, size_t *room,
                              size_t *bytes)
 {

@@ -46,7 +46,7 @@ static bool set_add_range(struct set *set, uint32_t from, uint32_t to)
     return true;
 }
 
-/* After the p. */
+/* Reads \p{Name}, after the p. */
 static bool read_property(struct reader *in, uint64_t *kinds)
 {
     if (in->at >= in->end || *in->at != '{') {
@@ -61,7 +61,8 @@ static bool read_property(struct reader *in, uint64_t *kinds)
     return *kinds != 0;
 }
 
-/* After the backslash. *point is the character, or UINT32_MAX if there are several. */
+/* Reads an escape, after the backslash. *point is the character, or UINT32_MAX if there are
+ * several. */
 static bool read_escape(struct reader *in, bool in_class, struct set *set, uint32_t *point)
 {
     static const char letters[] = "nrtfv";
@@ -94,7 +95,7 @@ static bool read_escape(struct reader *in, bool in_class, struct set *set, uint3
     return set_add_range(set, *point, *point);
 }
 
-/* A character, a range or an escape. */
+/* Reads a character, a range or an escape. */
 static bool read_member(struct reader *in, struct set *set)
 {
     uint32_t from;
@@ -136,7 +137,7 @@ static void set_invert(struct set *set)
     }
 }
 
-/* After the bracket. */
+/* Reads [...], after the bracket. */
 static bool read_class(struct reader *in, struct set *set)
 {
     bool inverted = in->at < in->end && *in->at == '^';
@@ -175,7 +176,7 @@ static bool read_letter(struct reader *in, struct set *set)
     return set_add_range(set, point, point);
 }
 
-/* The class gets the next free bit. Returns false if there is none here, or if it is not
+/* Gives the class the next free bit. Returns false if there is no class here, or it is not
  * supported. */
 static bool read_set(struct reader *in, uint8_t *class)
 {
@@ -220,7 +221,7 @@ static uint32_t read_number(struct reader *in)
     return value;
 }
 
-/* {n}, {n,} or {n,m}, after the brace. */
+/* Reads {n}, {n,} or {n,m}, after the brace. */
 static bool read_counts(struct reader *in, struct token_item *item)
 {
     const char *from = in->at;
@@ -349,7 +350,7 @@ static bool read_branch(struct reader *in, struct token_branch *branch)
     return true;
 }
 
-/* All classes if a look-ahead decides or the branch may be empty. */
+/* Returns all classes if a look-ahead decides or the branch may be empty. */
 static uint64_t first_classes(const struct token_pattern *pattern, struct token_branch branch)
 {
     uint64_t classes = 0;
@@ -443,7 +444,7 @@ static bool look_ahead_matches(const struct subject *in, const struct token_item
     return follows == item->positive;
 }
 
-/* Greedy; gives characters back until the rest matches. */
+/* Takes as many characters as possible, then gives them back until the rest matches. */
 static size_t match_run(const struct subject *in, struct rest rest, size_t at)
 {
     const struct token_item *item = rest.item;

@@ -326,7 +326,7 @@ static int cut_piece(struct text_scratch *scratch, const struct token_split *spl
     return rc == 0 ? gather(&scratch->marks, split->behaviour, out) : rc;
 }
 
-/* The common case, without marks. */
+/* Handles the common case, which needs no marks. */
 static int cut_isolated(struct text_scratch *scratch, const struct token_pattern *pattern,
                         struct text_span piece, struct token_pieces *out)
 {

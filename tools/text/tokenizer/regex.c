@@ -75,7 +75,7 @@ static bool is_in(const struct token_unicode *unicode, uint64_t kinds, uint32_t 
     return (point < 0xD800 || point >= 0xE000) && (kinds >> token_kind_of(unicode, point) & 1) != 0;
 }
 
-/* Inside a class. */
+/* Writes the characters of the kinds inside a class. */
 static void put_ranges(struct writer *writer, uint64_t kinds)
 {
     char range[40];
@@ -94,7 +94,7 @@ static void put_ranges(struct writer *writer, uint64_t kinds)
     }
 }
 
-/* Not assigned or not printed. */
+/* Returns the kinds of characters that are not assigned or not printed. */
 static uint64_t kinds_unseen(void)
 {
     return token_kinds_named("Cc", 2) | token_kinds_named("Cn", 2) | token_kinds_named("Cs", 2);
@@ -105,7 +105,7 @@ static bool is_name(const char *name, size_t bytes, const char *wanted)
     return strlen(wanted) == bytes && memcmp(name, wanted, bytes) == 0;
 }
 
-/* A name in \p{...}; 0: unknown. */
+/* Returns the kinds of a name in \p{...}; 0: unknown. */
 static uint64_t kinds_of_property(const char *name, size_t bytes)
 {
     if (is_name(name, bytes, "Space") || is_name(name, bytes, "White_Space")) {
@@ -118,7 +118,7 @@ static uint64_t kinds_of_property(const char *name, size_t bytes)
                                            : token_kinds_named(name, bytes);
 }
 
-/* A name in [:...:]; 0: not defined by the table of kinds. */
+/* Returns the kinds of a name in [:...:]; 0: not defined by the table of kinds. */
 static uint64_t kinds_of_bracket(const char *name, size_t bytes)
 {
     const uint64_t space = token_kinds_flagged(TOKEN_FLAG_SPACE);
@@ -133,7 +133,7 @@ static uint64_t kinds_of_bracket(const char *name, size_t bytes)
                                            : 0;
 }
 
-/* {Name}, {^Name} or a letter after \p; 0: not a category, but maybe a script. */
+/* Reads {Name}, {^Name} or a letter after \p; 0: not a category, but maybe a script. */
 static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
 {
     const char *at = writer->at + 2;
@@ -162,7 +162,7 @@ static void copy(struct writer *writer, size_t bytes)
     writer->at += bytes < left ? bytes : left;
 }
 
-/* \p{Han} or another script, without characters that scripts share. */
+/* Writes \p{Han} or another script, without characters that scripts share. */
 static void write_script(struct writer *writer)
 {
     const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
@@ -187,7 +187,7 @@ static void write_point(struct writer *writer)
     put_text(writer, "}");
 }
 
-/* \b, a border between \w and something else; without `border` \B, its opposite. */
+/* Writes \b, a border between \w and something else, or without `border` \B, its opposite. */
 static void write_border(struct writer *writer, bool border)
 {
     const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",
@@ -291,7 +291,7 @@ static void write_class(struct writer *writer)
     copy(writer, 1);
 }
 
-/* After (?, up to : or ). Oniguruma's m is PCRE2's s, and i sets `folds`. */
+/* Writes the options after (?, up to : or ). Oniguruma's m is PCRE2's s, and i sets `folds`. */
 static void write_options(struct writer *writer)
 {
     const char *at = writer->at;
@@ -364,7 +364,7 @@ static void write_counts(struct writer *writer)
     put_text(writer, wraps ? ")" : "");
 }
 
-/* Outside of classes. */
+/* Writes the next element outside of classes. */
 static void write_next(struct writer *writer)
 {
     const char c = *writer->at;

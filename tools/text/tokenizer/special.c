@@ -105,7 +105,7 @@ static int set_token(struct reading *reading, struct text_special_token token, c
     return 0;
 }
 
-/* A text, or an object with its content; null and "" mean none. */
+/* Reads a text, or an object with its content; null and "" mean none. */
 static int read_token(struct reading *reading, const char *key, const struct core_json_value *value,
                       const char *name, int64_t id)
 {
@@ -154,7 +154,7 @@ static int by_id(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* {"32000": {"content": ...}}, in the order of the ids. */
+/* Reads {"32000": {"content": ...}} in the order of the ids. */
 static int read_decoder(struct reading *reading, const struct core_json_value *decoder)
 {
     struct core_json_member member;
@@ -195,7 +195,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* A token with its own name, such as image_token. */
+/* Returns whether the member is a token with its own name, such as image_token. */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);
@@ -218,7 +218,7 @@ static int read_names(struct reading *reading, const struct core_json_value *roo
     return rc;
 }
 
-/* A list, or an object of names and tokens. */
+/* Reads a list, or an object of names and tokens. */
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;

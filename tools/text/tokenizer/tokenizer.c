@@ -19,7 +19,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 29 };
 
-/* Parsed as trees, after the model. */
+/* Sections that are parsed as trees, after the model. */
 static const struct section {
     const char *key;
     int (*load)(struct text_tokenizer *tokenizer, const struct core_json *doc);
@@ -286,7 +286,7 @@ static int check_text(const char *text, size_t bytes)
     return 0;
 }
 
-/* Between two tokens of tokenizer->early. */
+/* Encodes the text between two tokens of tokenizer->early. */
 static int encode_stretch(struct text_scratch *scratch, const char *text, size_t begin, size_t end)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;
