@@ -11,7 +11,7 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by signals. A second one, at least a second later, ends the process; scratch files have no
+/* Set by signals. A second signal, at least a second later, ends the process; scratch files have no
  * name. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;

@@ -100,7 +100,7 @@ static void write_part(struct core_json_write *json, const struct report_run *ru
     core_json_write_array_end(json);
 }
 
-/* Buckets of one step have only the sum, which low and high equal; null: no value. */
+/* For buckets of one step, writes only the sum, which is also low and high; null: no value. */
 static void write_figure(struct core_json_write *json, const struct report_run *run, int figure)
 {
     const struct report_bucket *whole = &run->whole[figure];

@@ -117,7 +117,7 @@ void cli_signal_catch(int number, void (*handler)(int number))
     }
 }
 
-/* `head` closes the pipe, which is not an error. */
+/* A closed pipe (`head`) is not an error. */
 static bool reader_is_gone(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};

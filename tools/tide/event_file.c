@@ -149,8 +149,8 @@ static int write_event(struct event_file *file, unsigned field, const void *byte
 
 static const char prefix[] = "events.out.tfevents.";
 
-/* TensorBoard sorts files by name, with the second of creation. A run resumed within that second
- * must sort last. */
+/* TensorBoard sorts files by name, which contains the second of creation. A run resumed within that
+ * second must sort last. */
 static int later_second(const char *folder, int64_t *second)
 {
     DIR *list = opendir(folder);

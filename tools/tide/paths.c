@@ -230,8 +230,8 @@ static bool is_below(const struct place *place, const struct place *folder, char
     return true;
 }
 
-/* Returns true also in the run's working folder beside the output folder `path` (resolved: `out`).
- * `child`: the first name below, or ".tide-partial". */
+/* Returns whether the place is in the output folder `path` (resolved: `out`) or in the run's
+ * working folder beside that. `child`: the first name below, or ".tide-partial". */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {

@@ -24,7 +24,7 @@ struct text_batches {
     bool fresh;       /* this epoch was read from its beginning */
     uint64_t rows_of_epoch;
     struct text_counts counts;
-    struct text_counts epoch_began; /* at its beginning */
+    struct text_counts epoch_began; /* counts at the beginning of this epoch */
 };
 
 struct filling {

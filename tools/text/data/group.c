@@ -254,7 +254,7 @@ static int make_small(struct text_group *group, struct text_made *made, unsigned
     return more ? 1 : rc;
 }
 
-/* Copies the tokens at the expense of the shared budget. */
+/* Copies the tokens, charged to the shared budget. */
 static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
     struct core_budget *before = core_charge_bind(&group->options->memory->shared);

@@ -35,7 +35,7 @@ struct text_pack {
     uint64_t *order;
     size_t *placed; /* owned, [documents_room]: documents by row */
     size_t *open;   /* owned, [documents_room]: rows with room */
-    size_t samples; /* of the files */
+    size_t samples; /* rows of the files */
     struct text_counts counts;
 };
 

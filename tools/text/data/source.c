@@ -29,7 +29,7 @@ struct text_source {
     size_t end;
     uint64_t offset; /* of the next returned byte */
     uint64_t bytes;  /* on disk; 0: unknown */
-    uint64_t taken;  /* bytes read of the file */
+    uint64_t taken;  /* bytes of the file read */
     bool seeks;
     bool reopens; /* by its path */
 };

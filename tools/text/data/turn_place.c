@@ -197,7 +197,7 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
 }
 
 /* Case 2: the part has a text before the turn that the whole omits, such as reasoning. The turn
- * ends with the first token like the part's last token, if the text before that token matches. */
+ * ends with the first occurrence of the part's last token, if the texts before match. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)
@@ -218,8 +218,8 @@ static bool find_same_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Case 3: both differences occur. The turn ends with a special token after the text before the
- * part's last token. */
+/* Case 3: both differences occur. The turn ends with the first special token after the text that
+ * the part has before its last token. */
 static bool find_same_text(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *whole, const struct jinja_rendering *part,
                            struct text_turn_place *out)

@@ -12,7 +12,7 @@ struct window {
     struct text_pack *pack; /* owned */
     struct text_place place;
     struct text_place after;
-    uint64_t rows; /* up to its end */
+    uint64_t rows; /* rows of the files up to its end */
     uint64_t bad;
     bool dated;
     double part;

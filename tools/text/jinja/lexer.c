@@ -401,7 +401,8 @@ static void pass_comment(struct lexer *lexer)
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* Returns the length of `{% NAME %}` at `at`, or 0. `signs`: characters where its signs may be. */
+/* Returns the length of `{% NAME %}` at `at`, or 0. `signs`: characters where the signs of the tag
+ * may be. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
