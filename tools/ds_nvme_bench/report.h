@@ -36,9 +36,9 @@ struct bench_report {
     double rated_bytes;
 };
 
-/* Returns the bytes per second of the slowest directory, at the recommended setting or, without
- * one, at its best; 0: not measured. Requests are striped: all drives together reach this times
- * bench_report_drives(). */
+/* Returns the bytes per second of the slowest directory at the recommended setting or, if there is
+ * none, at the best setting of the directory; 0: not measured. Requests are striped: all drives
+ * together reach this times bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
 /* Returns the number of drives; an unknown drive counts as one more. */

@@ -111,14 +111,14 @@ void cli_log_also(void (*write)(void *user, enum core_log_level level, const cha
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Calls `handler` for the first signal of this number. A signal at least a second later has its
+/* Calls `handler` for the next signal of this number. A signal at least a second later has its
  * default effect; earlier ones are ignored as copies. A signal that was ignored at the start stays
  * ignored. */
 void cli_signal_catch(int number, void (*handler)(int number));
 
 /* Writes a text that may come from data. Control characters, bytes that are not UTF-8, and
- * characters that change the direction of a line become \x1b or \u202e, so that no row, name or
- * template can control the terminal. Messages, log lines and tables use this. */
+ * characters that change the direction of a line are written like \x1b or \u202e, so that no row,
+ * name or template can control the terminal. Messages, log lines and tables use this. */
 void cli_print_text(FILE *stream, const char *text, size_t bytes);
 
 /* Flushes stdout. Returns `code`, or CLI_FAILED with a message if the output could not be written;

@@ -8,7 +8,7 @@
 #include "tools/tide/finetune_flags.h"
 
 /* Connects the processes of a launcher. Returns -1 if this process is the first one or, with *out
- * NULL, the only one; otherwise the exit code, after it has served or failed. */
+ * NULL, the only one; otherwise the exit code, after the process has served or failed. */
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out);
 

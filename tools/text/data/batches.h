@@ -16,8 +16,8 @@ struct text_position {
 };
 
 /* Borrowed from the feed until the next call. The arrays are [batch_rows][length]. With
- * options.pairs, row 2 i is the chosen answer of pair i and row 2 i + 1 the rejected one. Labels of
- * prompts and padding are -100. */
+ * options.pairs, row 2 i is the chosen answer of pair i, row 2 i + 1 the rejected one, and labels
+ * of prompts are -100. Rows of padding have no targets. */
 struct text_batch {
     int64_t rows;   /* rows with data; the rest of batch_rows is padding */
     int64_t length; /* tokens of a row, padding included */

@@ -1,7 +1,7 @@
 /* records.h: the rows of several files as JSON texts. One row is in memory; at most 16 files are
- * open, plus those that cannot be reopened. Shuffled: blocks of TEXT_BLOCK_BYTES in a seeded order;
- * rows of TEXT_WINDOW_BLOCKS blocks are mixed. The order depends only on seed, epoch and files. One
- * thread. */
+ * open, plus those that cannot be reopened. Shuffled: blocks of TEXT_BLOCK_BYTES follow in a seeded
+ * order, and the rows of TEXT_WINDOW_BLOCKS blocks are mixed. The order depends only on seed, epoch
+ * and files. One thread. */
 #ifndef TOOLS_TEXT_DATA_RECORDS_H
 #define TOOLS_TEXT_DATA_RECORDS_H
 

@@ -1,5 +1,6 @@
-/* turn_place.h: finds a turn in the text of a whole conversation by comparison with the text of its
- * first messages, which templates may write differently there. Private to turns.c. One thread. */
+/* turn_place.h: finds a turn in the text of a whole conversation by comparison with the text of the
+ * first messages alone, where templates may write messages differently. Private to turns.c. One
+ * thread. */
 #ifndef TOOLS_TEXT_DATA_TURN_PLACE_H
 #define TOOLS_TEXT_DATA_TURN_PLACE_H
 
