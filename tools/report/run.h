@@ -50,7 +50,7 @@ enum report_figure {
     REPORT_RSS,
     REPORT_DRIVE, /* read and written bytes of the first REPORT_DRIVES stores */
     REPORT_DRIVE_LAST = REPORT_DRIVE + REPORT_DRIVES - 1,
-    REPORT_CHOSEN, /* this and the next five: --loss dpo */
+    REPORT_CHOSEN, /* this and the next five: rewards of --loss dpo */
     REPORT_REJECTED,
     REPORT_MARGIN,
     REPORT_ACCURACY,

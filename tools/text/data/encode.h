@@ -15,8 +15,8 @@ struct text_tokenizer;
 /* `vocab`, `now`: see text_feed_options. */
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out);
-/* Creates an encoder for another thread, which shares the tokenizer, the template and the given
- * warnings of `first`. Destroy `first` last. */
+/* Creates an encoder for another thread. The encoder shares the tokenizer, the template and the
+ * given warnings of `first`, which must be destroyed last. */
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
 /* Frees buffers that are kept between rows. Returns 0 or -ENOMEM. */

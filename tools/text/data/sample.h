@@ -22,8 +22,8 @@ void text_sample_fini(struct text_sample *sample);
 int text_sample_copy(const struct text_sample *sample, struct text_sample *out);
 /* Returns 0 or -ENOMEM. */
 int text_sample_add(struct text_sample *sample, int32_t id, int32_t label);
-/* Returns the number of trained tokens that are predicted: labels after the first that are not
- * TEXT_IGNORED. */
+/* Returns the number of trained tokens that are predicted: labels other than TEXT_IGNORED, the
+ * first label excluded. */
 size_t text_sample_targets(const int32_t *labels, size_t count);
 
 /* Reads `input_ids` and `labels` of a row. Returns 1; 0 without input_ids; -EINVAL. Ids must be

@@ -39,8 +39,8 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Finds the spans of one conversation. Returns -EINVAL if the template refuses its first
- * messages. */
+/* Finds the spans of one conversation. Returns -EINVAL if the template refuses to render the first
+ * messages alone. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif

@@ -103,7 +103,7 @@ struct jinja_parser {
 struct jinja_node *jinja_parse_expression(struct jinja_parser *parser);
 /* Parses a tuple without brackets. `condition`: allow `a if b`. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition);
-/* Parses the filters `| name | name ...` of `node`. `begun`: no | is before the first. */
+/* Parses the filters `| name | name ...` of `node`. `begun`: no | precedes the first name. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
                                        bool begun);
 
@@ -116,7 +116,7 @@ bool jinja_skip_sign(struct jinja_parser *parser, const char *sign);
 bool jinja_skip_name(struct jinja_parser *parser, const char *name);
 void jinja_expect_sign(struct jinja_parser *parser, const char *sign);
 void jinja_expect_word(struct jinja_parser *parser, enum jinja_word word, const char *what);
-/* Returns the number of the next word; fails the run if the word is not a name. */
+/* Reads a name and returns its number; fails the run if the next word is not a name. */
 unsigned jinja_expect_name(struct jinja_parser *parser);
 void jinja_unexpected(struct jinja_parser *parser, const char *wanted);
 
