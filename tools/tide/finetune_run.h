@@ -29,7 +29,7 @@ struct finetune_run {
     int64_t skipped;
     int64_t ahead;       /* steps whose speculative update was right */
     size_t full_steps;   /* steps with all planned micro-batches, the first one excluded */
-    double full_seconds; /* their median */
+    double full_seconds; /* median of the times of these steps */
     double first_loss, last_loss, eval_loss;
     struct finetune_summary summary;
     bool stopped;       /* by a signal */

@@ -1,5 +1,5 @@
-/* finetune_settings.h: what a run does: flags override a ds_config.json, with a warning, which
- * overrides defaults. Main thread. */
+/* finetune_settings.h: what a run does: flags win over a ds_config.json (with a warning), and the
+ * file wins over defaults. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_SETTINGS_H
 #define TOOLS_TIDE_FINETUNE_SETTINGS_H
 

@@ -21,7 +21,7 @@ enum schedule_kind {
 
 struct schedule {
     enum schedule_kind kind;
-    double lr;      /* of LR_RANGE_TEST, the first one */
+    double lr;      /* of the optimizer; of LR_RANGE_TEST, the first rate */
     int64_t total;  /* updates of the run */
     int64_t warmup; /* updates of the warmup */
 
