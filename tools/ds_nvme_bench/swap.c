@@ -113,7 +113,7 @@ static int close_swap(struct swap *swap)
     return rc;
 }
 
-/* Writes the tensors once, which records their checksums. */
+/* Writes the tensors once, which records checksums if they are on. */
 static int write_all(struct swap *swap)
 {
     for (unsigned t = 0; t < swap->tensors; t++) {

@@ -79,7 +79,7 @@ void finetune_context_fini(struct finetune_context *talk)
     talk->context = NULL;
 }
 
-/* Other kinds of folders can be inspected, but not trained. */
+/* Says what the path is instead of a model folder. */
 static int refuse_kind(const char *path, uint32_t what, bool empty)
 {
     if (what == TIDE_CHECKPOINT) {

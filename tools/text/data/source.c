@@ -139,7 +139,8 @@ fail:
     return rc;
 }
 
-/* Opens standard input, or its file again, so that readers have positions of their own. */
+/* Opens standard input, or the file of `input` again, so that readers have positions of their
+ * own. */
 static int open_input(int input, struct text_source **out)
 {
     char path[40];

@@ -70,7 +70,7 @@ struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind)
     return list != NULL ? (struct jinja_value){.kind = kind, .as.list = list} : jinja_undefined("");
 }
 
-/* Copies to twice the size; NULL if the run fails. */
+/* Copies to at least twice the size; NULL if the run fails. */
 static void *grow(struct jinja_run *run, const void *items, size_t count, size_t *room, size_t size)
 {
     const size_t more = *room * 2 + 4;
