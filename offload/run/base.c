@@ -19,7 +19,7 @@ static bool is_wanted(const struct run_base *base)
            options->stores[0].directory != NULL && base->folder != NULL;
 }
 
-/* Fills in *out. Returns its array `paged`, which the caller frees; NULL if there is no memory. */
+/* Fills in *out. Returns its array `paged`, which the caller frees; NULL: no memory. */
 static bool *describe(const struct run_base *base, struct model_kept_options *out)
 {
     const struct run_options *options = base->options;

@@ -1,4 +1,4 @@
-/* checkpoint.c: describes a run in a manifest, and compares a run with a manifest. */
+/* checkpoint.c: describes a run in a manifest, and compares manifests with runs. */
 #include "offload/run/checkpoint.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static enum block_weights weights_of(const struct run_options *options, const st
                                                   : run_options_weights(options->type);
 }
 
-/* Adds the precision: all types of weights that blocks have, as in "bf16" or "bf16+fp32". */
+/* Adds the types of weights, as in "bf16" or "bf16+fp32". */
 static void add_precision(struct store_manifest *manifest, const struct run_options *options,
                           const struct blocks *blocks)
 {
@@ -74,8 +74,7 @@ static const char *moments_name(enum core_update_type moments)
     return moments == CORE_UPDATE_F32 ? "fp32" : moments == CORE_UPDATE_BF16 ? "bf16" : "8bit";
 }
 
-/* The first three parameters of a manifest describe the states; a run cannot resume if its values
- * differ. */
+/* The first parameters of a manifest describe the states; a run with other values cannot resume. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static const char CONFIG[] = "config";
@@ -124,7 +123,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     }
 }
 
-/* describes a GPU's matrix products: library, driver and name of the GPU */
+/* library, driver and name of the GPU */
 static const char PRODUCTS[] = "products";
 
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
@@ -153,7 +152,7 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
 
 /* ---- comparing a checkpoint with a run ---- */
 
-/* reasons, for messages, why a checkpoint's blocks differ from a run's */
+/* why a checkpoint's blocks differ from a run's */
 struct block_causes {
     const char *count;
     const char *shape;
@@ -229,8 +228,7 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
                                      : core_err_set(-EINVAL, "the checkpoint has %s", causes.hash);
 }
 
-/* Compares the sizes of the states' elements, because the formats that a manifest names may be
- * wrong. */
+/* Compares sizes, because the formats that a manifest names may be wrong. */
 static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
 {
     const struct plan_format *a = &found->format;
@@ -313,7 +311,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
 
 enum { PATH_BYTES = 4096 };
 
-/* Returns the value of a manifest's parameter as a number, or 0 if there is no such parameter. */
+/* Returns a manifest's parameter as a number, or 0 if the parameter is missing. */
 static uint64_t number_of(const struct store_manifest *manifest, const char *name)
 {
     const char *value = store_manifest_parameter(manifest, name);

@@ -1,5 +1,5 @@
-/* checkpoint_writer.c: submits one job per command to a lane's thread. A mutex lets only one lane
- * at a time write a chunk. */
+/* checkpoint_writer.c: submits one job per command to a lane's thread. Lanes write one chunk at a
+ * time. */
 #include "offload/run/checkpoint_writer.h"
 
 #include <errno.h>
@@ -21,18 +21,18 @@ struct run_checkpoint_lane {
 };
 
 struct run_checkpoint_writer {
-    /* All lanes write to the same files and the same drive, so only one lane at a time writes a
-     * chunk. The threads of a step never take this mutex. */
+    /* Lanes share files and drive, so one lane at a time writes a chunk. The threads of a step
+     * never take this mutex. */
     pthread_mutex_t turn;
     struct store_checkpoint_write *checkpoint; /* owned; NULL: none, or finished */
-    _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees what the others have written */
-    /* the first error, protected by `turn`; the engine reads it when lanes_left is 0 */
+    _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees the writes of the others */
+    /* the first error, protected by `turn`; the engine reads it once lanes_left is 0 */
     struct core_err failed;
-    uint64_t step; /* only the engine's thread reads this and all members below */
+    uint64_t step; /* the rest is for the engine's thread only */
     bool open;
     bool accepted;
     uint32_t ranks;
-    struct run_checkpoint_lane *lanes[]; /* borrowed from the ranks; NULL: not created yet */
+    struct run_checkpoint_lane *lanes[]; /* borrowed; NULL: not created yet */
 };
 
 /* ---- the lanes' threads ---- */
@@ -211,7 +211,7 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
     return writer->open && !writer->accepted && writer->step == step;
 }
 
-/* Ends the lane's part after the last WRITE that it expects, or now if that WRITE was submitted. */
+/* Ends the lane's part after its last expected WRITE, or now if that WRITE was submitted. */
 static int seal_lane(struct run_checkpoint_lane *lane)
 {
     const struct lane_job end = {.last = true};

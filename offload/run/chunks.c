@@ -228,7 +228,7 @@ int run_slots_wait(struct run_rank *rank, const struct run_slots *slots)
     for (uint32_t i = 0; i < slots->count; i++) {
         const int rc = run_rank_wait(rank, slots->at[i].moved);
         if (rc == -ETIMEDOUT) {
-            return rc; /* before any other error: the memory must not be freed */
+            return rc; /* before other errors: the memory must not be freed */
         }
         if (rc != 0 && first.code == 0) {
             first = core_err_keep(rc);

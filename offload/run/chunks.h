@@ -1,6 +1,6 @@
-/* chunks.h: finds and moves chunks of a rank's weights and states while no tape runs, between the
- * places where they are kept and the slots of the host that they pass through in turn. For load.c,
- * read_out.c, logits.c and, between steps, the optimizer. Called by the thread of the rank. */
+/* chunks.h: moves chunks of a rank's weights and states through slots of the host while no tape
+ * runs. For load.c, read_out.c, logits.c and, between steps, the optimizer. Called by the thread of
+ * the rank. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 
@@ -14,18 +14,18 @@ struct run_chunk {
     uint64_t count;
 };
 
-/* Returns chunk number `index` of a block's states, and how many such chunks the block has. */
+/* Returns chunk `index` of a block's states, and the number of such chunks. */
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 
-/* Returns a block's working weights in memory that the host can access; NULL: they are in STORE, or
- * only on the card. With a card, the copy in HOST is the valid one. */
+/* Returns a block's working weights in host memory; NULL: they are in STORE or only on the card.
+ * With a card, the copy in HOST is the valid one. */
 char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
 /* Like run_chunk_weights_memory(), for a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
 
-/* Begins to move a chunk from the host's memory to the place where it is kept (STORE or the GPU),
- * or back. Moves in one direction keep their order. */
+/* Begins to move a chunk from host memory to its place in STORE or on the GPU, or back. Moves in
+ * one direction keep their order. */
 int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
@@ -33,30 +33,28 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 
 /* ---- blocks that compute reads by pages ---- */
 
-/* A part of a block in STORE that compute reads by pages. Parts pass through the block's slot for
- * pages: each takes half of the slot, or all of it if it has no room for two. Used only if the
- * device is the host. */
+/* A part of a block in STORE that compute reads by pages. A part takes half of the block's slot for
+ * pages, or the whole slot if that has no room for two. Used only if the device is the host. */
 struct run_pages {
     uint32_t block;
     char *slot;
     struct plan_span shard; /* the part of the block that this rank keeps */
     uint64_t most;          /* elements of the largest part */
     uint64_t type_bytes;
-    uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
-    uint32_t turn;         /* this part's place in the slot, from 0 */
-    struct plan_span span; /* range of this part; empty at first */
+    uint32_t turns;        /* number of parts that fit into the slot: 1 or 2 */
+    uint32_t turn;         /* place of this part in the slot, from 0 */
+    struct plan_span span; /* this part; empty at first */
     char *memory;
 };
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block);
-/* Advances to the first or next part; returns false after the last one. */
+/* Advances to the first or next part; false: there is none. */
 bool run_pages_next(struct run_pages *pages);
 /* Begins to write a part to STORE, or to read it. */
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 
-/* Reads `bytes` bytes of this rank's shard of a block in STORE, from byte `first`, and waits for
- * the read. The bytes are whole pages. */
+/* Reads whole pages of this rank's shard of a block in STORE, from byte `first`, and waits. */
 int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
                    char *memory);
 
@@ -65,9 +63,8 @@ int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64
 /* A slot that a chunk passes through. */
 struct run_slot {
     char *memory;
-    struct core_fence moved; /* reached when the last move into or out of the slot is done */
-    /* 0 at first. For the caller, which may wait for more than `moved` before it reuses the slot;
-     * the functions below do not use it. */
+    struct core_fence moved; /* reached when the slot's last move is done */
+    /* for the caller's own waits; 0 at first */
     uint64_t mark;
 };
 
@@ -78,16 +75,16 @@ struct run_slots {
     uint32_t next;
 };
 
-/* Sets up the slots of the host that hold a chunk each: those of states, or of weights if no states
- * move. If the device is not the host, each slot also has room for the chunk's weights. There may
- * be no slots. */
+/* Sets up the slots of the host for chunks: those of states, or of weights if no states move. If
+ * the device is not the host, a slot also has room for the chunk's weights. There may be no
+ * slots. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
-/* Returns the slot whose turn it is. The caller waits until it is free. */
+/* Returns the next slot. The caller waits until the slot is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);
-/* Returns the slot whose turn it will be half a rotation later. */
+/* Returns the slot that comes half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, even after an error, and returns the first error. If a
- * queue makes no progress, returns -ETIMEDOUT at once, whatever error came before. */
+/* Waits for the last move of every slot, and returns the first error. Returns -ETIMEDOUT at once if
+ * a queue makes no progress. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif

@@ -1,4 +1,4 @@
-/* engine.c: the life of an engine, its steps, and what it does between them. */
+/* engine.c: creates and destroys an engine, takes its steps, and serves calls between steps. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/runtime.h"
 
-/* Engines with a rank that did not return. They are not freed, because the rank's thread may still
- * use them. */
+/* Engines with a rank that did not return; never freed, because the rank's thread may still use
+ * them. */
 static _Atomic(struct run_engine *) lost_engines;
 
 static run_engine_work step_rank, evaluate_rank, logits_rank, drain_rank, quiesce_rank,
@@ -75,8 +75,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
-/* Begins to destroy the engines of the other processes before this process's rank is destroyed,
- * because the ranks wait for each other. */
+/* Other processes must begin first, because the ranks wait for each other. */
 static void begin_destroy_remote(struct run_engine *engine)
 {
     for (uint32_t r = 1; engine->called && r < engine->world; r++) {
@@ -194,8 +193,7 @@ static int feed_ranks(struct run_engine *engine, const struct model_batch *batch
     return 0;
 }
 
-/* Finds the slowest rank. A collective takes equally long on all ranks except for the wait for the
- * others, so the slowest rank is the one that waited least. */
+/* Finds the slowest rank: the one that waited least for the others in collectives. */
 static void compare_ranks(const struct run_engine *engine, struct run_step *step)
 {
     int64_t sum_ns = 0;
@@ -240,8 +238,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     step->guess_right = step->guessed && engine->workers[0].result.norm_neutral;
 }
 
-/* Returns whether all ranks speculate in the next step, by the times and verdicts of the first
- * one. */
+/* Returns whether the ranks speculate in the next step, by the first rank's times and verdicts. */
 static bool next_guess(const struct run_engine *engine)
 {
     const struct run_options *options = engine->given.options;
@@ -310,7 +307,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
 
 /* ---- between steps ---- */
 
-/* Calls all ranks unless the run has ended; an error ends the run. */
+/* Calls all ranks; an error ends the run. */
 static int call_between_steps(struct run_engine *engine, enum run_call call, const void *arguments,
                               size_t arguments_bytes)
 {
@@ -321,7 +318,7 @@ static int call_between_steps(struct run_engine *engine, enum run_call call, con
     return engine->error;
 }
 
-/* Evaluates a batch on the first rank; the other ranks take part without a batch. */
+/* The first rank evaluates the batch; the others take part without one. */
 static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *worker,
                          const void *arguments)
 {
@@ -406,7 +403,7 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-/* Passes the working weights that a rank, of any process, keeps of a block to `take`, in order. */
+/* Passes a rank's working weights of a block to `take`, in order. */
 static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                         run_take_weights *take, void *context)
 {
@@ -446,7 +443,7 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
                        void *context)
 {
     const struct run_options *options = engine->given.options;
-    const uint32_t parts = options->stage == 3 ? engine->world : 1; /* at other stages each rank has
+    const uint32_t parts = options->stage == 3 ? engine->world : 1; /* at other stages a rank has
                                                                      * all weights */
     int rc = run_engine_drain(engine);
     if (rc == 0 && engine->given.prepared->shapes->stored[block] != NULL) {

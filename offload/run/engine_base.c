@@ -1,6 +1,5 @@
-/* engine_base.c: the frozen base of a run whose checkpoints do not contain it: the file that keeps
- * the base, and the base's identity, computed from the checksums of the data that all processes
- * have read. */
+/* engine_base.c: the frozen base that checkpoints do not contain: the file that keeps the base, and
+ * its identity, from the checksums of what all processes have read. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -24,7 +23,7 @@ static int add_sums(void *context, uint64_t first, uint64_t count,
     return 0;
 }
 
-/* Adds the checksums of what other processes have read of the base, if each has read a part. */
+/* Adds the other processes' checksums of the base, if each has read a part. */
 static int gather_sums(struct run_engine *engine)
 {
     const bool parts = engine->given.peers != NULL && engine->given.options->stage == 3;
@@ -38,8 +37,7 @@ static int gather_sums(struct run_engine *engine)
     return rc;
 }
 
-/* Only the first process writes the file, because only that process computes the base's identity.
- * So another machine has a file only if the first process of an earlier run was there. */
+/* The first process alone writes the file, because only that process computes the identity. */
 int run_engine_base_open(struct run_engine *engine)
 {
     const struct run_base base = {.options = engine->given.options,

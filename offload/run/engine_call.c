@@ -1,5 +1,5 @@
-/* engine_call.c: calls all ranks at once. A rank that is alone in its process works on the caller's
- * thread; each of several ranks in one process has a queue, whose thread does the work. */
+/* engine_call.c: calls all ranks at once. A process's only rank works on the caller's thread; with
+ * several ranks, each has a thread. */
 #include "offload/run/engine_internal.h"
 
 #include <assert.h>
@@ -15,13 +15,13 @@ static int run_job(void *context, const void *arguments)
     const struct run_engine_job *job = arguments;
     int rc = job->engine->works[job->call](job->engine, worker, job->arguments);
     if (rc != 0) {
-        run_rank_abort(worker->rank, rc); /* otherwise the other ranks would wait for this one */
+        run_rank_abort(worker->rank, rc); /* otherwise the others would wait for this rank */
     }
     return rc;
 }
 
-/* Waits for a rank as long as the rank makes progress. The limit of a time without progress is
- * longer than those of the rank's own waits, so that these report an error first. */
+/* Waits as long as the rank makes progress. The limit exceeds those of the rank's own waits, so
+ * that their error comes first. */
 static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
     const struct run_engine_worker *worker = &engine->workers[index];
@@ -61,7 +61,7 @@ int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run
     return rc;
 }
 
-/* Sends the call to all other processes before the rank of this one begins it. */
+/* Sends the call to other processes before this process begins. */
 static int call_processes(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes)
 {

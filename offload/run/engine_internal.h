@@ -1,4 +1,4 @@
-/* engine_internal.h: the state of an engine, and how it creates and calls its ranks. Only for
+/* engine_internal.h: the state of an engine, and how it creates and calls ranks. Only for
  * engine*.c. */
 #ifndef OFFLOAD_RUN_ENGINE_INTERNAL_H
 #define OFFLOAD_RUN_ENGINE_INTERNAL_H
@@ -16,18 +16,18 @@ struct run_checkpoint_writer;
  * results. */
 struct run_engine_worker {
     struct run_options options;
-    struct run_prepared *prepared; /* owned; NULL: the engine's own plan is used */
+    struct run_prepared *prepared; /* owned; NULL: the engine's plan is used */
     struct core_queue *queue;      /* owned: the rank's thread; NULL: the caller's thread works */
-    struct run_rank *rank;         /* owned; NULL: it belongs to another process */
+    struct run_rank *rank;         /* owned; NULL: in another process */
     int64_t targets;               /* number of targets in its micro-batches */
     struct run_result result;
     struct kern_loss loss;
     struct plan_traffic traffic;
     struct run_moved moved;
     struct run_stats stats;
-    /* hash of the checksums in the checkpoint from which the engine was loaded */
+    /* hash of the checksums of the engine's checkpoint */
     uint64_t sums_hash;
-    uint64_t used_bytes, peak_bytes; /* memory of the rank's process; 0: it is this process */
+    uint64_t used_bytes, peak_bytes; /* of the rank's process; 0: this process */
 };
 
 enum { RUN_ENGINE_ARGUMENT_BYTES = 128 };
@@ -39,24 +39,23 @@ typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker 
 struct run_engine_job {
     enum run_call call;
     struct run_engine *engine;
-    /* the engine's copy, because a rank that does not return may still read it */
+    /* copied, because a rank that does not return may still read the arguments */
     const void *arguments;
 };
 
 struct run_engine {
     struct run_engine_options given;
-    /* borrowed, static, [RUN_CALL_RANKS]: what a rank does in each call */
+    /* borrowed, static, [RUN_CALL_RANKS]: the work of a rank in each call */
     run_engine_work *const *works;
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: this process has only one rank */
-    /* owned, RUN_PIECE_BYTES, for data of other processes; NULL: this process calls no others */
+    /* owned, RUN_PIECE_BYTES, for data of other processes; NULL: there are none to call */
     void *piece;
     struct run_scale scale;
     double betas[2]; /* betas of the next step */
-    uint64_t run;    /* number of the run; all its checkpoints contain it */
-    /* owned: checksums of what the ranks have read of the base model; NULL: not needed, or no
-     * longer */
+    uint64_t run;    /* number of the run, as in its checkpoints */
+    /* owned: checksums of what the ranks have read of the base; NULL: not needed, or no longer */
     struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */
     uint64_t base;                       /* identity of the base model, if checkpoints do not
@@ -67,8 +66,8 @@ struct run_engine {
     struct run_engine_job job; /* job of the last call */
     /* arguments of the last call */
     _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES];
-    bool called; /* the other processes have an engine to destroy */
-    bool lost;   /* a rank did not return, so its thread may still use all of this */
+    bool called; /* the other processes have an engine */
+    bool lost;   /* a rank did not return and may still use this struct */
     struct run_engine *next_lost;
     struct run_checkpoint_writer *writer; /* owned; NULL: updates write no checkpoints */
     bool defers;                          /* the next step does not speculate */
@@ -77,39 +76,38 @@ struct run_engine {
 
 /* ---- engine_call.c ---- */
 
-/* Calls all ranks and waits for them. A rank that fails passes its message to the others, so that
- * each of them names the cause. Returns the error of the lowest rank that failed. If several ranks
- * are threads, `arguments` are copied, because a rank that does not return may still read them. */
+/* Calls all ranks and waits. A failing rank passes its message to the others. Returns the error of
+ * the lowest rank that failed. With several threads, `arguments` are copied, because a rank that
+ * does not return may still read them. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
-/* Waits for the reply of a rank of another process, and copies its results to the rank's worker. */
+/* Waits for another process's reply, and copies the results to its worker. */
 int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply);
 
 /* ---- engine_base.c: for models whose checkpoints do not contain the base ---- */
 
-/* Opens the file that keeps the base beside the first store, if there is one. The first process
- * begins a file if there is none. */
+/* Opens the file that keeps the base beside the first store. The first process begins a missing
+ * file. */
 int run_engine_base_open(struct run_engine *engine);
 void run_engine_base_close(struct run_engine *engine);
-/* Call this with the result `rc` of each call that reads the kept base: removes the base's file if
- * its data does not match its checksums. */
+/* Takes the result `rc` of each call that reads the kept base: removes a file whose data does not
+ * match its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
-/* Computes the identity of the base model from the checksums of what the ranks have read, or takes
- * it from the kept file. Returns -EINVAL if the checkpoint, or the adapters that the run begins
- * with, name another identity. Otherwise finishes a kept file that was begun. */
+/* Computes the base's identity from the ranks' checksums, or takes it from the kept file. Returns
+ * -EINVAL if the checkpoint or the initial adapters name another identity. Otherwise finishes a
+ * kept file that was begun. */
 int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */
 
-/* Returns the first rank on a rank's machine, which begins the machine's part of checkpoints; 0 if
+/* Returns the first rank on a rank's machine, which begins that machine's part of checkpoints; 0 if
  * all machines share the folder of checkpoints. */
 uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank);
 
 /* ---- engine_parts.c ---- */
 
-/* Returns -EBADMSG if the checkpoint that a rank has opened has other checksums than that of the
- * first rank: processes on several machines may find different checkpoints at the same path. The
- * hashes are those of the checksums. */
+/* Returns -EBADMSG if a rank's checkpoint has other checksums than the first rank's: machines may
+ * have different checkpoints at one path. The hashes are those of the checksums. */
 int run_engine_compare_checkpoint(const struct run_engine *engine, uint32_t rank,
                                   uint64_t sums_hash, uint64_t first_hash);
 /* With `local`, gives each machine the ranges of the checkpoint that its ranks need and its files
@@ -120,9 +118,9 @@ int run_engine_complete_parts(struct run_engine *engine);
 
 /* Makes all ranks and loads them. After an error the engine can only be destroyed. */
 int run_engine_make(struct run_engine *engine);
-/* Makes the rank `index` in this process; `run` is the number of the run. */
+/* Makes rank `index` in this process; `run` is the run's number. */
 int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run);
-/* The function that each rank runs in RUN_CALL_LOAD. */
+/* A rank's work in RUN_CALL_LOAD. */
 run_engine_work run_engine_load_rank;
 
 #endif

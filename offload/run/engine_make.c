@@ -1,5 +1,5 @@
-/* engine_make.c: makes the ranks of an engine, as threads or in other processes, compares their
- * findings and plans, and loads their weights and states. */
+/* engine_make.c: makes the ranks of an engine, compares their findings and plans, and loads weights
+ * and states. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -15,9 +15,8 @@
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/parts.h"
 
-/* Finds the rate of each store's drive. Extents are spread over the stores in proportion to these
- * rates, so all ranks use the same ones. A file of rates does not contain them; they are then
- * measured. */
+/* Finds the rates of the stores' drives. Extents are spread by these rates, so all ranks use the
+ * same ones. A file of rates lacks them, so they are measured. */
 static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
 {
     const struct run_prepared *prepared = engine->given.prepared;
@@ -73,12 +72,11 @@ int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run
         .user = given->user,
     };
     rc = run_rank_create(&rank, &worker->rank);
-    /* Here -EFBIG is the limit of a file system; callers would take it for a plan that does not
-     * fit. */
+    /* Callers would take this -EFBIG of a file system for a plan that does not fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 
-/* A fixed loss scale overrides the one in the checkpoint. */
+/* A fixed loss scale overrides the checkpoint's. */
 static void resume_scale(struct run_engine *engine, double value)
 {
     const double fixed = engine->scale.options.fixed;
@@ -90,8 +88,8 @@ static void resume_scale(struct run_engine *engine, double value)
     engine->scale.value = fixed > 0 ? fixed : value;
 }
 
-/* Each rank makes its own plan. All plans must have the same collective work (docs/decisions/067),
- * or ranks would wait for each other forever. */
+/* Ranks whose plans have different collectives would wait for each other forever
+ * (docs/decisions/067). */
 static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t hash)
 {
     const uint64_t first = plan_hash(engine->given.prepared->plan);
@@ -104,7 +102,7 @@ static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t
                               rank, hash, first);
 }
 
-/* Checks that a checkpoint's part on this machine has all ranges that the rank needs. */
+/* Checks that this machine's part of a checkpoint has what the rank needs. */
 static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
                       const struct store_part *part)
 {
@@ -126,8 +124,7 @@ static int check_part(const struct run_engine *engine, const struct run_engine_w
         engine->given.checkpoint, first);
 }
 
-/* Each rank opens the checkpoint itself. The state of the run is taken from the manifest that the
- * first rank opened. */
+/* Each rank opens the checkpoint. The run's state comes from the first rank's manifest. */
 static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
 {
     struct store_checkpoint *checkpoint = NULL;
@@ -185,7 +182,7 @@ static int make_threads(struct run_engine *engine)
     return rc;
 }
 
-/* Each process reads the model's files itself, which may differ between machines. */
+/* Machines may have different model files. */
 static int compare_model(const struct run_engine *engine, uint32_t rank,
                          const struct run_reply *reply, uint64_t weights_hash)
 {
@@ -299,7 +296,7 @@ int run_engine_make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_base_identify(engine);
-    if (!known) { /* a kept file that was begun is finished, or this removes it */
+    if (!known) { /* a finished file stays; an unfinished one is removed here */
         run_engine_base_close(engine);
     }
     return rc;

@@ -1,7 +1,6 @@
-/* engine_parts.c: completes the parts of a checkpoint on the machines of a run (--checkpoint-local)
- * before the ranks load: a machine whose ranks need ranges that are not in its files gets them from
- * one that has them. The first process decides which ranges move; the first process of each machine
- * reads and writes them. */
+/* engine_parts.c: completes the parts of a checkpoint on each machine (--checkpoint-local) before
+ * ranks load. The first process decides which ranges move; the first process of each machine reads
+ * and writes them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,10 +14,10 @@
 #include "offload/run/engine_internal.h"
 #include "offload/run/parts.h"
 
-/* What the first process of a machine has, and what the ranks of the machine need. Bit r of `has`
- * and `needs` means the data that rank r wrote. */
+/* Ranges that a machine has, and ranges that its ranks need. Bit r means the data that rank r
+ * wrote. */
 struct machine {
-    bool leads;   /* the process is the first one of its machine; false: nothing else is set */
+    bool leads;   /* first process of its machine; false: nothing else is set */
     bool present; /* the machine has a part of this checkpoint */
     uint64_t has, needs;
     char message[CORE_ERR_MESSAGE_BYTES]; /* why there is no part */
@@ -27,9 +26,10 @@ struct machine {
 struct completing {
     struct run_engine *engine;           /* borrowed */
     struct store_checkpoint *have;       /* owned: the part of this machine */
-    struct store_checkpoint_write *save; /* owned: the part that is written; NULL: none */
-    struct store_part part;              /* how ranges are divided; `ranks` has all ranks */
-    struct machine *machines;            /* owned, [world]: by the rank of the first process */
+    struct store_checkpoint_write *save; /* owned: the part being written; NULL: none */
+    struct store_part part;              /* how ranges are divided among ranks */
+    struct machine *machines;            /* owned, [world]: by rank of the machine's first
+                                          * process */
     uint64_t streamed_bytes;
 };
 
@@ -60,8 +60,7 @@ static void note_part(const struct completing *work, struct machine *machine,
     machine->has = part->ranks != 0 ? part->ranks : all_ranks(of);
 }
 
-/* Asks the first process of each machine what it has. A machine whose part cannot be opened counts
- * as having none. */
+/* Asks each machine's first process. A part that cannot be opened counts as missing. */
 static int ask_machines(struct completing *work)
 {
     struct run_engine *engine = work->engine;
@@ -102,8 +101,7 @@ static int ask_machines(struct completing *work)
     return 0;
 }
 
-/* Returns a machine that has the data that a rank wrote, if possible `machine` itself; -1: none has
- * it. */
+/* Returns a machine that has the data that a rank wrote, preferably `machine`; -1: none has it. */
 static int holder_of(const struct completing *work, uint32_t machine, unsigned rank)
 {
     for (uint32_t i = 0; i < work->engine->world; i++) {
@@ -133,7 +131,7 @@ static int check_holders(const struct completing *work, uint32_t machine, uint64
 
 /* ---- moving ---- */
 
-/* The two processes work at the same time, and exchange all pieces even after an error. */
+/* Two processes work at once, and exchange all pieces even after an error. */
 static int move_range(struct completing *work, const struct run_part_move *move)
 {
     struct run_engine *engine = work->engine;
@@ -176,8 +174,8 @@ static void count_streamed(struct completing *work, const struct run_part_move *
     }
 }
 
-/* Moves the ranges of one stream of a block that a machine will have. If the stream is not divided
- * among ranks, every part has all of it, so the first machine has it, too. */
+/* Moves the ranges of a block's stream that a machine will have. A stream that is not divided among
+ * ranks comes from the first machine. */
 static int move_stream(struct completing *work, uint32_t machine, uint64_t ranks,
                        struct run_part_move *move)
 {
@@ -243,8 +241,7 @@ static int call_one(struct completing *work, uint32_t machine, enum run_call cal
     return rc == 0 ? run_remote_reply(peers, machine, &reply) : rc;
 }
 
-/* Begins the part of a machine. The call's arguments are a struct store_part, the directory and the
- * manifest. */
+/* The call's arguments are a struct store_part, the directory and the manifest. */
 static int begin_part(struct completing *work, uint32_t machine, struct store_part part)
 {
     const struct run_engine_options *given = &work->engine->given;
@@ -276,7 +273,7 @@ static int begin_part(struct completing *work, uint32_t machine, struct store_pa
     return rc;
 }
 
-/* Verifies the written part and publishes it in place of the old one; after an error, drops it. */
+/* Verifies and publishes the new part, or drops it after an error. */
 static int end_part(struct completing *work, uint32_t machine, int rc)
 {
     const struct core_err kept = core_err_keep(rc);

@@ -1,5 +1,5 @@
-/* engine_save.c: saves a run as a checkpoint: updates write it while steps continue, or the engine
- * reads all states out, block by block. */
+/* engine_save.c: saves a checkpoint: updates write it while steps continue, or the engine reads
+ * states out block by block. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@
 
 /* ---- reading out ---- */
 
-/* Context of the callbacks of run_rank_states, run_rank_weights and run_remote_pieces. */
+/* for the callbacks of run_rank_states, run_rank_weights and run_remote_pieces */
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
-    bool here; /* for merge_sums: the other process has written into this process's files */
+    bool here; /* for merge_sums: the other process writes into this process's files */
 };
 
 static int write_states(void *context, const struct adam_arrays *arrays)
@@ -47,8 +47,8 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
-/* Returns how many ranks write a block: all, if each holds a part; 1, if all hold the same; 0, if
- * the block is not written. */
+/* Returns the number of ranks that write a block: all, if each holds a part; 1, if all hold the
+ * same; 0, if it is not written. */
 static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
     const struct blocks *blocks = engine->given.model->flat;
@@ -59,8 +59,8 @@ static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
     return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes what a rank of this process keeps of a block. No rank may be working. `leads`: the process
- * has begun its machine's part, which also gets the weights that all ranks hold. */
+/* Writes a local rank's part of a block. No rank may be working. `leads`: also writes the weights
+ * that all ranks hold. */
 static int write_part(struct run_engine *engine, struct run_rank *rank,
                       struct store_checkpoint_write *checkpoint, uint32_t block, bool leads)
 {
@@ -73,7 +73,7 @@ static int write_part(struct run_engine *engine, struct run_rank *rank,
                                           : rc;
 }
 
-/* Adds the checksums of what another process has written. */
+/* Adds the checksums of another process's data. */
 static int merge_sums(void *context, uint64_t first, uint64_t count,
                       const struct store_arrays *sums)
 {
@@ -93,8 +93,8 @@ uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank)
     return host.first;
 }
 
-/* Sets of the other processes. LEADERS: the first process of each machine that has a part of its
- * own; MEMBERS: all except the leaders. */
+/* Sets of the other processes. LEADERS: the first process of each machine with a separate part;
+ * MEMBERS: the rest. */
 enum which { LEADERS = 1, MEMBERS = 2, OTHERS = 3 };
 
 static bool is_among(const struct run_engine *engine, uint32_t rank, enum which which)
@@ -102,8 +102,8 @@ static bool is_among(const struct run_engine *engine, uint32_t rank, enum which 
     return (run_engine_leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
-/* Waits for the replies of the ranks below `called` that are in the set `which`. Returns the first
- * error: `rc`, the result of the calls, comes before those of the replies. */
+/* Waits for the replies of the ranks below `called` in `which`. Returns `rc` if it is an error,
+ * otherwise the first error in a reply. */
 static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
 {
     struct core_err first = core_err_keep(rc);
@@ -128,7 +128,7 @@ static int call_others(struct run_engine *engine, enum which which, enum run_cal
     return wait_others(engine, which, called, rc);
 }
 
-/* Returns the part of a leader's machine; its `ranks` are 0 if checkpoints have no parts. */
+/* Returns the part of a leader's machine; `ranks` is 0 if checkpoints have no parts. */
 static struct store_part part_of(const struct run_engine *engine, uint32_t leader)
 {
     struct store_part part = {.ranks = 0};
@@ -136,15 +136,14 @@ static struct store_part part_of(const struct run_engine *engine, uint32_t leade
         part.ranks |= (uint64_t)(run_engine_leader_of(engine, r) == leader) << r;
     }
     if (engine->given.local && part.ranks == UINT64_MAX >> (STORE_PART_RANKS - engine->world)) {
-        part.ranks = 0; /* all ranks are on this machine, so there are no parts */
+        part.ranks = 0; /* one machine has all ranks, so there are no parts */
     }
     part.states_of = engine->given.options->stage >= 1 ? engine->world : 1;
     part.weights_of = engine->given.options->stage == 3 ? engine->world : 1;
     return part;
 }
 
-/* Sends the checksums of the whole block to the leaders, because every part of a checkpoint
- * contains them. */
+/* Sends the whole block's checksums to the leaders, because every part contains them. */
 static int send_sums(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                      uint32_t block)
 {
@@ -161,7 +160,7 @@ static int send_sums(struct run_engine *engine, struct store_checkpoint_write *c
     return wait_others(engine, LEADERS, called, rc);
 }
 
-/* The processes write their parts of a block at the same time. */
+/* Processes write their parts of a block at the same time. */
 static int write_parts(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                        uint32_t block)
 {
@@ -223,7 +222,7 @@ static int write_blocks(struct run_engine *engine, struct store_checkpoint_write
     return 0;
 }
 
-/* Leaders begin their parts, then the other processes open the files of their machine's leader. */
+/* Leaders begin their parts, then the other processes open their leader's files. */
 static int join_all(struct run_engine *engine, const struct run_save_options *options,
                     struct store_checkpoint_write *checkpoint)
 {
@@ -250,10 +249,9 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Writes all blocks and publishes the checkpoint. If several processes write, each opens the files
- * and writes its part of each block. When all of them have sealed their files, the first process
- * publishes the checkpoint, and then the leaders publish their parts. Older checkpoints are removed
- * after that. */
+/* Writes all blocks and publishes the checkpoint. Each process writes its parts and seals its
+ * files. Then the first process publishes the checkpoint, the leaders publish their parts, and
+ * older checkpoints are removed. */
 static int write_all(struct run_engine *engine, const struct run_save_options *options,
                      struct store_checkpoint_write *checkpoint)
 {
@@ -347,7 +345,7 @@ int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_writ
 
 /* ---- opening ---- */
 
-/* Fills in the manifest of the run as it is now, or as it will be `steps_ahead` steps later. */
+/* Fills in the manifest of the run `steps_ahead` steps from now. */
 static int describe(const struct run_engine *engine, const struct run_save_options *options,
                     unsigned steps_ahead, struct store_manifest *out)
 {
@@ -377,8 +375,8 @@ static int begin_checkpoint(struct run_engine *engine, const struct run_save_opt
         .recipe = options->recipe,
     };
     struct store_manifest manifest = {.step = 0};
-    int rc = run_engine_release_checkpoint(engine); /* the new checkpoint may replace the files of
-                                                     * the adopted one */
+    int rc = run_engine_release_checkpoint(engine); /* the new checkpoint may replace the adopted
+                                                     * one's files */
     if (rc != 0) {
         return rc;
     }
@@ -390,8 +388,7 @@ static int begin_checkpoint(struct run_engine *engine, const struct run_save_opt
     return store_checkpoint_begin(&wanted, &manifest, out);
 }
 
-/* Opens the checkpoint of the last step, or of the step `steps_ahead` later, for the ranks'
- * lanes. */
+/* Opens a checkpoint of the step `steps_ahead` after the last one, for the ranks' lanes. */
 static int open_writer(struct run_engine *engine, const struct run_save_options *options,
                        unsigned steps_ahead)
 {
@@ -440,7 +437,7 @@ int run_engine_save_wait(struct run_engine *engine)
     return core_err_first(&kept, run_checkpoint_writer_wait(engine->writer));
 }
 
-/* Ends an earlier save. If its checkpoint was not written, logs a warning; the run continues. */
+/* Ends an earlier save. A failure is only logged; the run continues. */
 static void end_earlier(struct run_engine *engine)
 {
     if (run_engine_save_wait(engine) != 0) {
@@ -455,8 +452,8 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
         return 0;
     }
     engine->defers = true;
-    /* The rest of the earlier checkpoint is written during the next step. The announced one is
-     * opened when it is requested after that step. */
+    /* The next step writes the rest of the earlier checkpoint. The announced one is opened after
+     * that step. */
     if (run_engine_save_is_open(engine) && !run_rank_updates_inside(engine->workers[0].rank)) {
         return 0;
     }
@@ -468,8 +465,8 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Uses the checkpoint that was announced before the last step, or opens one for the pending update.
- * Sets *writes to whether updates write the checkpoint. */
+/* Uses the announced checkpoint, or opens one for the pending update. Sets *writes to whether
+ * updates write it. */
 static int find_or_open(struct run_engine *engine, const struct run_save_options *options,
                         bool *writes)
 {

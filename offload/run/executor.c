@@ -1,5 +1,4 @@
-/* executor.c: the loop, the translation of edges to fences, and the times for which compute and the
- * update wait. */
+/* executor.c: the executor's loop, and the times for which compute and the update wait. */
 #include "offload/run/executor.h"
 
 #include <assert.h>
@@ -10,24 +9,22 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 
-/* Tapes in the window: two under way, and the last retired one, because edges may point back to
- * it. */
+/* Two tapes under way, and the last retired one, to which edges may point. */
 enum { WINDOW = 3, UNDER_WAY_MAX = WINDOW - 1, SPIN_NS = 20000 };
 
 struct tape_state {
     const struct plan_tape *tape; /* borrowed from the plan */
     struct core_fence gate;
-    uint32_t *index[PLAN_Q_COUNT];           /* into `indices`: the queue's commands in the tape */
+    uint32_t *index[PLAN_Q_COUNT];           /* into `indices`: the queue's commands */
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */
     uint32_t *indices;                       /* owned, [commands_max] */
     struct core_fence *all_fences;           /* owned, [commands_max] */
-    /* owned, [commands_max]: when each command was submitted, later when it ended; NULL: not
-     * watched */
+    /* owned, [commands_max]: submission, later end, of each command; NULL: not watched */
     int64_t *all_ns;
     int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];
     uint32_t reached[PLAN_Q_COUNT];
-    bool withdrawn; /* no further commands of the tape are submitted */
+    bool withdrawn; /* no further commands are submitted */
 };
 
 struct run_executor {
@@ -41,10 +38,10 @@ struct run_executor {
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user;              /* borrowed */
-    int64_t done_ns[PLAN_Q_COUNT]; /* time at which the lane's last command was found done */
+    int64_t done_ns[PLAN_Q_COUNT]; /* time at which the last command was found done */
     struct tape_state tapes[WINDOW];
-    uint64_t pushed;  /* number of tapes pushed; tape n, from 0, is tapes[n % WINDOW] */
-    uint64_t retired; /* number of tapes that have retired, in order */
+    uint64_t pushed;  /* tapes pushed; tape n, from 0, is tapes[n % WINDOW] */
+    uint64_t retired; /* tapes retired, in order */
     int error;
     struct run_stats stats;
 };
@@ -135,7 +132,7 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 /* ---- edges between tapes ---- */
 
 /* Finds the command that an edge of tape *n names: sets *n to the command's tape and *place to its
- * place there. Returns false if there is no edge, or if it points before the first tape. */
+ * place there. Returns false if there is no such command. */
 static bool find_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
                       uint32_t *place)
 {
@@ -149,8 +146,8 @@ static bool find_edge(const struct run_executor *executor, struct plan_edge edge
     return true;
 }
 
-/* Returns 1 if the command of tape `n` may start, 0 if it must wait, or the error of a line. Sets
- * *blocker to the queue that the command waits for; PLAN_Q_COUNT means the gate. */
+/* Returns 1 if the command may start, 0 if it must wait, or a line's error. Sets *blocker to the
+ * queue that the command waits for; PLAN_Q_COUNT means the gate. */
 static int poll_edges(const struct run_executor *executor, uint64_t n,
                       const struct plan_command *command, uint8_t *blocker)
 {
@@ -177,7 +174,6 @@ static int poll_edges(const struct run_executor *executor, uint64_t n,
 
 enum { AT_WORK = PLAN_Q_COUNT + 1 };
 
-/* Returns the kind of wait, by the queue that is waited for. */
 static enum run_wait wait_for(enum plan_queue blocker)
 {
     switch (blocker) {
@@ -197,9 +193,8 @@ static enum run_wait wait_for(enum plan_queue blocker)
     return RUN_WAIT_OTHER;
 }
 
-/* Returns the queue that a lane waits for now, or AT_WORK; PLAN_Q_COUNT: the lane waits for a gate,
- * or has no commands left. If the lane waits for a copy that itself waits, returns what the copy
- * waits for. */
+/* Returns the queue that a lane waits for, through waiting copies; AT_WORK; or PLAN_Q_COUNT: the
+ * gate, or no commands left. */
 static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
 {
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {
@@ -261,9 +256,8 @@ static int report_stall(const struct run_executor *executor)
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* Returns the time at which the command that an edge of tape `n` names was found done; reaps that
- * command's lane first. Returns 0 if there is no such command. The command with the edge must be
- * done, because then the named one is done, too. */
+/* Returns when the command that an edge of tape `n` names was found done, or 0 if there is none.
+ * Reaps that command's lane first. The command with the edge must be done. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;
@@ -275,7 +269,7 @@ static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct pl
     return state->reached[edge.queue] >= place ? state->ns[edge.queue][place - 1] : 0;
 }
 
-/* Reports the lane's next command, which is done, to the watcher. */
+/* Reports the lane's next command, which is done. */
 static void lane_watch(struct run_executor *executor, uint64_t n, int q)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
@@ -293,8 +287,8 @@ static void lane_watch(struct run_executor *executor, uint64_t n, int q)
     executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
 }
 
-/* Counts those commands of a lane, up to `place`, that have ended since the last call. Returns 1 if
- * there were any, 0 if not, or the error of the lane's line. */
+/* Counts commands of a lane, up to `place`, that have ended since the last call. Returns 1 if there
+ * were any, 0 if not, or the line's error. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
@@ -313,7 +307,7 @@ static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t 
     return moved;
 }
 
-/* Submits as many commands of a lane as may start. Returns 1 if there were any, 0 if not, or an
+/* Submits the commands of a lane that may start. Returns 1 if there were any, 0 if not, or an
  * error. */
 static int lane_feed(struct run_executor *executor, uint64_t n, int q)
 {
@@ -352,8 +346,7 @@ static bool tape_retired(const struct tape_state *state)
     return true;
 }
 
-/* Returns whether a lane may start a tape: it has submitted all of its commands in the previous
- * tape. */
+/* A lane may start a tape after submitting its commands in the previous one. */
 static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
 {
     if (n == executor->retired) {
@@ -363,8 +356,7 @@ static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
     return before->submitted[q] == before->tape->queue_count[q];
 }
 
-/* Examines all lanes once. Returns 1 if a command started or ended, 0 if all lanes wait, or an
- * error. */
+/* Looks at all lanes once. Returns 1 if a command started or ended, 0 if not, or an error. */
 static int turn(struct run_executor *executor)
 {
     int moved = 0;
@@ -393,7 +385,7 @@ static int turn(struct run_executor *executor)
 /* The condition on which the loop ends. */
 struct goal {
     bool (*done)(const struct run_executor *executor, const struct goal *goal);
-    uint64_t tape; /* the number of a tape, or how many tapes may be left */
+    uint64_t tape; /* number of a tape, or of tapes that may be left */
     enum plan_queue queue;
     uint32_t place;
     struct core_fence fence;
@@ -415,7 +407,6 @@ static bool done_command(const struct run_executor *executor, const struct goal 
            executor->tapes[goal->tape % WINDOW].reached[goal->queue] >= goal->place;
 }
 
-/* Returns whether all commands of a tape that were submitted are done. */
 static bool done_submitted(const struct run_executor *executor, const struct goal *goal)
 {
     const struct tape_state *state = &executor->tapes[goal->tape % WINDOW];
@@ -427,7 +418,6 @@ static bool done_submitted(const struct run_executor *executor, const struct goa
     return true;
 }
 
-/* Increments the counter that other threads compare to see that this one makes progress. */
 static void note_pulse(const struct run_executor *executor)
 {
     if (executor->pulse != NULL) {

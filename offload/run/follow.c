@@ -1,6 +1,6 @@
-/* follow.c: a process other than the first: makes a rank, and executes the calls of the first
- * process. It reads the model's folder and opens the files of checkpoints and stores itself. Runs
- * on the caller's thread, which is also the rank's. */
+/* follow.c: a process other than the first: makes a rank, and executes the first process's calls.
+ * Reads the model's folder and opens checkpoints and stores itself. Runs on the caller's thread,
+ * which is also the rank's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,23 +21,21 @@
 
 struct follower {
     struct coll_peers *peers; /* borrowed */
-    void *memory;             /* owned, RUN_PIECE_BYTES: arguments of a call, then data to be
-                               * sent */
-    void *job;                /* owned: arguments of CREATE, into which `made` points */
+    void *memory;             /* owned, RUN_PIECE_BYTES: a call's arguments, or data to send */
+    void *job;                /* owned: arguments of CREATE, to which `made` points */
     struct run_remote_made made;
     struct model_peft *peft;       /* owned; NULL: the run begins without adapters */
     struct model *model;           /* owned */
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */
     struct run_engine *engine;     /* owned; NULL: none was created */
-    /* true: `save` is this machine's own part; false: `save` has files that another process has
-     * begun */
+    /* whether `save` is this machine's own part, or files of another process */
     bool leads;
-    /* owned: the shelf of this machine's part; NULL: another process has it. */
+    /* owned: the shelf of this machine's part; NULL: not this process */
     struct store_shelf *shelf;
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
-    struct store_checkpoint *have;       /* owned: a part from which ranges are read; NULL: none */
-    void *batches;                       /* owned: memory for the micro-batch that is received */
+    struct store_checkpoint *have;       /* owned: a part to read ranges from; may be NULL */
+    void *batches;                       /* owned: memory for a received micro-batch */
     size_t batch_bytes;
 };
 
@@ -163,7 +161,6 @@ static int feed(struct follower *follower, struct run_reply *reply)
 
 /* ---- weights ---- */
 
-/* Context of send_weights: the block whose weights are sent. */
 struct sender {
     const struct follower *follower;
     uint32_t block;
@@ -196,7 +193,7 @@ static int send_block(struct follower *follower, struct run_reply *reply)
     return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
 }
 
-/* Sends master weights as a stream of weights of 4 bytes each. */
+/* Sends masters as weights of 4 bytes each. */
 static int send_floats(void *context, uint64_t first, uint64_t count, const void *floats)
 {
     const struct follower *follower = context;
@@ -246,7 +243,7 @@ static int send_sums(struct follower *follower, struct run_reply *reply)
 
 /* ---- checkpoints ---- */
 
-/* Returns -EEXIST if the directory has checkpoints of another run, because they must not be
+/* Refuses a directory with checkpoints of another run (-EEXIST), because they must not be
  * replaced. */
 static int check_shelf(const char *directory, uint64_t run)
 {
@@ -262,7 +259,7 @@ static int check_shelf(const char *directory, uint64_t run)
                         path, directory);
 }
 
-/* Opens the shelf of a directory, unless it is the one that is open. */
+/* Opens a directory's shelf, unless it is open. */
 static int switch_shelf(struct follower *follower, const char *directory)
 {
     if (follower->shelf != NULL && store_shelf_is(follower->shelf, directory)) {
@@ -279,7 +276,6 @@ static int open_shelf(struct follower *follower, const char *directory, uint64_t
     return rc == 0 ? check_shelf(directory, run) : rc;
 }
 
-/* Begins this machine's part of a checkpoint. */
 static int lead_save(struct follower *follower, const struct run_remote_save *save,
                      const char *directory)
 {
@@ -302,8 +298,7 @@ static int begin_save(struct follower *follower, struct run_reply *reply)
                       : run_engine_save_join(follower->engine, folder, &follower->save);
 }
 
-/* Writes the rank's part of a block and sends its checksums, which are known when the writes have
- * begun. */
+/* Writes the rank's part of a block, and sends its checksums. */
 static int save_block(struct follower *follower, struct run_reply *reply)
 {
     (void)reply;
@@ -346,8 +341,7 @@ static int drop_save(struct follower *follower)
     return rc;
 }
 
-/* Seals what was written, or drops it. A leader keeps its part open for the calls to publish it and
- * to remove older ones. */
+/* Seals or drops what was written. A leader's part stays open until older parts are removed. */
 static int end_save(struct follower *follower, struct run_reply *reply)
 {
     uint32_t seals;
@@ -380,9 +374,8 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
 
 /* ---- parts that are completed ---- */
 
-/* Opens the shelf of a checkpoint's folder, if the shelf's directory exists on this machine. A run
- * that was killed while it renamed the files of a part has left a list of them, and opening the
- * shelf completes that part. */
+/* Opens the shelf of a checkpoint's folder, if this machine has it. Opening completes a part whose
+ * renaming was interrupted. */
 static int switch_shelf_of(struct follower *follower, const char *folder)
 {
     char directory[4096];
@@ -395,7 +388,7 @@ static int switch_shelf_of(struct follower *follower, const char *folder)
     return access(directory, F_OK) == 0 ? switch_shelf(follower, directory) : 0;
 }
 
-/* Opens this machine's part of a checkpoint, and replies with what the part has. */
+/* Opens this machine's part of a checkpoint, and replies with its contents. */
 static int open_part(struct follower *follower, struct run_reply *reply)
 {
     const char *folder = follower->memory;
@@ -414,7 +407,7 @@ static int open_part(struct follower *follower, struct run_reply *reply)
     return rc;
 }
 
-/* Begins this machine's part. The number of the run is checked, as for a part that is saved. */
+/* Begins this machine's part; checks the run's number as for a saved part. */
 static int begin_part(struct follower *follower, size_t bytes)
 {
     const struct run_remote_made *made = &follower->made;
@@ -480,7 +473,6 @@ static follower_work *const works[RUN_CALL_END] = {
     [RUN_CALL_PART_TAKE] = take_part,
 };
 
-/* Takes part in the measurements of the first process. */
 static int measure(struct follower *follower)
 {
     struct run_remote_measure with;
@@ -494,7 +486,7 @@ static int measure(struct follower *follower)
     return run_measure_coll(&ranks, with.bytes, &rates);
 }
 
-/* Serves one call. If a thread does not return during DESTROY, the engine is not freed. */
+/* Serves one call. The engine is not freed if a thread does not return during DESTROY. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
                  struct run_reply *reply)
 {

@@ -1,5 +1,5 @@
-/* inputs.c: the layout of the inputs, one row of arrays per micro-batch: ids, labels, positions,
- * starts (with pairs: gaps); then losses, the scale and the tables. */
+/* inputs.c: lays out the inputs: per micro-batch ids, labels, positions, starts (with pairs: gaps);
+ * then losses, scale and tables. */
 #include "offload/run/inputs.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static uint64_t step_bytes(const struct run_options *options)
            losses_bytes(options->micro_batches) + ALIGN_BYTES;
 }
 
-/* Returns the bytes of one table, which has a row for each position. */
+/* Returns the bytes of one table, with a row for each position. */
 static uint64_t angles_bytes(const struct model *model, int64_t length)
 {
     const struct model_config *config = &model->config;
@@ -181,14 +181,14 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- the inputs of a step ---- */
 
-/* Returns the number of rows in a micro-batch as it is given: with pairs, two for each pair. In the
- * shape, each half (the policy's and the reference's) has one row for each pair. */
+/* Returns the rows of a given micro-batch: two for each pair. In the shape, the policy's half and
+ * the reference's half have one row for each pair. */
 static int64_t given_rows(const struct run_inputs *inputs)
 {
     return inputs->pairs > 0 ? 2 * inputs->pairs : inputs->rows;
 }
 
-/* Copies rows of `width` into the longer rows of the shape, filled up with `padding`. */
+/* Copies rows of `width` into the shape's longer rows, and fills up with `padding`. */
 static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
                       int64_t rows, int64_t width, int32_t padding)
 {
@@ -229,7 +229,7 @@ static int check_shape(const struct run_inputs *inputs, const struct model_batch
     return model_batch_check(batch, &inputs->model->config);
 }
 
-/* Replaces the ids of tokens by the places of their rows. */
+/* Replaces token ids by the places of their rows. */
 static void place_ids(struct run_inputs *inputs, uint32_t micro)
 {
     int32_t *ids = host_array(inputs, micro, IDS);
@@ -242,8 +242,7 @@ static void place_ids(struct run_inputs *inputs, uint32_t micro)
     }
 }
 
-/* Copies a batch into the shape, and shifts its labels. Returns the number of targets, or
- * -errno. */
+/* Copies a batch into the shape and shifts its labels. Returns the number of targets, or -errno. */
 static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     int32_t *labels = host_array(inputs, micro, LABELS);
@@ -258,7 +257,7 @@ static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct 
     }
     struct model_batch whole = {
         .rows = inputs->rows, .length = inputs->length, .ids = host_array(inputs, micro, IDS)};
-    if (from->starts != NULL) { /* padding after a row is a separate document */
+    if (from->starts != NULL) { /* padding is a separate document */
         int32_t *starts = host_array(inputs, micro, STARTS);
         copy_rows(starts, inputs, from->starts, from->rows, from->length, 0);
         for (int64_t r = 0; r < from->rows; r++) {
@@ -268,13 +267,13 @@ static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct 
         }
         whole.starts = starts;
     }
-    /* In place: a token's label is read before it is overwritten. */
+    /* In place: a label is read before it is overwritten. */
     whole.labels = labels;
     return model_batch_shift(&whole, labels);
 }
 
-/* Puts the rows of each pair together, and repeats them for the reference, which computes the same
- * rows. Returns the number of pairs with targets in both rows, or -errno. */
+/* Puts the rows of each pair together, and repeats them for the reference. Returns the number of
+ * pairs with targets in both rows, or -errno. */
 static int64_t put_pairs(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     const int64_t count = inputs->pairs * inputs->length;
@@ -354,7 +353,7 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct mod
     binding->base[MODEL_BASE_SCALE] = device + scale_offset(inputs);
 }
 
-/* Returns the bytes from the rows of a micro-batch of a group to those of the next. */
+/* Returns the bytes from one micro-batch's rows in a group to the next one's. */
 static uint64_t rows_stride(const struct run_inputs *inputs)
 {
     return (uint64_t)inputs->table.pages_max * MODEL_PAGE_BYTES;

@@ -17,20 +17,19 @@ static const struct model_block *block_of(const struct run_compute *compute,
 
 /* ---- micro-batches ---- */
 
-/* Returns the micro-batch that is submitted now. */
 static uint32_t micro_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return command->micro * compute->group + compute->done;
 }
 
-/* Returns how many micro-batches the command does; the last group has what is left of the step. */
+/* Returns the micro-batches of a command; the last group may be smaller. */
 static uint32_t micros_of(const struct run_compute *compute, const struct plan_command *command)
 {
     const uint32_t left = compute->micro_batches - command->micro * compute->group;
     return command->single ? 1 : left < compute->group ? left : compute->group;
 }
 
-/* Returns how many micro-batches are computed before the one that is submitted now. */
+/* Returns how many micro-batches are computed before the current one. */
 static uint32_t place_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return compute->inputs->places[micro_of(compute, command)];
@@ -46,7 +45,7 @@ static bool is_last(const struct run_compute *compute, const struct plan_command
     return micro_of(compute, command) + 1 == compute->micro_batches;
 }
 
-/* Returns the current micro-batch's part of a group's activations, which are side by side. */
+/* Returns the current micro-batch's part of a group's activations. */
 static char *own_part(const struct run_compute *compute, char *base, uint64_t stride)
 {
     return base != NULL ? base + compute->done * stride : NULL;
@@ -72,8 +71,8 @@ static struct kern_grad own_grad(const struct run_compute *compute,
     return grad;
 }
 
-/* A shared table has two uses. The head sums into SHARED_SUM. With one micro-batch the embedding
- * adds to that sum; otherwise it has its own sum, and ROUND adds the two. */
+/* A shared table has two gradients: the head sums into SHARED_SUM. With one micro-batch the
+ * embedding adds to that sum; otherwise ROUND adds the embedding's separate sum. */
 static void bind_shared(const struct run_compute *compute, const struct plan_command *command,
                         struct model_binding *binding)
 {
@@ -104,7 +103,7 @@ static void bind_shared(const struct run_compute *compute, const struct plan_com
 
 /* ---- pointers ---- */
 
-/* Binds the weights in arrays of other blocks, which have no gradients here. */
+/* Binds weights of other blocks, which have no gradients here. */
 static void bind_borrowed(const struct run_compute *compute, const struct plan_command *command,
                           struct model_binding *binding)
 {
@@ -135,7 +134,7 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     const uint64_t kept_stride = run_shapes_stride(program->kept_bytes);
     char *kept = own_part(compute, run_memory_of(memory, command, PLAN_AS_KEPT), kept_stride);
     char *scratch = run_memory_of(memory, command, PLAN_AS_SCRATCH);
-    /* each micro-batch has its own scratch until the last section */
+    /* micro-batches have separate scratch until the last section */
     if (command->section != NULL) {
         scratch = own_part(compute, scratch,
                            run_shapes_kept_offset(program) + (kept == NULL ? kept_stride : 0));
@@ -189,15 +188,15 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-/* Returns whether a command does the first step of a pass, and not a later section. */
+/* Returns whether a command does the first step of a pass. */
 static bool begins(const struct plan_command *command, enum model_pass pass)
 {
     return command->section == NULL ||
            (command->section->pass == pass && command->section->first == 0);
 }
 
-/* Zeroes the elements that no step of backward writes: padding between parameters. The buffer may
- * still contain gradients of another block. Skips gaps that were submitted already. */
+/* Zeroes the padding between parameters, which backward does not write, because the buffer may
+ * contain another block's gradients. Skips gaps that were submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct block *block = &compute->shapes->model->flat->list[command->block];
@@ -229,7 +228,7 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     return 0;
 }
 
-/* Submits the passes of a command for one micro-batch, in order. */
+/* Submits a command's passes for one micro-batch, in order. */
 static int run_micro(struct run_compute *compute, const struct plan_command *command,
                      struct core_fence *out)
 {
@@ -257,7 +256,7 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
                 compute->cursor = (struct model_cursor){.next = section->first,
                                                         .end = section->end};
             }
-            /* Recomputed steps and backward are one unit of work. */
+            /* Recomputation and backward are one unit of work. */
             compute->cursor.more = recomputes && section == NULL && program->backward.count > 0;
             rc = model_run(compute->queue, model_pass_steps(program, pass),
                            recomputes ? MODEL_RUN_RECOMPUTE : MODEL_RUN_ALL, compute->binding,
@@ -290,8 +289,8 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
-/* A block's packed weights consist of up to two tensors per rank's shard: its whole groups, and the
- * elements left over. Sets *out to the tensor of this index; returns the number of tensors. */
+/* Packed weights have up to two tensors per rank's shard: whole groups, and the elements left over.
+ * Sets *out to tensor `index`; returns the number of tensors. */
 static unsigned packed_part(const struct plan_input *input, uint32_t block, unsigned index,
                             struct model_stored_part *out)
 {
@@ -320,8 +319,8 @@ static unsigned packed_part(const struct plan_input *input, uint32_t block, unsi
     return count;
 }
 
-/* Sets *out to one of the tensors from which EXPAND makes weights, either of a packed gather or of
- * a stored form; returns the number of tensors. */
+/* Sets *out to a tensor from which EXPAND makes weights, packed or stored; returns the number of
+ * tensors. */
 static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
                         unsigned index, struct model_stored_part *out)
 {
@@ -335,8 +334,7 @@ static unsigned part_at(const struct run_compute *compute, const struct plan_com
     return stored->count;
 }
 
-/* Returns the number of parts from which EXPAND makes weights, and sets *out to the arguments for
- * part `index`. */
+/* Sets *out to the arguments of part `index` of an EXPAND; returns the number of parts. */
 static unsigned expansion_at(const struct run_compute *compute, const struct plan_command *command,
                              unsigned index, struct kern_expand_arguments *out)
 {
@@ -387,11 +385,11 @@ static int expand(struct run_compute *compute, const struct plan_command *comman
     return 0;
 }
 
-/* The launches of an update. A piece is kept until the next one arrives, because only the last one
+/* Launches of an update. A piece is kept until the next one arrives, because only the last piece
  * ends the unit of work. */
 struct launching {
     struct run_compute *compute;
-    /* index of the next piece; pieces below compute->phase were submitted earlier */
+    /* next piece; pieces below compute->phase are submitted */
     unsigned index;
     bool kept;
     struct kern_update_arguments arguments; /* arguments of the kept piece */
@@ -430,7 +428,6 @@ static int launch_piece(void *context, const struct core_update_args *piece)
     return 0;
 }
 
-/* Updates a chunk that stays on the card. */
 static int update_on_card(struct run_compute *compute, const struct plan_command *command,
                           struct core_fence *out)
 {

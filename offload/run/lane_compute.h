@@ -1,6 +1,5 @@
-/* lane_compute.h: the lane of forward and backward, and of the update of chunks that stay on a GPU.
- * It turns a command of the tape into a block's steps on the device's compute queue. The thread of
- * the rank submits. */
+/* lane_compute.h: the lane of forward and backward, and of updates of chunks that stay on a GPU.
+ * Turns a command into a block's steps on the device's compute queue. The rank's thread submits. */
 #ifndef OFFLOAD_RUN_LANE_COMPUTE_H
 #define OFFLOAD_RUN_LANE_COMPUTE_H
 
@@ -15,19 +14,19 @@ struct run_compute {
     const struct plan_input *input;
     const struct run_memory *memory;
     const struct run_inputs *inputs;
-    struct run_update *update; /* update of blocks that stay on the card */
+    struct run_update *update; /* for blocks that stay on the card */
     struct dev_queue *queue;
-    struct model_binding *binding; /* binding of the micro-batch that is submitted now */
+    struct model_binding *binding; /* of the micro-batch being submitted */
     enum kern_type type;           /* type of weights and activations */
     enum kern_type grad_type;      /* type of stored gradients */
     uint32_t micro_batches;
-    uint64_t micro_first; /* number of this rank's first micro-batch, counted over all ranks */
+    uint64_t micro_first; /* this rank's first micro-batch, counted over all ranks */
     uint32_t group;       /* micro-batches of a command; at least 1 */
-    uint64_t grad_stride; /* bytes from a micro-batch's boundary gradient to the next one's */
-    /* How much of the current command was submitted; a full queue makes the command wait. */
+    uint64_t grad_stride; /* bytes from one micro-batch's boundary gradient to the next one's */
+    /* Progress of the current command, which waits while a queue is full. */
     uint32_t done; /* micro-batches of the command */
     unsigned phase;
-    uint64_t cleared; /* elements of a block's gradients; gaps before this element were submitted */
+    uint64_t cleared; /* elements; gaps before this one were submitted */
     struct model_cursor cursor;
 };
 

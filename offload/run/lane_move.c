@@ -20,8 +20,7 @@ uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command 
     return left < rows->group ? left : rows->group;
 }
 
-/* Sets *out to the next part of a command's rows to move. Returns false after the last part; the
- * next command then begins with its first part. */
+/* Sets *out to the next part of a command's rows; false after the last part; then starts over. */
 static bool next_rows(struct run_rows *rows, const struct plan_command *command,
                       struct run_rows_part *out)
 {
@@ -84,8 +83,7 @@ struct run_lane run_copy_lane(struct run_copy *copy)
 
 /* ---- requests to a drive ---- */
 
-/* One extent of a command, and the memory that it is moved from or to. A command moves up to three
- * extents. */
+/* One of up to three extents of a command, and its memory. */
 struct extent {
     struct store_place place;
     char *memory;
@@ -177,8 +175,7 @@ static int read_pages(struct run_io *io, const struct plan_command *command, str
     return 0;
 }
 
-/* The requests of a command go to one queue in order, so all are done when the last one's fence is
- * reached. */
+/* A command's requests go to one queue in order, so the last fence covers all. */
 static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_io *io = context;
@@ -252,8 +249,8 @@ void run_collect_fini(struct run_collect *collect)
     *collect = (struct run_collect){0};
 }
 
-/* Returns the memory of an operand, or `otherwise` if this rank's shard is empty: the pointer is
- * then not read. */
+/* Returns the memory of an operand, or `otherwise`, which is not read, if this rank's shard is
+ * empty. */
 static char *operand_or(const struct run_collect *collect, const struct plan_command *command,
                         enum plan_role role, char *otherwise)
 {
@@ -304,7 +301,7 @@ static void pack(void *context)
     }
 }
 
-/* Packs this rank's shard of a block, at `from`, and gathers all shards. */
+/* Packs this rank's shard at `from`, and gathers all shards. */
 static int gather_packed(struct run_collect *collect, uint32_t block, const char *from, char *to,
                          struct core_fence *out)
 {
@@ -335,7 +332,7 @@ static int gather_packed(struct run_collect *collect, uint32_t block, const char
     return rc;
 }
 
-/* Gathers the copy that this rank's group has of a block's weights, or of their codes. */
+/* Gathers the group's copy of a block's weights, or of their codes. */
 static int gather_copy(struct run_collect *collect, const struct plan_command *command,
                        const char *from, char *to, struct core_fence *out)
 {
@@ -368,7 +365,7 @@ static void encode(void *context)
     coll_codes_encode(whole->numbers, whole->from, whole->elements, whole->to);
 }
 
-/* Sums a block's gradient over ranks, which exchange it as codes. */
+/* Sums a block's gradient over ranks that exchange codes. */
 static int reduce_codes(struct run_collect *collect, const struct plan_command *command,
                         const char *from, char *to, struct core_fence *out)
 {
@@ -429,7 +426,7 @@ static int collect_submit(void *context, const struct plan_command *command, str
         return run_collect_pages(collect, &pages, out);
     }
     struct coll_command request = {.from = from, .to = to != NULL ? to : from};
-    if (command->block == PLAN_NONE) { /* the command is for the sums of squares of all tiles */
+    if (command->block == PLAN_NONE) { /* for the sums of squares of all tiles */
         request.op = COLL_ALL_REDUCE;
         request.type = COLL_F64;
         request.count = plan_command_operand(command, PLAN_AS_FROM)->bytes / sizeof(double);

@@ -1,5 +1,5 @@
-/* lane_update.c: keeps one `adam` per block, whose number is the block's index, so that random
- * numbers do not depend on the placement. Each `adam` has only the groups of its block's runs. */
+/* lane_update.c: keeps one `adam` per block, numbered by the block's index, so that random numbers
+ * do not depend on the placement. */
 #include "offload/run/lane_update.h"
 
 #include <assert.h>
@@ -22,9 +22,9 @@ enum { QUEUE_DEPTH = 64 };
 /* The optimizer of a block. */
 struct update_block {
     struct adam *adam; /* owned; NULL: the block is frozen or lent */
-    /* owned, [node_count]: the `adam` for the queue of each node; NULL: there are none. */
+    /* owned, [node_count]: one for each node's queue; may be NULL */
     struct adam **of_nodes;
-    const uint32_t *groups; /* indices in `groups` of the update: one for each group of `adam` */
+    const uint32_t *groups; /* indices of the groups of `adam` in the update's `groups` */
     size_t group_count;
 };
 
@@ -33,22 +33,21 @@ struct update_terms {
     double scale;
 };
 
-/* The queue and the team of a NUMA node. Only the thread of the queue uses the team. */
+/* The queue and team of a NUMA node. Only the queue's thread uses the team. */
 struct update_node {
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
 };
 
-/* Commands of several queues end in any order, but a waiter relies on the fence of a command being
- * reached after those of all earlier commands: `line` counts the commands before the first one that
- * is not done. */
+/* Commands of several queues end in any order. A command's fence must follow those of earlier
+ * commands, so `line` counts the commands before the first one under way. */
 struct update_order {
     struct core_line line;
     uint64_t submitted;   /* used by the rank's thread only */
-    pthread_mutex_t lock; /* protects the next two members and advances of the line */
+    pthread_mutex_t lock; /* protects the next two members and the line's advances */
     bool *done;           /* owned, [room]: whether command n is done, at n % room */
-    uint64_t ended;       /* number of commands before the first one that is not done */
-    uint64_t room;        /* size of `done`; fewer commands can be under way */
+    uint64_t ended;       /* commands before the first one that is not done */
+    uint64_t room;        /* more than the commands under way */
 };
 
 struct run_update {
@@ -65,14 +64,14 @@ struct run_update {
     void *user;
     struct core_queue *queue;  /* owned */
     struct core_team *team;    /* owned: of all threads */
-    struct update_node *nodes; /* owned, [node_count]: they update chunks; NULL: `queue` does */
+    struct update_node *nodes; /* owned, [node_count]: update chunks; NULL: `queue` does */
     uint32_t node_count;
     struct update_order order; /* used if there are nodes */
     struct adam_norm norm;
     uint32_t group_count;
     struct update_block *blocks; /* owned, [list->count] */
-    uint32_t *groups;            /* owned: the groups of all blocks, one block after another */
-    /* owned, [list->count + 1]: number of tiles before each block; the last entry: of all blocks */
+    uint32_t *groups;            /* owned: the groups of all blocks, block by block */
+    /* owned, [list->count + 1]: tiles before each block; last: all tiles */
     uint64_t *first_tiles;
     /* Set by the rank's thread between tapes, read by the queue's thread. */
     struct update_terms speculative;
@@ -82,7 +81,6 @@ struct run_update {
     struct run_verdict verdict;
 };
 
-/* Returns the type of a block's gradients as they are stored. */
 static enum core_update_type gradients_of(const struct run_update *update, uint32_t block)
 {
     return update->lent == NULL ? run_options_gradients(update->options)
@@ -119,8 +117,8 @@ static void set_terms(const struct run_update *update, struct update_terms *term
     terms->scale = scale;
 }
 
-/* Lists the runs of a block with group numbers of the block's own, and sets groups[n] to the
- * update's group that has number n in the block. Returns the number of these groups. */
+/* Lists a block's runs with the block's own group numbers; groups[n] is the update's group of
+ * number n. Returns the number of groups. */
 static size_t list_runs(const struct run_update *update, const struct block *block,
                         struct adam_run *runs, uint32_t *groups)
 {
@@ -140,7 +138,6 @@ static size_t list_runs(const struct run_update *update, const struct block *blo
     return count;
 }
 
-/* Creates one `adam` of a block for each team. */
 static int make_adams(struct run_update *update, const struct adam_options *options,
                       struct update_block *made)
 {
@@ -226,8 +223,8 @@ static int make_tables(struct run_update *update, const struct run_update_option
     return 0;
 }
 
-/* Creates the queues of a rank with several nodes. An application's chunks arrive a few at a time,
- * so all threads share them. */
+/* Creates a rank's queues for several nodes. An application's chunks arrive a few at a time, so all
+ * threads share them. */
 static int make_nodes(struct run_update *update, struct core_bell *bell)
 {
     const struct run_place *place = update->place;
@@ -262,8 +259,8 @@ static int make_nodes(struct run_update *update, struct core_bell *bell)
     return 0;
 }
 
-/* Returns whether no other lane waits for the update: an application's states are all in memory.
- * Its thread, which competes with the update for processors, then need not see each command end. */
+/* Returns whether no lane waits for the update: an application's states are all in memory. Its
+ * thread, which competes for processors, then need not see each command end. */
 static bool works_alone(const struct run_update *update)
 {
     return update->lent != NULL &&
@@ -442,7 +439,7 @@ static int do_sums(struct run_update *update, const struct plan_command *command
     return adam_norm_sums(&update->norm, &norm);
 }
 
-/* Returns the block that a tile belongs to: the first one that ends after it. */
+/* Returns the block of a tile: the first one that ends after it. */
 static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
 {
     uint32_t low = 0;
@@ -490,7 +487,7 @@ static int do_norm(struct run_update *update, const struct plan_command *command
     }
     return core_err_set(-EDOM, "the gradient of %s is not finite%s",
                         update->list->list[verdict.bad_block].name,
-                        update->total != NULL /* the tiles of other processes are not here */
+                        update->total != NULL /* tiles of other processes are not here */
                             ? ""
                             : " (the last such block, which backward reaches first)");
 }
@@ -544,8 +541,7 @@ static void copy_part(void *argument, unsigned index, unsigned count)
     memcpy(copying->to + begin, copying->from + begin, end - begin);
 }
 
-/* Before a speculative update of data with two generations in memory, copies the current generation
- * to the one that the update writes. */
+/* Before a speculative update, copies the current generation to the one that the update writes. */
 static void copy_generation(const struct run_update *update, struct core_team *team,
                             const struct plan_command *command, enum plan_role role)
 {
@@ -579,8 +575,7 @@ static const struct update_terms *terms_of(const struct run_update *update,
     return command->ahead ? &update->speculative : &update->deferred;
 }
 
-/* Returns the node of an UPDATE's chunk: that of its states in memory, or of the slot through which
- * they pass. */
+/* Returns the node of an UPDATE's chunk: that of its memory, or of its slot. */
 static uint32_t node_of(const struct run_update *update, const struct plan_command *command)
 {
     const struct plan_operand *slot = plan_command_operand(command, PLAN_AS_SLOT);
@@ -666,7 +661,7 @@ static int run_command(struct run_update *update, const struct plan_command *com
                         plan_op_name((enum plan_op)command->op));
 }
 
-/* Marks command `number` as done, and advances the line past all leading commands that are done. */
+/* Marks command `number` as done, and advances the line past the leading commands that are done. */
 static void end_in_order(struct update_order *order, uint64_t number)
 {
     pthread_mutex_lock(&order->lock);
@@ -701,8 +696,8 @@ static void job_failed(void *context, int rc)
     }
 }
 
-/* Updates of several nodes run at the same time; every other command runs alone, as on one queue.
- * Returns -EAGAIN while a command must wait for earlier ones. */
+/* Updates of several nodes run at once; other commands run alone. Returns -EAGAIN while a command
+ * must wait. */
 static int queue_of(const struct run_update *update, const struct plan_command *command,
                     struct core_queue **out)
 {

@@ -1,8 +1,7 @@
-/* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the
- * update of chunks, on a queue with its own thread and team. On a machine with several NUMA nodes,
- * each node has such a queue, which updates the chunks on that node. The rank's thread submits, and
- * sets a step's terms while no update runs; the queue's thread does the work and writes the
- * verdict. */
+/* lane_update.h: the optimizer's lane: sums of squares, the norm with its verdict, and updates of
+ * chunks, on a queue with its own thread and team; with several NUMA nodes, on one queue per node.
+ * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread
+ * writes the verdict. */
 #ifndef OFFLOAD_RUN_LANE_UPDATE_H
 #define OFFLOAD_RUN_LANE_UPDATE_H
 
@@ -26,24 +25,23 @@ struct run_update_options {
     const struct plan_input *input;
     const struct plan *plan;
     const struct run_memory *memory;
-    const struct run_lent *lent;   /* NULL: weights and gradients are in buffers of the plan */
+    const struct run_lent *lent;   /* NULL: weights and gradients are in the plan's buffers */
     const struct run_place *place; /* NULL: nothing is placed */
     struct core_bell *bell;
-    /* With `lent`: called on the queue's thread when all chunks of a block are updated. */
+    /* With `lent`: called on the queue's thread when a block's chunks are updated. */
     void (*updated)(void *user, uint32_t block);
-    /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
-     * other process. */
+    /* Sums the squares over all processes, from this process's tiles; NULL: no other process. */
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
 };
 
 int run_update_create(const struct run_update_options *options, struct run_update **out);
-/* Waits for the commands that were submitted; if they can no longer end, call run_update_abandon
- * first. Accepts NULL. */
+/* Waits for submitted commands; if they can no longer end, call run_update_abandon first. Accepts
+ * NULL. */
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
-/* Waits until all submitted commands are done. Returns 0, the lane's error, or -ETIMEDOUT. */
+/* Waits until submitted commands are done. Returns 0, the lane's error, or -ETIMEDOUT. */
 int run_update_wait(struct run_update *update, int64_t limit_ns);
 
 struct run_lane run_update_lane(struct run_update *update);
@@ -53,8 +51,8 @@ struct run_update_terms {
     const struct adam_group *groups; /* as many as in the options; copied */
     double scale;                    /* factor by which gradients are multiplied */
 };
-/* Sets the terms of speculative updates (before the step's tape is pushed), and of deferred ones
- * (after their norm). */
+/* Sets the terms of speculative updates (before the tape is pushed) and of deferred ones (after the
+ * norm). */
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
@@ -63,12 +61,12 @@ struct run_verdict {
     double norm;   /* norm of the unscaled gradients, before clipping */
     double factor; /* factor that clips the norm */
     bool finite;
-    /* if not `finite`: the last block whose gradients in this process are not finite; if there is
-     * none, the last of all blocks */
+    /* if not `finite`: the last block with gradients that are not finite in this process, or else
+     * the last block */
     uint32_t bad_block;
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
-/* Sets the loss scale of the gradients whose norm the next NORM computes. */
+/* Sets the loss scale of the gradients of the next NORM. */
 void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 
 /* ---- blocks that the card updates; the thread of the rank ---- */
@@ -76,19 +74,19 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 /* Returns the arguments of a SUMS command. */
 struct core_squares_args run_update_squares(const struct run_update *update,
                                             const struct plan_command *command);
-/* Calls `take` for each launch of an UPDATE, with the terms that are set now. */
+/* Calls `take` for each launch of an UPDATE, with the current terms. */
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
                       adam_piece_fn *take, void *context);
-/* Returns whether parameters with different terms share a block of 8-bit moments. A card cannot
- * update such a block. */
+/* Returns whether parameters with different terms share a block of 8-bit moments, which a card
+ * cannot update. */
 bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options);
 
-/* Returns the arrays of a command's chunk in memory. For an UPDATE, they are those of the
- * generation that it writes. */
+/* Returns the arrays of a command's chunk in memory. An UPDATE gets the generation that it
+ * writes. */
 struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command);
 
-/* Returns the streams of a chunk in memory: `weights`, and `states` packed as `format` says. */
+/* Returns a chunk's streams in memory: `weights`, and `states` packed as `format` says. */
 struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,
                                      uint64_t count, char *weights, char *states,
                                      const char *grads);

@@ -1,5 +1,5 @@
-/* lent.c: keeps one `adam` per parameter, whose number is the parameter's index, so that random
- * numbers do not depend on how parameters share blocks. */
+/* lent.c: keeps one `adam` per parameter, numbered by its index, so that random numbers do not
+ * depend on how parameters share blocks. */
 #include "offload/run/lent.h"
 
 #include <assert.h>
@@ -101,7 +101,6 @@ uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent
     return core_hash(part->gradient, gradient_bytes(block, part), part->index);
 }
 
-/* Returns whether all of these addresses are mapped. */
 static bool is_mapped(const char *at, uint64_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -137,7 +136,7 @@ struct run_lent_update {
     const struct blocks *blocks;
     const struct adam_norm *norm;
     struct adam **adams; /* owned, [lent->part_count]: by index of the parameter */
-    /* owned; their number is the largest number of parameters in a block */
+    /* owned: as many as the largest block has parameters */
     struct adam_norm_piece *pieces;
 };
 
@@ -222,8 +221,7 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
     return adam_norm_sums_apart(update->norm, &of);
 }
 
-/* Returns the gradient of a part's elements in a span: in the part's own array, or in the chunk's
- * sums. */
+/* Returns a part's gradient in a span: in the part's own array, or in the chunk's sums. */
 static const char *gradient_of(const struct run_lent_part *part, const struct plan_format *format,
                                const struct adam_arrays *chunk, bool sums, struct plan_span span)
 {

@@ -1,7 +1,7 @@
-/* lent.h: weights and gradients in an application's memory, where each parameter has arrays of its
- * own (a model has one flat array per block). Computes the sums of squares of the gradients, and
- * updates the weights, on the update's thread. The application's thread sets a part's gradient
- * before commands of the part's block are submitted; the update's thread reads it after that. */
+/* lent.h: weights and gradients in an application's memory, with separate arrays for each
+ * parameter. Sums the squares of gradients and updates weights on the update's thread. The
+ * application's thread sets a part's gradient before commands of its block are submitted; the
+ * update's thread reads it afterwards. */
 #ifndef OFFLOAD_RUN_LENT_H
 #define OFFLOAD_RUN_LENT_H
 
@@ -11,15 +11,15 @@
 
 /* A parameter, or this process's share of it. */
 struct run_lent_part {
-    uint64_t first; /* the part's first element, counted in the block */
+    uint64_t first; /* the first element, counted in the block */
     uint64_t count;
-    uint64_t inside; /* elements of the parameter before this part, which other processes have */
+    uint64_t inside; /* elements of the parameter before this part, in other processes */
     uint64_t whole;  /* elements of the parameter */
-    uint32_t index;  /* index of the parameter, and of its group in the update's terms */
+    uint32_t index;  /* of the parameter, and of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */
-    /* borrowed until it is used; NULL: the part has no gradient in this step and is not updated. */
+    /* borrowed until it is used; NULL: none in this step, so the part is not updated */
     const char *gradient;
-    uint64_t seal; /* with run_lent.checks: the gradient's hash when it was submitted */
+    uint64_t seal; /* with run_lent.checks: the gradient's hash at submission */
 };
 
 struct run_lent_block {
@@ -31,23 +31,22 @@ struct run_lent_block {
 
 struct run_lent {
     struct run_lent_block *blocks; /* owned by the code that filled in this struct */
-    size_t part_count;             /* number of parameters; the index of a part is less */
-    /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
+    size_t part_count;             /* number of parameters; a part's index is less */
+    /* Gradients are summed in fp32 in the plan's buffers; `gradient` only says whether there is
      * one. */
     bool sums;
-    /* If a gradient differs from the submitted one when its squares are summed, or when its update
-     * begins or ends, that fails with -EFAULT. */
+    /* Fails with -EFAULT if a gradient changed after it was submitted. */
     bool checks;
 };
 
 /* Returns the hash of a part's gradient. */
 uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent_part *part);
 
-/* Returns the elements of a part that are in a chunk [first, first + count) of its block, counted
- * in the block; there may be none. */
+/* Returns a part's elements in a chunk [first, first + count) of its block, counted in the block;
+ * there may be none. */
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count);
 
-/* Sets the masters of a part's elements in a chunk to the weights. `chunk` has the states. */
+/* Sets a part's masters in a chunk to the weights. `chunk` has the states. */
 void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
                             const struct adam_arrays *chunk);
 
@@ -55,34 +54,33 @@ void run_lent_begin_masters(const struct run_lent_block *block, const struct run
 int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
                          const struct run_lent_part *part, const struct run_options *options,
                          struct core_team *team, struct adam **out);
-/* Returns the arrays of a part's elements in `span` of its block: the part's weights, and the
- * states in the chunk that contains the span. */
+/* Returns the arrays of a part in `span` of its block: the part's weights, and the states in
+ * `chunk`, which contains the span. */
 struct adam_arrays run_lent_states(const struct run_lent_part *part,
                                    const struct plan_format *format,
                                    const struct adam_arrays *chunk, struct plan_span span);
 
 struct run_lent_update;
 
-/* All arguments except `out` are borrowed. The update runs on the team of `norm`. */
+/* Borrows all arguments except `out`. The update runs on the team of `norm`. */
 int run_lent_update_create(const struct run_lent *lent, const struct blocks *blocks,
                            const struct adam_norm *norm, const struct run_options *options,
                            struct run_lent_update **out);
 void run_lent_update_destroy(struct run_lent_update *update); /* Accepts NULL */
 
 /* Sums the squares of a block's gradients, tile by tile; missing gradients count as zero. `sum` is
- * the block's buffer of the plan, if gradients are summed there. */
+ * the block's sum, if gradients are summed. */
 int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles);
 
 struct run_lent_step {
-    const struct adam_arrays *chunk; /* the states, and the sums of gradients if `sums` */
+    const struct adam_arrays *chunk; /* states, and with `sums` the sums of gradients */
     const struct adam_group *groups; /* the groups of all parameters */
     double scale;                    /* factor by which gradients are multiplied */
-    /* Receives the sums of squares of the chunk, whose block must have one part; NULL: they are not
-     * wanted. */
+    /* Receives the sums of squares of the chunk, whose block has one part; may be NULL. */
     double *tiles;
 };
 
-/* Updates the parameters of a chunk that have a gradient; the others keep weights and states. */
+/* Updates the parameters of a chunk that have a gradient. */
 int run_lent_step(struct run_lent_update *update, uint32_t block, const struct plan_format *format,
                   const struct run_lent_step *step);
 
