@@ -1,8 +1,7 @@
 /* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
- * through the slots that a step uses, so that loading takes no more memory: while some slots are
- * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint
- * on the store's own drive stay in the checkpoint's files until they are updated (store/store.h).
- * No tape runs meanwhile. */
+ * through a step's slots: some are read into while others are written out. A checkpoint's chunks on
+ * the store's own drive stay in its files until their update (store/store.h). No tape runs
+ * meanwhile. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,41 +16,40 @@
 #include "offload/run/chunks.h"
 #include "offload/store/store.h"
 
-/* A chunk that is being read into a slot, and the place to which it is moved from the slot. */
+/* A chunk that is read into a slot and then moved to its place. */
 struct arrival {
-    /* A point in the checkpoint's reads; when it is reached, the chunk has been read. */
+    /* The chunk has been read when the checkpoint's reads reach this point. */
     uint64_t point;
     struct store_place place;
     struct plan_span span; /* range of the block */
     char *memory;
-    struct run_slot *slot; /* the slot's mark counts the arrivals in it */
+    struct run_slot *slot; /* the slot's mark counts its arrivals */
 };
 
 enum { ARRIVALS_MAX = 256 };
 
-/* The source of a run, a model's files or a checkpoint, and the reads in progress. */
+/* The source of a run, and the reads in progress. */
 struct loading {
     struct run_rank *rank;           /* borrowed, like the next two */
     const struct model_files *files; /* NULL: none */
-    /* receives the checksums of frozen blocks that are read from files; NULL: none */
+    /* checksums of frozen blocks read from files; may be NULL */
     struct model_sums *sums;
-    struct model_kept *kept; /* borrowed: the file of the kept base; NULL: none */
+    struct model_kept *kept; /* borrowed: the file of the kept base; may be NULL */
     bool based;              /* the store can read from the kept file */
-    /* borrowed: the checkpoint, of all blocks or only of the trained ones; NULL: none */
+    /* borrowed; may be NULL */
     struct store_checkpoint *checkpoint;
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
     struct run_slots stored[PLAN_SIZE_COUNT];  /* for blocks that are stored in fewer bits */
-    struct arrival arrivals[ARRIVALS_MAX];     /* a ring, in the order in which they were begun */
+    struct arrival arrivals[ARRIVALS_MAX];     /* a ring, oldest first */
     uint64_t begun, arrived;
 };
 
 /* ---- data that arrives ---- */
 
-/* Returns 1 if the store takes the chunk over in the checkpoint's files, because an update will
- * write it, 0 if the chunk must be written, or an error. Frozen chunks would stay in those files
- * permanently, so they are always written. So are weights that compute reads by pages, because
- * those files have no checksums of single pages, and chunks of blocks that stay on the card. */
+/* Returns 1 if the store takes the chunk over in the checkpoint's files until its update, 0 if it
+ * must be written, or an error. Frozen chunks have no update, pages have no checksums there, and
+ * the card's chunks are not in the store. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -64,7 +62,7 @@ static int adopt_chunk(struct loading *load, const struct arrival *chunk)
     return store_adopt(rank->store, &chunk->place, load->checkpoint, chunk->span, chunk->memory);
 }
 
-/* Waits until the oldest arrival has been read, and begins to move it to its place. */
+/* Waits for the oldest arrival, and begins to move it to its place. */
 static int move_oldest(struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived++ % ARRIVALS_MAX];
@@ -83,7 +81,6 @@ static int move_oldest(struct loading *load)
     return run_chunk_put(load->rank, &oldest->place, oldest->memory, &oldest->slot->moved);
 }
 
-/* Returns whether the oldest arrival has been read, so that moving it does not wait. */
 static bool oldest_is_read(const struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived % ARRIVALS_MAX];
@@ -118,7 +115,7 @@ static int move_arrivals_of(struct loading *load, const struct run_slot *slot)
     return rc;
 }
 
-/* Takes the next slot in turn: waits until the slot is free, and sets *out to it. */
+/* Waits for the next slot, and sets *out to it. */
 static int take_slot(struct loading *load, struct run_slots *slots, struct run_slot **out)
 {
     struct run_slot *slot = run_slots_next(slots);
@@ -133,8 +130,8 @@ static int take_slot(struct loading *load, struct run_slots *slots, struct run_s
     return rc;
 }
 
-/* Like take_slot(), for the slots of chunks: half of them are written from while the other half is
- * read into. */
+/* Like take_slot(), for chunks: half of the slots are written from while the others are read
+ * into. */
 static int take_chunk_slot(struct loading *load, struct run_slot **out)
 {
     int rc = move_arrivals_of(load, run_slots_opposite(&load->chunks));
@@ -149,8 +146,8 @@ static bool is_in_checkpoint(const struct loading *load, uint32_t block)
     return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
 }
 
-/* Returns whether a frozen block is read from the file in which an earlier run kept it. While the
- * model's files are being summed, only blocks in fewer bits are read from the kept file. */
+/* Returns whether a frozen block is read from the kept file. While the model's files are summed,
+ * only blocks in fewer bits are. */
 static bool is_kept(const struct loading *load, uint32_t block)
 {
     return model_kept_has(load->kept, block) &&
@@ -165,8 +162,8 @@ static int read_kept(struct loading *load, uint32_t block, struct plan_span span
                            run_update_team(rank->update));
 }
 
-/* Reads working weights. Weights from files are in memory on return; weights from a checkpoint,
- * when the checkpoint's current read tail is reached. */
+/* Reads working weights. Weights from files are in memory on return; weights from a checkpoint, at
+ * its current read tail. */
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
@@ -189,8 +186,8 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to, load->sums);
 }
 
-/* Makes the low halves of split masters from the fp32 values of adapters. The weights are the high
- * halves, and may already be on their way to STORE. */
+/* Makes the low halves of split masters from adapters' fp32 values. The weights are the high
+ * halves, and may already be moving to STORE. */
 static int init_low_halves(const struct loading *load, const struct run_chunk *chunk, uint16_t *low)
 {
     enum { FLOATS = 1 << 16 };
@@ -210,9 +207,8 @@ static int init_low_halves(const struct loading *load, const struct run_chunk *c
     return rc;
 }
 
-/* Makes the states that a run begins with: zero, except a master of more bits than the weights. The
- * master is read from the files, because the weights were rounded from it and may already be on
- * their way to STORE. */
+/* Makes the initial states: zero, except a master of more bits than the weights, which is read from
+ * the files, because the weights may already be moving to STORE. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
@@ -234,8 +230,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                                   chunk->first, chunk->count, MODEL_F32, arrays->w32, NULL);
 }
 
-/* Reads or makes states. States from a checkpoint are in memory when its current read tail is
- * reached. */
+/* Reads or makes states. States from a checkpoint are in memory at its current read tail. */
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
@@ -286,8 +281,8 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
     return rc;
 }
 
-/* Reads all of a block's weights into its slot. Files are read in one piece, a checkpoint by chunk;
- * the weights go to STORE by chunk. */
+/* Reads a block's weights into its slot: files in one piece, a checkpoint by chunk. Weights go to
+ * STORE by chunk. */
 static int load_weights(struct loading *load, uint32_t block, struct run_slot *slot)
 {
     const struct run_rank *rank = load->rank;
@@ -311,9 +306,8 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Reads a part of a block in the form in which it is kept: the next bytes of `reader`. With
- * `reader` NULL, reads the stored form from the kept file, or the weights of a block that has no
- * stored form. */
+/* Reads the next bytes of `reader`; with NULL, reads the stored form, or else the weights, from the
+ * kept file. */
 static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
                      struct plan_span part, char *to)
 {
@@ -325,8 +319,8 @@ static int read_part(struct loading *load, uint32_t block, struct model_stored_r
                                                  : read_weights(load, block, part, to);
 }
 
-/* Loads a block that compute reads by pages. Its parts pass through the block's slot for pages:
- * half of the slot is read into while the other half is written to STORE. */
+/* Loads a block that compute reads by pages: half of its slot is read into while the other half is
+ * written to STORE. */
 static int load_pages(struct loading *load, uint32_t block, struct model_stored_reader *reader)
 {
     struct run_rank *rank = load->rank;
@@ -352,7 +346,7 @@ static int load_pages(struct loading *load, uint32_t block, struct model_stored_
     return rc;
 }
 
-/* Loads the weights and states of one chunk through one slot. */
+/* Loads weights and states of a chunk through one slot. */
 static int load_chunk(struct loading *load, const struct run_chunk *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -379,8 +373,7 @@ static int load_chunk(struct loading *load, const struct run_chunk *chunk)
     return rc != 0 || resident != NULL ? rc : add_arrival(load, &states_place, span, states, slot);
 }
 
-/* Loads the part of a block's stored form that this rank keeps, chunk by chunk through slots.
- * `reader` NULL: from the kept file. */
+/* Loads this rank's part of a block's stored form by chunk. `reader` NULL: from the kept file. */
 static int load_stored_chunks(struct loading *load, uint32_t block,
                               struct model_stored_reader *reader)
 {
@@ -412,7 +405,7 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
     return rc;
 }
 
-/* Context of keep_bytes: a block that is written to the kept file. */
+/* for keep_bytes */
 struct keeping {
     struct model_kept *kept;
     uint32_t block;
@@ -424,14 +417,14 @@ static void keep_bytes(void *user, const void *bytes, uint64_t count)
     model_kept_write(keeping->kept, keeping->block, bytes, count);
 }
 
-/* Returns whether this rank writes a block to the kept file; only the first rank does. */
+/* Only the first rank writes the kept file. */
 static bool keeps(const struct loading *load, uint32_t block)
 {
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
 }
 
-/* Writes a frozen block to the kept file in the form that compute reads. Reads the block again,
- * because each rank may have read only a part. */
+/* Writes a frozen block to the kept file as compute reads it. Reads the block again, because each
+ * rank may have read only a part. */
 static int keep_plain(struct loading *load, uint32_t block)
 {
     enum { ELEMENTS = 1 << 20 };
@@ -453,7 +446,7 @@ static int keep_plain(struct loading *load, uint32_t block)
     return rc;
 }
 
-/* Loads a block that is kept in fewer bits from the kept file. */
+/* Loads a block in fewer bits from the kept file. */
 static int load_kept_stored(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -462,8 +455,8 @@ static int load_kept_stored(struct loading *load, uint32_t block)
                           : load_stored_chunks(load, block, NULL);
 }
 
-/* Loads a block that is kept in fewer bits: from the kept file if it has the block, otherwise from
- * the model's files, even if the run resumes. */
+/* Loads a block in fewer bits from the kept file or else, even if the run resumes, from the model's
+ * files. */
 static int load_stored(struct loading *load, uint32_t block)
 {
     struct run_rank *rank = load->rank;
@@ -494,7 +487,7 @@ static int load_stored(struct loading *load, uint32_t block)
         rc = memory != NULL ? model_stored_read(reader, memory, span.count * width)
                             : load_stored_chunks(load, block, reader);
     }
-    if (rc == 0) { /* reads the rest, so that the checksums are those of the whole block */
+    if (rc == 0) { /* the rest counts for the block's checksums */
         rc = model_stored_read(reader, NULL, UINT64_MAX);
     }
     model_stored_close(reader);
@@ -502,8 +495,7 @@ static int load_stored(struct loading *load, uint32_t block)
 }
 
 /* Lets the store read a block's chunks from the kept file. Returns 1 if it will, an error, or 0 if
- * the block must be loaded now, for example because its chunks do not begin and end where checksums
- * do. */
+ * the block must be loaded now. */
 static int adopt_kept(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -542,8 +534,7 @@ static int adopt_kept(struct loading *load, uint32_t block)
     return 1;
 }
 
-/* Loads a block: first its weights, to their place or to a slot, then its states, which may be made
- * from the weights. */
+/* Loads a block's weights, then its states, which may be made from the weights. */
 static int load_block(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -560,7 +551,7 @@ static int load_block(struct loading *load, uint32_t block)
         return load_stored(load, block);
     }
     if (weights == NULL && !rank->input->budgets.device_is_host) {
-        /* The host can access neither the device's slots nor the place of the block. */
+        /* The host can access neither the device's slots nor the block's place. */
         for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
             const struct run_chunk chunk = run_chunk_at(rank, block, i);
             rc = load_chunk(load, &chunk);
@@ -586,7 +577,7 @@ static int load_block(struct loading *load, uint32_t block)
 
 /* ---- all blocks ---- */
 
-/* If the device is not the host, copies a block's weights that stay on the device there. */
+/* Copies weights that stay on a device other than the host. */
 static int send_weights(struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
@@ -620,8 +611,8 @@ static void clear_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* If the device is the host, zeroes DEVICE, so that sums of blocks that are not trained and gaps
- * between parameters stay zero. HOST is zero already. */
+/* Zeroes DEVICE on the host: sums of frozen blocks and gaps between parameters stay zero. HOST is
+ * zero already. */
 static void clear_device(struct run_rank *rank)
 {
     if (rank->input->budgets.device_is_host) {
@@ -648,7 +639,7 @@ static void init_slots(struct loading *load)
     }
 }
 
-/* Waits until all moves are done, then copies the weights that stay on the device. */
+/* Waits for all moves, then copies the weights that stay on the device. */
 static int finish(struct loading *load)
 {
     struct run_rank *rank = load->rank;
@@ -697,7 +688,7 @@ static int load_blocks(struct loading *load)
     return 0;
 }
 
-/* Finds the file of the kept base, and lets the store read from it if possible. */
+/* Finds the kept base's file, and lets the store read from it if possible. */
 static int open_kept(struct loading *load)
 {
     struct run_rank *rank = load->rank;
@@ -713,8 +704,8 @@ static int open_kept(struct loading *load)
     return rc < 0 ? rc : 0;
 }
 
-/* Returns where this rank adds the checksums of what it reads; NULL: nowhere. If all ranks read the
- * whole model, only the first one sums. */
+/* Returns where this rank adds its checksums; NULL: nowhere. If all ranks read the whole model, the
+ * first one sums. */
 static struct model_sums *own_sums(const struct run_rank *rank, struct model_sums *sums)
 {
     return rank->input->rank == 0 || plan_shards_weights(rank->input) ? sums : NULL;
@@ -753,7 +744,7 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
     if (rc == 0) {
         rc = load_blocks(&load);
     }
-    if (rc != 0) { /* the checkpoint must not read into memory that is freed soon */
+    if (rc != 0) { /* the checkpoint must not read into freed memory */
         const struct core_err kept = core_err_keep(rc);
         const uint64_t tail = store_checkpoint_read_tail(checkpoint);
         return core_err_first(&kept, store_checkpoint_read_wait(checkpoint, tail));

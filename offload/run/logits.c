@@ -1,6 +1,6 @@
-/* logits.c: the logits of the token after a row, for a sample of what a model has learned, not for
- * generation. The evaluation's tape leaves the last activations and the head's weights where its
- * last command used them; the head then runs for one token alone. No tape runs in the meantime. */
+/* logits.c: the logits of the token after a row, to sample what a model has learned. The
+ * evaluation's tape leaves the last activations and the head's weights in memory; the head then
+ * runs for one token. No tape runs meanwhile. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "offload/model/dtype.h"
 #include "offload/run/chunks.h"
 
-/* Returns the forward command of the head in the evaluation's tape, which ran last. */
+/* Returns the head's forward command in the evaluation's tape, which ran last. */
 static const struct plan_command *head_command(const struct run_rank *rank)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);
@@ -34,7 +34,7 @@ static int launch(struct run_rank *rank, const struct model_program *program,
     return rc != 0 ? rc : run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
 }
 
-/* Gathers a range of a block's weights, of which this rank has its own part in place. */
+/* Gathers a range of weights, of which this rank has its own part in place. */
 static int gather(struct run_rank *rank, uint32_t source, struct plan_span range, char *to)
 {
     const struct plan_span own = plan_weight_pages(rank->input, source, range);
@@ -52,8 +52,7 @@ static int gather(struct run_rank *rank, uint32_t source, struct plan_span range
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-/* Copies the pages that this rank has of a range of a block's weights to the slot, where the range
- * begins at `at`. */
+/* Copies this rank's pages of a range of weights to the slot, where the range begins at `at`. */
 static int load_own_pages(struct run_rank *rank, uint32_t source, struct plan_span range,
                           char *slot, uint64_t at)
 {
@@ -96,7 +95,7 @@ static int load_section(struct run_rank *rank, uint32_t source, const struct mod
     return 0;
 }
 
-/* Loads the weights of each section into the slot, and then launches its steps. */
+/* Loads each section's weights into the slot, then launches its steps. */
 static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
 {
     const struct model_sections *sections = rank->shapes->one_sections;
@@ -183,7 +182,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     return rc;
 }
 
-/* Takes part in gathering the sections for the rank that computes the logits. */
+/* Takes part in gathering sections for another rank's logits. */
 static int gather_sections(struct run_rank *rank)
 {
     const struct plan_command *head = head_command(rank);

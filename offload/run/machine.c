@@ -1,5 +1,5 @@
-/* machine.c: gives each rank an equal part of a node's drives, memory, processors and links. Rates
- * that are limited by memory are derived from the memory's rate. */
+/* machine.c: gives each rank an equal part of its node. Rates that memory limits follow from the
+ * memory's rate. */
 #include "offload/run/machine.h"
 
 #include <math.h>
@@ -9,31 +9,31 @@ static const double copy_touches = 2;
 /* A rounding adds two fp32 sums into a gradient. */
 enum { ROUND_READS_BYTES = 8 };
 
-/* Returns the number by which the machine's memory rate is divided to get the slowest rank's rate.
- * A rank uses whole NUMA nodes, or shares one with other ranks. */
+/* Returns the divisor of the machine's memory rate for the slowest rank, which uses whole NUMA
+ * nodes or shares one. */
 static double memory_users(const struct run_machine *machine, double ranks)
 {
     const double nodes = fmax(machine->numa_nodes, 1);
     return ranks >= nodes ? nodes * ceil(ranks / nodes) : nodes / floor(nodes / ranks);
 }
 
-/* Returns the bytes per second that a rank receives from others of its node. */
+/* Returns the bytes per second that a rank receives inside its node. */
 static double inside_bytes(const struct run_machine *machine, double memory_bytes)
 {
     return machine->inside_bytes > 0 ? machine->inside_bytes : memory_bytes / copy_touches;
 }
 
-/* Returns the bytes per second that a rank receives in a collective of all ranks. Inside a node
- * each rank receives from all others; between nodes each node receives the parts of the other nodes
- * once. The two overlap. */
+/* Returns the bytes per second that a rank receives in a collective of all ranks. Each rank
+ * receives from all others of its node; each node receives the other nodes' parts once. The two
+ * overlap. */
 static double coll_bytes(const struct run_machine *machine, const struct run_options *options,
                          double memory_bytes)
 {
     const double world = options->world;
     const double nodes = world / options->local;
     const double inside = inside_bytes(machine, memory_bytes);
-    const double received = 1 - 1 / world; /* the share of the whole array that a rank receives */
-    const double crossing = 1 - 1 / nodes; /* the share that a node receives from other nodes */
+    const double received = 1 - 1 / world; /* share of the array that a rank receives */
+    const double crossing = 1 - 1 / nodes; /* share that a node receives from other nodes */
     return nodes > 1 ? fmin(inside, machine->between_bytes * received / crossing) : inside;
 }
 
@@ -64,7 +64,7 @@ struct run_rates run_machine_rates(const struct run_machine *machine,
             .command_seconds = machine->command_seconds,
             .shared_cores = !machine->card,
         }};
-    /* a group with ranks of several nodes is as slow as a collective of all ranks */
+    /* a group over several nodes is as slow as all ranks */
     if (options->within > 0) {
         rates.machine.within_bytes = options->local % options->within == 0
                                          ? inside_bytes(machine, memory)

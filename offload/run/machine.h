@@ -5,9 +5,8 @@
 #include "offload/run/options.h"
 #include "offload/run/rates_file.h"
 
-/* Computes the rates of one of `options->world` ranks, of which `options->local` are on each node.
- * They all do the same work at the same time, so each gets an equal part of the resources that they
- * share. */
+/* Computes the rates of one of `options->world` ranks, `options->local` on each node. Ranks work at
+ * the same time, so each gets an equal part of shared resources. */
 struct run_rates run_machine_rates(const struct run_machine *machine,
                                    const struct run_options *options);
 

@@ -1,5 +1,4 @@
-/* measure_bench.c: limits the memory and files that measuring takes, and opens a device with a
- * queue. */
+/* measure_bench.c: limits memory and files for measuring, and opens a device with a queue. */
 #include "offload/run/measure_bench.h"
 
 #include "core/base/clock.h"
@@ -17,12 +16,11 @@ uint64_t run_measure_clamp(uint64_t value, uint64_t least, uint64_t most)
 
 /* ---- limits on memory and files ---- */
 
-/* Limits of the size of the file for measuring a drive. */
+/* for the file that measures a drive */
 static const uint64_t file_bytes_min = UINT64_C(64) << 20;
 static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 
-/* The most memory that measuring takes, except the update's arrays; a small model is measured with
- * less. */
+/* The most memory for measuring, except the update's arrays. */
 static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
 static const uint64_t small_bytes = UINT64_C(16) << 20;
 
@@ -106,7 +104,7 @@ void run_bench_close(struct run_bench *bench)
     }
 }
 
-/* So many launches in a row make the time to start them negligible. */
+/* So many launches make the time to start them negligible. */
 enum { LAUNCHES = 8, TURNS = 3 };
 
 int run_bench_time(struct run_bench *bench, const struct dev_command *command, uint64_t elements,

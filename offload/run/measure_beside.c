@@ -1,5 +1,5 @@
-/* measure_beside.c: times work of the processor while a card copies from and to host memory, as it
- * does during an update. The copies have their own memory and queues. The caller's thread waits. */
+/* measure_beside.c: times work of the processor while a card copies from and to host memory, as
+ * during an update. The caller's thread waits. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,15 +11,15 @@
 #include "core/dev/dev.h"
 #include "offload/run/measure.h"
 
-enum { WAYS = 2, COPIES_MIN = 2, COPIES_MAX = 60 /* a card has at most 64 in flight */ };
+enum { WAYS = 2, COPIES_MIN = 2, COPIES_MAX = 60 /* at most 64 in flight on a card */ };
 static const uint64_t copy_bytes_min = UINT64_C(64) << 10;
 static const uint64_t copy_bytes_max = UINT64_C(32) << 20;
 
 struct beside {
     struct dev_device *device;
     struct dev_queue *queues[WAYS]; /* owned: up, down */
-    struct core_region host;        /* owned: half of it for each direction */
-    char *memory;                   /* owned: device memory, half of it for each direction */
+    struct core_region host;        /* owned: half for each direction */
+    char *memory;                   /* owned: device memory, half for each direction */
     uint64_t bytes;                 /* size of a copy */
     bool registered;
 };
@@ -37,7 +37,7 @@ static void beside_close(struct beside *beside)
     core_region_free(&beside->host);
 }
 
-/* Returns the size of a copy: so small that several copies end during the work. */
+/* Returns a size with which several copies end during the work. */
 static uint64_t bytes_of_copy(const struct run_beside *with)
 {
     enum { COPIES = 8 };
@@ -48,7 +48,7 @@ static uint64_t bytes_of_copy(const struct run_beside *with)
     return (bytes > copy_bytes_min ? bytes : copy_bytes_min) / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES;
 }
 
-/* The caller zeroes `beside` before, and closes it even after a failure. */
+/* The caller zeroes `beside` first, and closes it even after a failure. */
 static int beside_open(struct beside *beside, const char *device, uint64_t bytes)
 {
     static const enum dev_queue_kind kinds[WAYS] = {DEV_QUEUE_UP, DEV_QUEUE_DOWN};

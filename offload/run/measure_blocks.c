@@ -1,7 +1,5 @@
-/* measure_blocks.c: times a device's work for the blocks of the model: forward, recomputation and
- * backward of a layer, the embedding and the head, and expanding stored weights. Each is measured
- * in separate memory, within the budgets, and more than once: the first round creates primitives,
- * touches pages and wakes a card. */
+/* measure_blocks.c: times the model's blocks on a device, and the expansion of stored weights. Each
+ * is measured alone, within the budgets, and more than once, because a first round is slower. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,20 +14,17 @@
 
 /* ---- the blocks of the model ---- */
 
-/* A head or embedding larger than block_bytes_max is not run; its time follows from its flops at a
- * layer's speed. A layer that is larger than the budgets is run over so few rows that it takes at
- * most less_bytes_max, or over one row. */
+/* A larger head or embedding is not run; its time follows from its flops at a layer's speed. A
+ * layer above the budgets is run over fewer rows, within less_bytes_max, or over one row. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
 
-/* A device with the arrays of one block. */
 struct stage {
     struct run_bench bench;
     struct model_binding binding;
 };
 
-/* Adds an array to the layout and returns its offset. */
 static uint64_t place_array(uint64_t *total, uint64_t bytes)
 {
     const uint64_t at = *total;
@@ -37,8 +32,8 @@ static uint64_t place_array(uint64_t *total, uint64_t bytes)
     return at;
 }
 
-/* Lays out all arrays that the block's steps use, and binds them. Returns their bytes. With
- * `memory` NULL, only adds up the bytes. */
+/* Lays out and binds the arrays of the block's steps. Returns their bytes; with `memory` NULL, does
+ * nothing else. */
 static uint64_t lay_out(const struct run_shapes *shapes, const struct run_options *options,
                         unsigned index, char *memory, struct model_binding *binding)
 {
@@ -101,7 +96,6 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     return total;
 }
 
-/* Returns the bytes of a device that measuring a block takes. */
 static uint64_t stage_bytes(const struct run_shapes *shapes, const struct run_options *options,
                             unsigned index)
 {
@@ -118,9 +112,8 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* Fills a GPU's memory, because a GPU computes faster with zeros. Writes numbers of both signs,
- * which are about 0.01 as bf16 or fp32, then ids and labels of token 0, and positions, if there are
- * any, of 0. */
+/* Fills a GPU's memory, because a GPU computes faster with zeros: with numbers of about +-0.01 in
+ * bf16 or fp32; ids, labels and positions are 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -155,8 +148,7 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
     return rc;
 }
 
-/* Writes the gaps of each pair as if its two rows filled the combined row, which begins with the
- * tokens that both share; the rest is divided equally between the two. */
+/* Writes the gaps of pairs: tokens above the length are shared, the rest is divided equally. */
 static int stage_write_gaps(struct stage *stage, const struct run_options *options)
 {
     enum { GAPS = 2 };
@@ -189,7 +181,7 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
     }
     (void)lay_out(shapes, options, index, stage->bench.memory, &stage->binding);
     if (dev_properties(stage->bench.device)->host_visible) {
-        memset(stage->bench.memory, 0, bytes); /* ids and labels of token 0, weights of zero */
+        memset(stage->bench.memory, 0, bytes); /* token 0, weights of zero */
     } else {
         rc = stage_fill(stage, bytes, (uint64_t)(options->rows * options->length));
     }
@@ -209,8 +201,7 @@ static int time_steps(struct stage *stage, const struct model_steps *steps, enum
     return rc;
 }
 
-/* Takes the fastest of a few rounds, or of two if a block takes long, because the first round
- * creates primitives, and other programs may disturb any round. */
+/* Takes the fastest of a few rounds, or of two if a block takes long. */
 static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
                          unsigned index, struct run_rates *out)
 {
@@ -243,8 +234,8 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
-/* Returns the bytes that a block may take while it is measured: all budgets if the tiers are one
- * memory, otherwise DEVICE's. */
+/* Returns the bytes that a block may take: all budgets if the tiers are one memory, otherwise
+ * DEVICE's. */
 static uint64_t limit_of(const struct run_options *options)
 {
     const uint64_t all = run_measure_budget_bytes(options);
@@ -252,8 +243,8 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
-/* Halves the number of rows or pairs; if only one is left and `tokens` is set, halves the length.
- * Returns false if nothing can be halved. */
+/* Halves the rows or pairs; with one left and `tokens` set, the length. Returns false if nothing
+ * can be halved. */
 static bool halve(struct run_options *options, bool tokens)
 {
     if (options->pairs > 1) {
@@ -270,9 +261,8 @@ static bool halve(struct run_options *options, bool tokens)
     return true;
 }
 
-/* Halves the rows until a layer fits into `limit` and less_bytes_max; if one row is still larger
- * than `limit`, halves its tokens. Sets *out to NULL if not even a layer over one token fits into
- * `limit`. */
+/* Halves a layer's rows until it fits into `limit` and less_bytes_max, then one row's tokens until
+ * it fits into `limit`. Sets *out to NULL if one token does not fit. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {
@@ -303,8 +293,8 @@ static double ratio(double all, double part)
     return part > 0 ? all / part : 1;
 }
 
-/* Measures a layer over the rows that shrink() chooses; the time of all rows is computed from their
- * flops. Measures nothing if not even one token fits, because then no plan fits either. */
+/* Measures a layer over the rows of shrink(), and scales by flops. If one token does not fit, no
+ * plan does, so nothing is measured. */
 static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_options *options,
                               unsigned layer, uint64_t limit, struct run_rates *out)
 {
@@ -348,8 +338,7 @@ int run_measure_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- stored weights ---- */
 
-/* Returns the largest tensor of the first block that is stored in fewer bits; NULL: there is no
- * such block. */
+/* Returns the largest tensor of the first block in fewer bits; may be NULL. */
 static const struct model_stored_part *largest_part(const struct run_shapes *shapes)
 {
     const struct model_stored_part *most = NULL;
@@ -363,8 +352,7 @@ static const struct model_stored_part *largest_part(const struct run_shapes *sha
     return most;
 }
 
-/* Expands rows as wide as the largest stored tensor repeatedly, about as many as fit in the memory
- * that measuring may use. */
+/* Expands rows as wide as the largest stored tensor, about as many as measuring may use. */
 int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {

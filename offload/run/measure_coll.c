@@ -1,6 +1,5 @@
-/* measure_coll.c: times collectives of ranks. The ranks are all threads of this process, or one
- * thread of this process takes part with ranks of other processes, which measure at the same
- * time. */
+/* measure_coll.c: times collectives. Ranks are threads of this process, or this process has one and
+ * others measure at the same time. */
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
@@ -16,7 +15,7 @@ enum { COLL_BYTES_MAX = 64 << 20, COLL_TURNS = 3 };
 struct coll_bench {
     const struct run_coll_ranks *with; /* borrowed */
     uint64_t elements;                 /* bf16 elements of a rank's array */
-    struct coll_meeting *meeting;      /* owned; NULL: the ranks are in several processes */
+    struct coll_meeting *meeting;      /* owned; NULL: several processes */
     struct coll **ranks;               /* owned, [count] */
     uint16_t *arrays;                  /* owned, [count * elements] */
     struct core_fence *fences;         /* owned, [count] */
@@ -52,8 +51,7 @@ static int bench_init(struct coll_bench *bench)
     if (rc != 0) {
         return rc;
     }
-    /* Allocated after the ranks are open: if this fails, closing the ranks tells the other
-     * processes, which wait for them. */
+    /* After the ranks are open: on failure, closing them tells the waiting processes. */
     bench->arrays = calloc(with->count, bench->elements * sizeof *bench->arrays);
     bench->fences = calloc(with->count, sizeof *bench->fences);
     return bench->arrays != NULL && bench->fences != NULL
@@ -61,8 +59,7 @@ static int bench_init(struct coll_bench *bench)
                : core_err_set(-ENOMEM, "no memory to measure collectives");
 }
 
-/* Runs one collective of this process's ranks, in place, in groups of `within` ranks; 0: in one
- * group. */
+/* Runs one collective in place, in groups of `within` ranks; 0: in one group. */
 static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within)
 {
     const struct run_coll_ranks *with = bench->with;
@@ -80,7 +77,7 @@ static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within
                                              .count = bench->elements};
         rc = coll_submit(bench->ranks[i], &command, &bench->fences[i]);
         if (rc != 0) {
-            coll_abort(bench->ranks[0], rc); /* otherwise the others would wait for this one */
+            coll_abort(bench->ranks[0], rc); /* otherwise the others would wait */
             return rc;
         }
     }
@@ -90,8 +87,8 @@ static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within
     return rc;
 }
 
-/* Times a reduction and a gather of all ranks, or a gather within groups. Sets *seconds to the time
- * that they take once all ranks have arrived. */
+/* Times a reduction and a gather of all ranks, or a gather within groups, without the wait for the
+ * last rank. */
 static int bench_time(struct coll_bench *bench, uint32_t within, double *seconds)
 {
     int rc = bench_turn(bench, COLL_BARRIER, 0);

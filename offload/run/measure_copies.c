@@ -1,5 +1,4 @@
-/* measure_copies.c: times copies between HOST and DEVICE and within a device, and the codes that
- * ranks exchange. */
+/* measure_copies.c: times copies between HOST and DEVICE and within a device, and codes. */
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
@@ -17,14 +16,14 @@
 
 enum { CODE_TURNS = 3 };
 
-/* Measures how many 16-bit numbers per second a collective's thread turns into codes: weights, and
- * gradients, which it also sums. Keeps the best turn. */
+/* Measures the 16-bit numbers per second that become codes: weights, and gradients, which are also
+ * summed. */
 static int measure_packing(uint64_t bytes, struct plan_rates *out)
 {
     const uint64_t groups = bytes / sizeof(uint16_t) / COLL_CODES;
     const uint64_t count = groups * COLL_CODES;
     uint16_t *numbers = malloc(count * sizeof *numbers);
-    uint8_t *codes = malloc(count * sizeof *numbers); /* has room for the codes of weights and of
+    uint8_t *codes = malloc(count * sizeof *numbers); /* room for the codes of weights and
                                                        * gradients */
     double packed = 0;
     double summed = 0;
@@ -32,8 +31,7 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
                  ? 0
                  : core_err_set(-ENOMEM, "no memory to measure codes of numbers");
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
-        numbers[i] = (uint16_t)(0x3c00 + i % 1000); /* small numbers, whether read as bf16 or
-                                                     * fp16 */
+        numbers[i] = (uint16_t)(0x3c00 + i % 1000); /* small numbers as bf16 and as fp16 */
     }
     for (int turn = 0; rc == 0 && turn < CODE_TURNS; turn++) {
         const int64_t start_ns = core_clock_now_ns();
@@ -56,7 +54,7 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
 /* ---- copies ---- */
 
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
-/* A link needs milliseconds for this, which is much more than for a launch. */
+/* A copy of this size takes milliseconds, much more than a launch. */
 enum { CARD_COPY_BYTES_MAX = 256 << 20 };
 
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,

@@ -1,5 +1,4 @@
-/* measure_drive.c: measures one drive, and repeats the measurement if the result may not be
- * typical. */
+/* measure_drive.c: measures a drive, again if the result may not be typical. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,10 +14,9 @@
 
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
-/* A drive slower than `slow_bytes_per_s` may be busy, for example with removing files, and is
- * measured again until it is fast, or two measurements in a row are alike and the last one is at
- * least `stalled_bytes_per_s`. After TURNS or `patience_seconds` the best rates are used as they
- * are, with a warning, but they are not steady, so they are not cached. */
+/* A drive slower than `slow_bytes_per_s` may be busy. It is measured again until it is fast, or two
+ * results in a row agree and the last one reaches `stalled_bytes_per_s`. After TURNS or
+ * `patience_seconds` the best rates count, with a warning, and are not cached. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
@@ -43,7 +41,7 @@ void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES])
     }
 }
 
-/* Keeps the best of each rate, because other work can only make a drive slower. */
+/* Keeps the best rates, because other work only slows a drive. */
 static void keep_best(const struct aio_rates *rates, struct run_drive_rates *best)
 {
     best->read_bytes = fmax(best->read_bytes, rates->read_bytes_per_s);
@@ -84,7 +82,7 @@ int run_measure_drive(const struct run_shapes *shapes, const struct run_options 
     double last = 0;
     run_rates_nearest(directory, path);
     if (statvfs(path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize / 4 < file_bytes) {
-        how.bytes = 0; /* as large as the free space allows */
+        how.bytes = 0; /* as large as free space allows */
     }
     *steady = false;
     for (int turn = 0; !*steady && turn < TURNS; turn++) {

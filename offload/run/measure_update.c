@@ -1,5 +1,5 @@
-/* measure_update.c: times the update of a chunk and its sums of squares, on the processor and on a
- * card. */
+/* measure_update.c: times the update of a chunk and its sums of squares, on processors and
+ * cards. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -22,13 +22,13 @@
 enum { UPDATE_ELEMENTS_MIN = 64 << 10, UPDATE_TURNS = 3 };
 static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than most caches */
 
-/* Returns the bytes of a chunk with its gradients; weights and gradients count four bytes each. */
+/* Returns the bytes of a chunk; weights and gradients count four bytes each. */
 static uint64_t chunk_bytes(const struct plan_format *format, uint64_t elements)
 {
     return elements * 8 + plan_state_bytes(format, elements);
 }
 
-/* Returns the streams of a chunk in `memory`: weights, states, gradients. */
+/* Returns the streams of a chunk in `memory`. */
 static struct adam_arrays chunk_arrays(const struct plan_format *format, char *memory,
                                        uint64_t elements)
 {
@@ -37,15 +37,14 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
                              states + plan_state_bytes(format, elements));
 }
 
-/* Returns the size of the caches of the processors that may be used; 0: unknown. */
+/* Returns the caches' size of the usable processors; 0: unknown. */
 static uint64_t cache_bytes(void)
 {
     struct core_cpus cpus;
     return core_cpus_allowed(&cpus) == 0 ? core_caches_bytes(&cpus, "") : 0;
 }
 
-/* Returns the number of parameters that the update is measured with. They should not fit into
- * caches into which the model's parameters do not fit. */
+/* Returns the parameters to measure with: too many for caches that the model does not fit into. */
 static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);
@@ -83,13 +82,12 @@ static int time_update(struct updating *updating, double *seconds)
     return rc;
 }
 
-/* Computes the bytes per second of copies that would stop the update, out->memory_bytes, from the
- * speed that the update loses beside copies. On the CPU device copies are work of the processor,
- * which is counted elsewhere. */
+/* Derives out->memory_bytes, the rate of copies that would stop the update, from the update's loss
+ * beside copies. On the CPU device copies are work of the processor and counted elsewhere. */
 static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
                        struct updating *updating, double alone, struct plan_rates *out)
 {
-    const double least_loss = 0.01; /* a smaller loss is noise: the update hardly uses memory */
+    const double least_loss = 0.01; /* less is noise: the update hardly uses memory */
     const struct run_beside with = {.work = do_update,
                                     .context = updating,
                                     .seconds = alone,
@@ -106,7 +104,7 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     if (rc == 0 && copied > 0) {
         out->memory_bytes = copied / (loss > least_loss ? loss : least_loss);
     } else if (rc == 0) {
-        /* No copy ended during such a small update, so the rate follows from the update's bytes. */
+        /* No copy ended during such a small update, so the update's bytes give the rate. */
         const struct plan_format format = run_options_format(options);
         out->memory_bytes = (double)updating->arrays->count / alone *
                             run_options_touched_bytes(&format);
@@ -114,8 +112,7 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     return rc;
 }
 
-/* Warns if `bytes`, with which the update was measured, fit into the caches, and the model does
- * not. */
+/* Warns if the measured `bytes` fit into the caches, and the model does not. */
 static void warn_cached(const struct run_shapes *shapes, const struct run_options *options,
                         uint64_t bytes)
 {
@@ -130,9 +127,8 @@ static void warn_cached(const struct run_shapes *shapes, const struct run_option
     }
 }
 
-/* Returns the number of threads to measure with. All ranks of this machine update at the same time
- * and share the rate of its memory. So the number is the sum of their threads, but at most the
- * number of processors, and at least the threads of this rank. */
+/* Returns the threads to measure with. Ranks of this machine update at the same time and share its
+ * memory's rate, so their threads are added, up to the number of processors. */
 static unsigned crew_of(const struct run_options *options)
 {
     struct core_cpus cpus;
@@ -149,7 +145,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     const uint64_t elements = update_elements(shapes, options);
     struct core_region_options memory = {.name = "the measured update",
                                          .bytes = chunk_bytes(&format, elements)};
-    /* as if this rank were alone on the machine, with the threads of all the machine's ranks */
+    /* as if this rank were alone, with the threads of the machine's ranks */
     struct run_options alone = *options;
     struct run_place place;
     struct adam_group group = options->group;
@@ -168,7 +164,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     if (rc != 0) {
         goto done;
     }
-    memory.team = team; /* the team touches the pages in turn, on all nodes */
+    memory.team = team; /* the team touches the pages, on all nodes */
     rc = core_region_alloc(&memory, &region);
     if (rc != 0) {
         goto done;
@@ -216,8 +212,8 @@ done:
 
 /* ---- the update on a card ---- */
 
-/* Times updates and sums of squares over a chunk of `elements` in the card's memory; the sums are
- * stored after the chunk. */
+/* Times updates and sums of squares over a chunk in the card's memory; sums are stored after the
+ * chunk. */
 static int time_card(struct run_bench *card, const struct run_options *options, uint64_t elements,
                      struct plan_rates *out)
 {
@@ -268,7 +264,7 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
                               CORE_UPDATE_TILE * CORE_UPDATE_TILE;
     const uint64_t sums_bytes = elements / CORE_UPDATE_TILE * sizeof(double);
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
-    /* No products are computed, so this need not load a library for them. */
+    /* No products are computed, so no library is loaded for them. */
     const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN};
     struct run_bench card = {0};
     if (dev_is_cpu(options->device)) {

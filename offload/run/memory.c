@@ -1,5 +1,5 @@
-/* memory.c: makes one allocation per tier; buffers are offsets in it. On a device with separate
- * allocations, each buffer is one allocation. */
+/* memory.c: makes one allocation per tier, or one per buffer on a device with separate
+ * allocations. */
 #include "offload/run/memory.h"
 
 #include <errno.h>
@@ -25,8 +25,7 @@ static int alloc_buffers(struct run_memory *memory)
     return rc;
 }
 
-/* Allocates at the start of a page, not only at a multiple of DEV_ALIGN_BYTES, because drives move
- * bytes from and to this memory if it is the host's. */
+/* Begins at a page, not only at DEV_ALIGN_BYTES: drives use this memory if it is the host's. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;
@@ -50,11 +49,11 @@ static int alloc_device(struct run_memory *memory, uint64_t bytes)
 
 /* ---- the nodes of pages ---- */
 
-/* A part of the HOST tier, which ends where the next one begins. */
+/* A part of HOST, up to the next part. */
 struct part {
     uint64_t begin;
     uint32_t node; /* index among the place's nodes */
-    size_t index;  /* in the order in which parts were added */
+    size_t index;  /* in the order of adding */
 };
 
 /* A growing list of parts. */
@@ -81,8 +80,8 @@ static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
     return 0;
 }
 
-/* Places memory that no chunk occupies: on the GPU's node or, if there is no GPU, on the nodes in
- * turn, because all nodes compute. */
+/* Places memory without chunks: on the GPU's node, or else on the nodes in turn, because all nodes
+ * compute. */
 static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
 {
     enum { STRIPE_BYTES = 4 << 20 };
@@ -98,7 +97,7 @@ static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
     return rc;
 }
 
-/* Adds a piece of a chunk, if the piece is in HOST. */
+/* Adds a piece of a chunk in HOST. */
 static int add_chunk(struct parts *parts, const struct plan_piece *piece, uint32_t node)
 {
     const struct plan_buffer *buffer = piece->buffer != PLAN_NONE
@@ -109,7 +108,6 @@ static int add_chunk(struct parts *parts, const struct plan_piece *piece, uint32
                : 0;
 }
 
-/* Adds a chunk's weights, states and gradient. */
 static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
 {
     static const enum plan_stream streams[] = {PLAN_W16, PLAN_MASTER};
@@ -129,8 +127,7 @@ static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
                : add_chunk(parts, &gradient, node);
 }
 
-/* Of parts with the same begin, the one that was added last is also last in the list, and the
- * others are empty: the chunk, not the stripe of its buffer. */
+/* Of parts with one begin, the last one added comes last; the others are empty. */
 static int by_begin(const void *left, const void *right)
 {
     const struct part *a = left;
@@ -141,7 +138,7 @@ static int by_begin(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Lists the parts of the HOST tier in ascending order: buffers, chunks in them, slots of states. */
+/* Lists HOST's parts in ascending order: buffers, their chunks, slots of states. */
 static int list_parts(struct parts *parts)
 {
     const struct plan *plan = parts->of->plan;
@@ -166,7 +163,7 @@ static int list_parts(struct parts *parts)
     return rc;
 }
 
-/* Returns the members of the team that touch each part; NULL: no memory. */
+/* Returns the team members that touch each part; NULL: no memory. */
 static struct core_region_part *touching_members(const struct parts *parts)
 {
     struct core_region_part *list = calloc(parts->count, sizeof *list);
@@ -180,8 +177,8 @@ static struct core_region_part *touching_members(const struct parts *parts)
 
 /* ---- the HOST tier ---- */
 
-/* Touches the tier on a rank's nodes. The calling thread, a member of the team, moves to the first
- * node meanwhile. */
+/* Touches the tier on a rank's nodes. The calling thread, a member, moves to the first node
+ * meanwhile. */
 static int alloc_placed(struct run_memory *memory, const struct run_memory_options *given,
                         struct core_region_options *options)
 {

@@ -1,6 +1,6 @@
-/* memory.h: the memory of a plan's buffers: one allocation on the device (or one for each
- * buffer), one region of the host's memory, and where each buffer is in them. Taken before a run,
- * freed after it. The thread of the rank changes it while no lane uses it; lanes read it. */
+/* memory.h: the memory of a plan's buffers on device and host, and each buffer's place. Taken
+ * before a run, freed after it. The rank's thread changes it while no lane uses it; lanes read
+ * it. */
 #ifndef OFFLOAD_RUN_MEMORY_H
 #define OFFLOAD_RUN_MEMORY_H
 
@@ -11,59 +11,56 @@ struct core_team;
 struct dev_device;
 struct run_place;
 
-/* Additional bytes of the device, so that buffers begin at pages. */
+/* bytes of the device that align buffers to pages */
 enum { RUN_MEMORY_SPARE_BYTES = 4096 };
 
 struct run_memory {
     const struct plan *plan;   /* borrowed */
     struct dev_device *device; /* borrowed */
     void *device_block;        /* owned: dev_memory_free; NULL: DEVICE is empty, or `separate` */
-    /* the first page in device_block; NULL: each buffer is an allocation */
+    /* first page in device_block; NULL: `separate` */
     char *device_base;
-    bool separate; /* each buffer in DEVICE is an allocation, which `at` owns */
+    bool separate; /* `at` owns an allocation for each buffer in DEVICE */
     uint64_t device_bytes;
     struct core_region host; /* owned */
     bool registered;         /* the host's region is pinned for the device */
-    /* owned, [plan's buffers]; NULL for those in STORE. A buffer with a twin has the current
-     * generation, its twin the other one */
+    /* owned, [plan's buffers]; NULL in STORE. Of twins, the first has the current generation. */
     char **at;
     uint32_t count;
 };
 
-/* Options of run_memory_init. All pointers are borrowed, `place` and `team` only during the
- * call. */
+/* Borrows its pointers; `place` and `team` only during the call. */
 struct run_memory_options {
     const struct plan *plan;
     const struct plan_input *input;
     struct dev_device *device;
     const struct run_place *place; /* where chunks are placed; NULL: anywhere */
-    /* The team that touches the pages, with its members on the nodes of `place`; NULL: the caller
-     * touches them. */
+    /* touches the pages, with members on the nodes of `place`; NULL: the caller touches them */
     struct core_team *team;
 };
 int run_memory_init(struct run_memory *memory, const struct run_memory_options *options);
 /* Accepts a zeroed struct. */
 void run_memory_fini(struct run_memory *memory);
 
-/* Returns the address of the first operand with this role; NULL: the command has none. For a
- * speculative command the address is in the other generation, if there are two. */
+/* Returns the address of the first operand with this role, or NULL. For a speculative command: in
+ * the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
-/* Returns the address of operand number `index` of those with the role PLAN_AS_BORROWED, which are
- * only read. */
+/* Returns the address of operand `index` of those with the role PLAN_AS_BORROWED, which are only
+ * read. */
 const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
                                 uint32_t index);
-/* Like run_memory_of, but returns the address in the current generation for every command. */
+/* Like run_memory_of, but always in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 
-/* Makes the results of speculative commands current. Call it when these are done and no command
- * that reads a buffer is under way. */
+/* Makes the results of speculative commands current. Call it when they are done and no command that
+ * reads a buffer is under way. */
 void run_memory_swap_generations(struct run_memory *memory);
-/* Returns whether any buffer in memory has two generations. */
+/* Returns whether a buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
-/* Like run_memory_current, but returns the beginning of the operand's buffer, whatever part of it
- * the operand names: for slots, in which each stream has an offset (plan_slot_states_offset). */
+/* Like run_memory_current, but returns the beginning of the operand's buffer: for slots, where
+ * streams have offsets (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
                          enum plan_role role);
 
