@@ -148,7 +148,7 @@ static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
     return rc;
 }
 
-/* Writes the gaps of pairs: tokens above the length are shared, the rest is divided equally. */
+/* Writes the gaps of pairs with full rows, which share the tokens that would exceed the length. */
 static int stage_write_gaps(struct stage *stage, const struct run_options *options)
 {
     enum { GAPS = 2 };

@@ -44,7 +44,8 @@ static uint64_t cache_bytes(void)
     return core_cpus_allowed(&cpus) == 0 ? core_caches_bytes(&cpus, "") : 0;
 }
 
-/* Returns the parameters to measure with: too many for caches that the model does not fit into. */
+/* Returns the number of parameters to measure with. They exceed the caches if the model does and
+ * the budgets allow it. */
 static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);

@@ -1,5 +1,5 @@
-/* optimizer.c: makes an optimizer with its plan and its thread, and does the application's side of
- * a step. */
+/* optimizer.c: makes an optimizer with its plan and thread, and does the application's side of a
+ * step. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ static int step_job(void *context, const void *arguments)
     return run_optimizer_take_step(context, *step);
 }
 
-/* Fails the lines on which the application waits. The queue accepts no more steps. */
+/* Ends the application's waits; the queue accepts no more steps. */
 static void step_failed(void *context, int rc)
 {
     struct run_optimizer *optimizer = context;
@@ -60,8 +60,8 @@ static void *zeroed(size_t count, size_t bytes)
     return calloc(count > 0 ? count : 1, bytes);
 }
 
-/* Copies the groups' settings for the updates of a step. The worker no longer reads the settings of
- * the previous step, because the calling thread has waited for an update of that step. */
+/* Copies the groups' settings for a step's updates. The worker no longer reads the previous ones,
+ * because the calling thread has waited for an update of that step. */
 static void take_groups(struct run_optimizer *optimizer)
 {
     memcpy(optimizer->step_groups, optimizer->groups,
@@ -358,8 +358,8 @@ static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, u
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
 }
 
-/* Returns whether a token is reached. Sets *next to the smallest value of the line `given_back` at
- * which a token that is not reached may become so. */
+/* Returns whether a token is reached. Sets *next to the smallest value of `given_back` at which
+ * that may change. */
 static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -372,8 +372,8 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
                                                  memory_order_acquire) >= step;
 }
 
-/* Returns the token of a parameter's update in the last closed step. The token is reached without
- * another call. */
+/* Returns the token of a parameter's update in the last closed step, which needs no further
+ * call. */
 static uint64_t token_of_parameter(const struct run_optimizer *optimizer, size_t parameter)
 {
     return optimizer->parts[parameter] == NULL
@@ -424,7 +424,7 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
     return rc < 0 ? rc : 0;
 }
 
-/* Begins a step, unless one is open. Called for each gradient. */
+/* Begins a step, unless one is open. */
 static int open_step(struct run_optimizer *optimizer)
 {
     const uint64_t step = optimizer->steps + 1;
@@ -441,7 +441,7 @@ static int open_step(struct run_optimizer *optimizer)
         take_groups(optimizer);
     }
     int rc = core_queue_submit(optimizer->worker, &job, &unused);
-    while (rc == -EAGAIN) { /* steps before this one are not updated yet */
+    while (rc == -EAGAIN) { /* earlier steps are not updated yet */
         rc = run_optimizer_wait(optimizer, token_of(optimizer, step - 2, optimizer->blocks->count));
         if (rc == 0) {
             rc = core_queue_submit(optimizer->worker, &job, &unused);
@@ -451,7 +451,7 @@ static int open_step(struct run_optimizer *optimizer)
     return rc;
 }
 
-/* Tells the worker that `handed` blocks, counted in all steps, are ready. */
+/* Tells the worker that `handed` blocks of all steps are ready. */
 static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
 {
     core_line_reach(&optimizer->arrived, handed);
@@ -460,7 +460,7 @@ static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
     }
 }
 
-/* Lists a block as ready. Returns the value that `arrived` must then reach. */
+/* Lists a block as ready. Returns the value that `arrived` must reach. */
 static uint64_t add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     optimizer->ready[optimizer->handed++ % (2 * (uint64_t)optimizer->blocks->count)] = block;
@@ -478,7 +478,6 @@ static void widen(enum core_update_type type, const void *from, size_t count, fl
     }
 }
 
-/* Adds a gradient to the step's sum, or begins the sum. */
 static void add_gradient(struct run_optimizer *optimizer, size_t parameter, const void *gradient)
 {
     enum { AT_ONCE = 4096 };
@@ -529,7 +528,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
             -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
             parameter);
     }
-    /* Without a part here, any block shows that the worker has read the settings of its step. */
+    /* Without a part here, any block shows that the worker has read its settings. */
     rc = run_optimizer_wait(optimizer, part != NULL ? token_of_parameter(optimizer, parameter)
                                                     : token_of(optimizer, optimizer->steps, 0));
     if (rc != 0) {

@@ -1,12 +1,10 @@
-/* optimizer.h: the optimizer of an application that computes gradients itself. Its plan has no
- * compute. The update of a block begins when the gradients of all its parameters have been
- * submitted, or, if the norm affects the step, when the step is closed and its norm is known.
- * Data flow: run_optimizer_submit sets a parameter's gradient. When a block has all its gradients,
- * it is ready. The optimizer's thread puts ready blocks on tapes and drives them, from the first
- * gradient of a step on (optimizer_step.c). The update's thread reads gradients and writes weights.
- * For each block that is done it increments the block's number of steps and advances a line by one.
- * A token stands for one block in a step, or for all.
- * One thread at a time calls; any thread may wait for tokens. */
+/* optimizer.h: the optimizer of an application that computes gradients itself; its plan has no
+ * compute. A block is ready when its parameters have their gradients (run_optimizer_submit). The
+ * optimizer's thread puts ready blocks on tapes and drives them from a step's first gradient on
+ * (optimizer_step.c). The update's thread reads gradients and writes weights; if the norm affects
+ * the step, only after the step is closed. For each finished block it increments the block's number
+ * of steps and advances a line. A token stands for one block in a step, or for all. One thread at a
+ * time calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H
 
@@ -34,76 +32,70 @@ struct run_optimizer_options {
     const struct run_optimizer_parameter *parameters; /* read only during create, like `groups`,
                                                        * `rates` and `device` */
     size_t parameter_count;
-    /* smaller parameters share a block until it has this number of elements, or more in a large
-     * model; 0: 512 Ki */
+    /* smaller parameters share a block until it has this many elements, or more in a large model;
+     * 0: 512 Ki */
     uint64_t block_elements;
-    /* `step` is not used: each parameter has a separate step count */
+    /* without `step`: each parameter has a step count */
     const struct adam_group *groups;
     uint32_t group_count;
-    /* Its strings are borrowed until destroy; micro_batches and wishes.grads are ignored. */
+    /* Strings are borrowed until destroy; micro_batches and wishes.grads are ignored. */
     struct run_options options;
-    /* whether several gradients of a parameter are summed in a step */
+    /* whether a step sums several gradients of a parameter */
     bool sums;
-    bool checks;                   /* an update fails with -EFAULT if a gradient changed while it
-                                    * was borrowed; ignored with `sums` and with `device` */
-    const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
+    bool checks;                   /* -EFAULT for a gradient that changed while it was borrowed;
+                                    * ignored with `sums` and with `device` */
+    const struct run_rates *rates; /* NULL: measured, or from the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
-    /* Number of processes, each of which has a share of the states. 0 and 1: one process has
-     * everything. */
+    /* Processes that share the states. 0 and 1: one process has everything. */
     uint32_t world;
     uint32_t rank;
-    /* Replaces `values` by their sums over all processes. With several processes it is called once
-     * in each step, on the update's thread; if it is NULL then, the norm is that of this process's
-     * gradients, and clip and may_skip are refused. */
+    /* Replaces `values` by their sums over all processes: once per step, on the update's thread, if
+     * there are several processes. With NULL the norm is that of this process's gradients, and clip
+     * and may_skip are refused. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    /* The device of weights and gradients ("cuda:0"); the update has copies of them in host memory.
-     * NULL: they are in host memory. Weights must be complete before create. */
+    /* The device of weights and gradients ("cuda:0"), which the update copies to host memory; NULL:
+     * host memory. Weights must be complete before create. */
     const char *device;
 };
 
 /* Returns -EINVAL for impossible options, -EFBIG if no plan fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
-/* Waits for the updates of closed steps. A step that was not closed is not completed. Accepts
- * NULL. */
+/* Waits for the updates of closed steps; an open step is dropped. Accepts NULL. */
 void run_optimizer_destroy(struct run_optimizer *optimizer);
 
-/* Replaces a group's settings for the steps after the last closed one; if updates do not wait for
- * the norm, only for steps whose first gradient was not submitted yet. */
+/* Replaces a group's settings for the steps after the last closed one or, if updates do not wait
+ * for the norm, for steps without a gradient yet. */
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
-/* Sets the factor by which the application multiplies the loss; gradients of the next steps are
- * divided by it. Call it between steps; waits for the last step. */
+/* Sets the factor of the application's loss, by which gradients of later steps are divided. Call it
+ * between steps; waits for the last step. */
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
-/* Submits a gradient of a parameter; `last`: no other follows in this step. The gradient is
- * borrowed until *token is reached. The token is reached only after the step is closed, unless
- * updates do not wait for the norm and all parameters of the block have their last gradients. Waits
- * for the parameter's last update. */
+/* Submits a gradient of a parameter; `last`: the last one in this step. The gradient is borrowed
+ * until *token is reached, after the step is closed or, if updates do not wait for the norm, after
+ * the last gradients of the block's parameters. Waits for the parameter's last update. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
-/* Closes the step, and does not wait for its updates. Parameters without a gradient do not change.
- * Returns -ENODATA if the step has no gradient, or an error that has ended the optimizer, as submit
- * and set_group do. */
+/* Closes the step without waiting for its updates. Parameters without a gradient do not change.
+ * Returns -ENODATA if the step has no gradient, or an error that has ended the optimizer. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
-/* If weights and gradients are on a device: sets the stream on which later calls queue their
- * copies. Work that the application queues there after a submit may overwrite the gradient; work
- * after run_optimizer_wait_weights finds the new weights. Initially this is the device's default
- * stream. */
+/* Sets the stream for later copies from and to a device; initially the device's default stream.
+ * Work queued there after a submit may overwrite the gradient; work after
+ * run_optimizer_wait_weights finds the new weights. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 
 /* Waits until a token is reached. Any thread may call. */
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
-/* Returns 1 if the token is reached, 0 if not yet, or the error of the updates. Any thread may
- * call. */
+/* Returns 1 if the token is reached, 0 if not, or the updates' error. Any thread may call. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 
-/* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all
- * updates of that step. If weights are on a device, then queues their copies to the device on the
- * stream, except those of parameters that already have a last gradient of the next step. */
+/* Waits for a parameter's update in the last closed step; RUN_OPTIMIZER_ALL: for all updates. Then
+ * queues copies of the weights to the device, if there is one, except for parameters that have a
+ * last gradient of the next step. */
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* Returns the token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
@@ -118,43 +110,42 @@ struct run_optimizer_result {
 /* Waits until the norm of the last closed step is known, and fills in *out. */
 int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out);
 
-/* Call it between steps after the application wrote a parameter's weights: sets the master from the
- * weights; the moments do not change. */
+/* After the application wrote a parameter's weights between steps: sets the master to them; moments
+ * do not change. */
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
 
-/* Returns the elements of a parameter that this process updates; there may be none. */
+/* Returns the elements of a parameter that this process updates, if any. */
 struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size_t parameter);
-/* States of this process's share of a parameter, as fp32; NULL: this state is not copied. */
+/* States of this process's share of a parameter, as fp32; NULL: not copied. */
 struct run_optimizer_states {
     float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
     uint64_t updates;                /* number of steps that updated the parameter */
 };
-/* Copies states of a parameter to the caller's arrays. Call it between steps; waits for the last
+/* Copies a parameter's states to the caller's arrays. Call it between steps; waits for the last
  * step. Returns -ENOTSUP if the rule lacks a requested moment. */
 int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
                              struct run_optimizer_states *states);
-/* Replaces states of a parameter, rounded to nearest where they are kept in fewer bits. The weights
- * follow the master. Call it between steps; waits for the last step. */
+/* Replaces a parameter's states, rounded to nearest where they have fewer bits; weights follow the
+ * master. Call it between steps; waits for the last step. */
 int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
                              const struct run_optimizer_states *states);
 
-/* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. Keeps the
- * `keep` newest checkpoints; 0: all. Call it between steps; waits for the last step. Returns
- * -EEXIST if the directory has checkpoints of another run. */
+/* Writes weights, states and counters to DIRECTORY/checkpoint-N after N steps. Keeps the `keep`
+ * newest checkpoints; 0: all. Call it between steps; waits for the last step. Returns -EEXIST if
+ * the directory has checkpoints of another run. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
-/* Loads checkpoints that one or more processes have saved. Each of `paths` is a checkpoint or a
- * directory of checkpoints; from directories, the newest step is loaded for which each has a valid
- * checkpoint. The number of processes that saved may differ from the number that load; only
- * checkpoints with elements of this process's share are needed. Parameters and formats must be the
- * same; placement may differ. Overwrites the weights of this process's share, and sets *step.
- * Returns -ENOENT if there is no checkpoint. After -EBADMSG, weights and states may be a mixture of
- * old and new ones only if a file changed while it was read. */
+/* Loads checkpoints of one or more processes. Each of `paths` is a checkpoint or a directory of
+ * checkpoints, from which the newest step is loaded that is valid in each. The number of processes
+ * may have changed; only checkpoints with elements of this process's share are needed. Parameters
+ * and formats must be the same. Overwrites the weights of this process's share, and sets *step.
+ * Returns -ENOENT if there is no checkpoint. If a file changes while it is read, -EBADMSG may leave
+ * a mixture of old and new states. */
 int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
                        uint64_t *step);
 
 struct run_optimizer_info {
     uint64_t parameters; /* elements of this process's shares */
-    uint64_t host_bytes; /* HOST bytes of the plan, including those of the runtime */
+    uint64_t host_bytes; /* the plan's HOST bytes, with those of the runtime */
     uint64_t store_bytes;
     uint64_t resident_bytes; /* bytes of states in HOST */
     uint32_t blocks;

@@ -1,6 +1,5 @@
-/* optimizer_blocks.c: groups an application's parameters into blocks, which are the same for any
- * number of processes, and finds this process's share of each. Called by create and load, on the
- * caller's thread. */
+/* optimizer_blocks.c: groups an application's parameters into blocks, which do not depend on the
+ * number of processes, and finds this process's share of each. Called by create and load. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -14,15 +13,14 @@
 
 enum {
     PARTS_MAX = 4096, /* largest number of parameters of a block */
-    /* small parameters share a block until it has this number of elements */
+    /* small parameters share a block up to this size */
     BLOCK_ELEMENTS = 512 << 10,
-    /* approximate number of blocks of a large model; limits the time of planning */
+    /* approximate, for large models; limits the time of planning */
     BLOCKS_WANTED = 2000,
     TYPES = CORE_UPDATE_FP16 + 1 /* types of weights and of gradients */
 };
 
-/* Returns the class of a parameter. Parameters of one class may share a block, because their types
- * are the same. */
+/* Parameters of one class have the same types and may share a block. */
 static unsigned class_of(const struct run_optimizer_parameter *parameter)
 {
     return (unsigned)parameter->weights_type * TYPES + (unsigned)parameter->gradients_type;
@@ -100,7 +98,7 @@ static int compare_places(const void *one, const void *other)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Refuses weights that overlap, because they would be updated twice. */
+/* Refuses overlapping weights, because they would be updated twice. */
 static int check_overlaps(const struct run_optimizer_options *options)
 {
     const size_t count = options->parameter_count;
@@ -130,15 +128,15 @@ static int check_overlaps(const struct run_optimizer_options *options)
     return rc;
 }
 
-/* Checks the parameters, and assigns each to a block. Each large parameter has a separate block;
- * small ones of the same types share blocks. Blocks are in the order of their first parameters. */
+/* Checks the parameters and assigns them to blocks: large ones alone, small ones of the same types
+ * together, in the order of first parameters. */
 static int assign_blocks(struct run_optimizer *optimizer,
                          const struct run_optimizer_options *options, uint32_t *count)
 {
     struct {
         uint32_t block;
         uint64_t elements;
-        size_t parts; /* parameters of the open block; 0: no block is open */
+        size_t parts; /* of the open block; 0: no block is open */
     } open[TYPES * TYPES] = {{0}};
     uint64_t all = 0;
     *count = 0;
@@ -185,8 +183,8 @@ static enum block_weights weights_of(enum core_update_type type)
                                       : BLOCK_WEIGHTS_FP32;
 }
 
-/* Adds a block with all elements of its parameters. It has the name of the first parameter. Sets
- * *moved to true if packing moves a parameter, so that the parameter is not aligned. */
+/* Adds a block with its parameters, named after the first one. Sets *moved to true if packing moves
+ * a parameter. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                      const size_t *members, size_t count, bool *moved)
 {
@@ -219,7 +217,7 @@ struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint3
     return (struct plan_span){.first = first, .count = end - first};
 }
 
-/* Returns the elements of a tensor that are in a share of its block. */
+/* Returns a tensor's elements in a share of its block. */
 static struct plan_span overlap_of(const struct block_tensor *tensor, struct plan_span share)
 {
     const struct plan_span whole = {tensor->first, (uint64_t)tensor->rows};
@@ -309,8 +307,7 @@ static void lend_block(struct run_optimizer *optimizer, const struct run_optimiz
     optimizer->first_tiles[own] = optimizer->tile_count + share.first / CORE_UPDATE_TILE;
 }
 
-/* Lists the parameters of each block, one block after the other; those of block b begin at
- * first[b]. */
+/* Lists parameters block by block; those of block b begin at first[b]. */
 static void sort_members(const struct run_optimizer *optimizer, uint32_t count, size_t *first,
                          size_t *members)
 {
@@ -327,9 +324,8 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* Returns a hash of the parameters' names, sizes and types of weights, and of the layout. A
- * checkpoint fits only if its hash is equal. If packing moves nothing, the hash equals that of
- * versions that did not pack. */
+/* Hashes the names, sizes and types of parameters, and the layout; a checkpoint must have the same
+ * hash. If packing moves nothing, the hash equals that of versions that did not pack. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options, bool moved)
 {
     uint64_t hash = 0;
@@ -344,7 +340,7 @@ static uint64_t hash_parameters(const struct run_optimizer_options *options, boo
     return hash;
 }
 
-/* Lists all blocks, and from these the shares of this process. */
+/* Lists all blocks and this process's shares. */
 static int list_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                        const size_t *first, const size_t *members, uint32_t count)
 {
@@ -400,7 +396,7 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
         goto done;
     }
     sort_members(optimizer, count, first, members);
-    /* run_optimizer_destroy frees the array through block 0 */
+    /* run_optimizer_destroy frees this array */
     optimizer->lent.blocks[0].parts = parts;
     rc = list_blocks(optimizer, options, first, members, count);
     if (rc == 0) {

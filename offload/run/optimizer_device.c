@@ -1,7 +1,6 @@
-/* optimizer_device.c: weights and gradients in a device's memory. The update works on copies of
- * them in pinned host memory. Copies run on the application's streams, so the application waits
- * only for the update. The application's thread calls; only run_optimizer_device_wait is for the
- * worker. */
+/* optimizer_device.c: weights and gradients in a device's memory, which the update copies to pinned
+ * host memory and back. Copies run on the application's streams, so the application waits only for
+ * the update. The application's thread calls, except run_optimizer_device_wait. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,7 +12,7 @@
 #include "offload/run/optimizer_internal.h"
 
 enum {
-    COPIES_MAX = 32 /* if a queue is full, a further copy waits until at most 32 are in flight */
+    COPIES_MAX = 32 /* if a queue is full, a copy waits until at most 32 are in flight */
 };
 
 /* This process's part of a parameter. */
@@ -21,7 +20,7 @@ struct moved {
     char *on_device; /* weights; borrowed from the application */
     char *weights;   /* in `region` */
     char *gradient;  /* in `region` */
-    bool behind;     /* whether the device's weights are older than the host's */
+    bool behind;     /* the device's weights are older than the host's */
 };
 
 struct run_optimizer_device {
@@ -31,8 +30,8 @@ struct run_optimizer_device {
     struct dev_queue *up;     /* owned */
     struct dev_queue *down;   /* owned */
     struct moved *moved;      /* owned, [parameters] */
-    struct core_fence *taken; /* owned, [blocks]: the last copy of a gradient of each block */
-    struct core_fence *shown; /* owned, [blocks]: the last copy of weights of each block */
+    struct core_fence *taken; /* owned, [blocks]: last copy of a gradient */
+    struct core_fence *shown; /* owned, [blocks]: last copy of weights */
 };
 
 static uint64_t weights_bytes(const struct run_optimizer *optimizer, size_t parameter)
@@ -61,7 +60,7 @@ uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer)
 
 /* ---- copies ---- */
 
-/* Queues a copy; if the queue is full, waits for older ones. */
+/* Queues a copy; waits for older ones if the queue is full. */
 static int queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out)
 {
     for (;;) {
@@ -189,7 +188,7 @@ static int open_device(struct run_optimizer *optimizer, const char *name)
     return rc == 0 ? dev_queue_create(device->device, &down, &device->down) : rc;
 }
 
-/* Gives each part host memory, with a copy of the device's weights. */
+/* Gives parts host memory with a copy of the device's weights. */
 static int move_parts(struct run_optimizer *optimizer)
 {
     struct run_optimizer_device *device = optimizer->device;

@@ -1,6 +1,5 @@
-/* optimizer_save.c: moves an optimizer's states between steps, one chunk at a time: to and from
- * checkpoints, with the weights of the application's arrays, and for one parameter to and from the
- * caller's arrays. */
+/* optimizer_save.c: moves an optimizer's states between steps, chunk by chunk: to and from
+ * checkpoints, with the weights, or a caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,27 +16,26 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The checkpoint of one of the processes that saved. */
+/* the checkpoint of a process that saved */
 struct source {
     struct store_checkpoint *checkpoint; /* owned; NULL: no checkpoint was given */
-    /* index of a block in the list of all blocks; it only grows while states are loaded */
+    /* index among all blocks; only grows while states are loaded */
     uint32_t whole;
-    uint32_t block; /* the block's index among those of the checkpoint */
-    bool needed;    /* whether the checkpoint has elements of this process's share */
+    uint32_t block; /* index among the checkpoint's blocks */
+    bool needed;    /* has elements of this process's share */
 };
 
-/* A save or a load of all chunks. */
 struct carrying {
     struct run_optimizer *optimizer;      /* borrowed */
     struct store_checkpoint_write *write; /* set when states are saved */
     struct source *sources;               /* owned, [world]: set when states are loaded */
-    uint32_t world;                       /* number of processes that saved the loaded states */
+    uint32_t world;                       /* number of processes that saved */
     uint64_t step;                        /* the step that they saved */
     struct run_slots slots;
-    char *weights; /* owned: the weights of a chunk, in one array */
+    char *weights; /* owned: a chunk's weights, in one array */
 };
 
-/* Writes the number of updates of each parameter into the manifest, as the application's data. */
+/* Writes each parameter's number of updates into the manifest as the application's data. */
 static int set_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
 {
     return store_manifest_set_application(manifest, optimizer->updates,
@@ -60,8 +58,8 @@ static int pause_steps(struct run_optimizer *optimizer)
 
 /* ---- chunks ---- */
 
-/* Copies the weights of a chunk from the application's arrays to `together`, or, with `back`, from
- * there to the application's arrays. */
+/* Copies a chunk's weights from the application's arrays to `together`; with `back`, the other
+ * way. */
 static void carry_weights(const struct run_optimizer *optimizer, const struct run_chunk *chunk,
                           char *together, bool back)
 {
@@ -78,8 +76,8 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
     }
 }
 
-/* Sets *states to the memory of a chunk's states: their permanent place, or a free slot. Sets *slot
- * to that slot, or to NULL. */
+/* Sets *states to a chunk's states in their place or in a free slot. Sets *slot to that slot, or to
+ * NULL. */
 static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -93,8 +91,7 @@ static int find_states(const struct run_optimizer *optimizer, struct run_slots *
     return run_rank_wait(optimizer->rank, (*slot)->moved);
 }
 
-/* Finds the memory of a chunk's states as find_states() does; if it is a slot, reads the states
- * into it. */
+/* Like find_states(), and reads states that belong into a slot. */
 static int read_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -126,23 +123,22 @@ static int save_chunk(struct carrying *carrying, const struct run_chunk *chunk)
                                 &streams);
 }
 
-/* Returns the elements of a block that belong to this process; `whole` is the block's index among
- * all. */
+/* Returns this process's elements of a block; `whole` is the block's index among all. */
 static struct plan_span own_share(const struct run_optimizer *optimizer, uint32_t whole)
 {
     return run_optimizer_share_of(optimizer->whole->list[whole].elements, optimizer->world,
                                   optimizer->rank_index);
 }
 
-/* Returns the elements of a block that belong to one of the processes that saved; `whole` is the
- * block's index among all. */
+/* Returns the elements of a block that a saving process had; `whole` is the block's index among
+ * all. */
 static struct plan_span saved_share(const struct carrying *carrying, uint32_t whole, uint32_t rank)
 {
     return run_optimizer_share_of(carrying->optimizer->whole->list[whole].elements, carrying->world,
                                   rank);
 }
 
-/* Returns the streams of a range from `skipped` elements on. */
+/* Returns a range's streams from `skipped` elements on. */
 static struct store_arrays advance(const struct plan_format *format,
                                    const struct store_arrays *streams, uint64_t skipped)
 {
@@ -162,7 +158,7 @@ static struct store_arrays advance(const struct plan_format *format,
 }
 
 /* Reads the elements of a chunk that process `rank` saved. `begin` is the chunk's first element,
- * counted from the beginning of the whole block, of which this process may have only a share. */
+ * counted in the whole block. */
 static int load_from(struct carrying *carrying, uint32_t rank, const struct run_chunk *chunk,
                      uint64_t begin, const struct store_arrays *streams)
 {
@@ -233,8 +229,7 @@ static int carry_all(struct carrying *carrying,
 
 /* ---- saving ---- */
 
-/* Refuses a directory with checkpoints of another run, because the checkpoints of both runs would
- * be mixed. */
+/* Refuses a directory with another run's checkpoints, which would be mixed with this run's. */
 static int check_others(const struct run_optimizer *optimizer, const char *directory)
 {
     uint64_t step = 0;
@@ -242,8 +237,7 @@ static int check_others(const struct run_optimizer *optimizer, const char *direc
     return rc > 0 ? core_err_set(-EEXIST, "%s has checkpoints of another run", directory) : rc;
 }
 
-/* Returns the options that a manifest describes: those of the plan, with the number of
- * processes. */
+/* Returns the plan's options with the number of processes. */
 static struct run_options described(const struct run_optimizer *optimizer)
 {
     struct run_options options = optimizer->options;
@@ -251,7 +245,7 @@ static struct run_options described(const struct run_optimizer *optimizer)
     return options;
 }
 
-/* The parameter of a manifest that is the number of the process that saved. */
+/* The manifest's parameter for the number of the process that saved. */
 static const char SHARE[] = "rank";
 
 static void add_share(const struct run_optimizer *optimizer, struct store_manifest *manifest)
@@ -316,8 +310,8 @@ int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, u
 
 /* ---- loading ---- */
 
-/* Reads a parameter of a manifest: how many processes saved, or which one. Sets *out to `missing`
- * if the manifest lacks the parameter. */
+/* Reads a number of processes, or of a process, from a manifest. Sets *out to `missing` if the
+ * manifest lacks the parameter. */
 static int process_number(const struct store_checkpoint *checkpoint, const char *name,
                           uint32_t missing, uint32_t *out)
 {
@@ -332,8 +326,7 @@ static int process_number(const struct store_checkpoint *checkpoint, const char 
     return 0;
 }
 
-/* Checks that a checkpoint has the share of process `rank`, and that its parameters are those of
- * the optimizer. */
+/* Checks that a checkpoint is the share of process `rank`, and has the optimizer's parameters. */
 static int check_source(const struct carrying *carrying, const struct store_checkpoint *checkpoint,
                         uint32_t rank)
 {
@@ -356,7 +349,7 @@ static int check_source(const struct carrying *carrying, const struct store_chec
                               counted, optimizer->parameter_count);
 }
 
-/* Takes the number of processes that saved, and the step, from the first checkpoint. */
+/* Takes the step and the number of processes that saved from the first checkpoint. */
 static int begin_sources(struct carrying *carrying, const struct store_checkpoint *first)
 {
     int rc = process_number(first, RUN_CHECKPOINT_RANKS, 1, &carrying->world);
@@ -428,8 +421,8 @@ static int close_sources(struct carrying *carrying)
     return rc;
 }
 
-/* Finds out which processes saved elements of this process's share. Returns -EINVAL if one of their
- * checkpoints is missing. */
+/* Finds the checkpoints with elements of this process's share. Returns -EINVAL if one is
+ * missing. */
 static int find_needed(struct carrying *carrying)
 {
     const struct run_optimizer *optimizer = carrying->optimizer;
@@ -465,8 +458,8 @@ static int verify_needed(const struct carrying *carrying)
     return rc;
 }
 
-/* Takes each parameter's number of updates from a process that saved elements of the parameter,
- * because only such processes count its updates. */
+/* Takes a parameter's number of updates from a process that saved elements of it, because only such
+ * a process counts them. */
 static void take_counters(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -490,8 +483,8 @@ static void take_counters(const struct carrying *carrying)
     }
 }
 
-/* Takes over the run, the step and the loss scale from the checkpoint of the process with the same
- * number or, if there is none, of another one. */
+/* Takes the run, the step and the loss scale from the checkpoint of the same process number, or
+ * else from another one. */
 static void take_position(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -506,8 +499,7 @@ static void take_position(const struct carrying *carrying)
     optimizer->loss_scale = manifest->scale.value;
 }
 
-/* Reads the checkpoints. Verifies the checksums of all needed checkpoints before anything is
- * changed. */
+/* Reads the checkpoints. Verifies all needed checksums before anything changes. */
 static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)[PATH_BYTES],
                             size_t count)
 {
@@ -536,8 +528,7 @@ static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)
     return core_err_first(&kept, close_sources(&carrying));
 }
 
-/* Lists the steps of the checkpoints at a path, which is a checkpoint or a directory of
- * checkpoints. */
+/* Lists the steps at a path, which is a checkpoint or a directory of checkpoints. */
 static int list_steps(const char *path, uint64_t **steps, size_t *count)
 {
     struct store_manifest manifest = {.step = 0};
@@ -555,8 +546,8 @@ static int list_steps(const char *path, uint64_t **steps, size_t *count)
     return 0;
 }
 
-/* Sets `out` to `path` if that is a checkpoint, otherwise to the checkpoint of a step in this
- * directory. Returns false if there is none. */
+/* Sets `out` to `path` if that is a checkpoint, otherwise to the step's checkpoint in this
+ * directory; false: there is none. */
 static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
 {
     char manifest[PATH_BYTES + 32];
@@ -622,8 +613,7 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths
 
 /* ---- the states of one parameter ---- */
 
-/* Copies the states of a part that are in a chunk to the caller's arrays or, with `set`, from there
- * to the chunk. */
+/* Copies a part's states in a chunk to the caller's arrays; with `set`, the other way. */
 static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                       const struct run_lent_part *part, const struct run_chunk *chunk,
                       struct adam *adam, const struct run_optimizer_states *given, bool set)
@@ -657,7 +647,7 @@ static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                : run_chunk_put(optimizer->rank, &place, states, &slot->moved);
 }
 
-/* Checks that the rule has the moments of the arrays, before anything is changed. */
+/* Checks that the rule has the arrays' moments, before anything changes. */
 static int check_values(const struct run_optimizer *optimizer, uint32_t block,
                         const struct run_optimizer_states *given)
 {

@@ -1,6 +1,5 @@
-/* optimizer_step.c: a step on the worker's thread. It puts blocks on tapes as they become ready,
- * and meanwhile fetches the states of blocks that it expects from the order of the previous step
- * (docs/decisions/063). */
+/* optimizer_step.c: a step on the worker's thread: puts ready blocks on tapes, and fetches the
+ * states of blocks that it expects by the previous step's order (docs/decisions/063). */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -46,7 +45,7 @@ static bool has_gradient(const struct run_optimizer *optimizer, uint32_t block)
     return i < lent->part_count;
 }
 
-/* Waits until at most one tape is under way, so that another one can be pushed. */
+/* Another tape can be pushed when at most one is under way. */
 static int make_room(struct run_optimizer *optimizer)
 {
     return run_executor_drive(optimizer->rank->executor, 1);
@@ -58,18 +57,16 @@ static int push(struct run_optimizer *optimizer)
                              (struct core_fence){0});
 }
 
-/* Returns the block that is expected at a place of the order in which states are needed. This is
- * the order of gradients in the previous step. Updates after the norm run in the opposite order,
- * which is that of the next forward pass. */
+/* Returns the block expected at a place, by the order of the previous step's gradients. Updates
+ * after the norm run in the opposite order: that of the next forward pass. */
 static uint32_t expected_at(const struct run_optimizer *optimizer, uint32_t place)
 {
     return optimizer
         ->order[run_optimizer_inside(optimizer) ? place : optimizer->blocks->count - 1 - place];
 }
 
-/* Fetches states of expected blocks while state slots are empty. Each block is tried once in a
- * step. Stops for this step once the number of fetched chunks that lost their slots exceeds the
- * number of slots: the order then differs too much from that of the previous step. */
+/* Fetches states of expected blocks while slots are empty, once per block and step. Stops for a
+ * step in which more chunks lost their slots than there are slots: the order differs too much. */
 static int fetch_ahead(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -93,7 +90,6 @@ static int fetch_ahead(struct run_optimizer *optimizer)
 
 /* ---- what blocks need ---- */
 
-/* Clears the sums of squares of a block without a gradient. */
 static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
 {
     const struct plan_layout *layout = plan_layout_of(optimizer->plan);
@@ -104,10 +100,9 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
            count * PLAN_TILE_SUM_BYTES);
 }
 
-/* Returns whether the update of a block also sums the squares of its gradients, which are then read
- * only once. Needs updates that do not wait for the norm, gradients that are not accumulated, a
- * block of one parameter whose chunks begin at tiles of the parameter (those of a share need not),
- * and enough whole tiles to keep nine tenths of the threads busy. */
+/* Returns whether a block's update also sums its squares, to read gradients once. Needs updates
+ * that do not wait for the norm, gradients that are not accumulated, one parameter with chunks that
+ * begin at its tiles, and whole tiles for nine tenths of the threads. */
 static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
 {
     const struct run_lent_block *lent = &optimizer->lent.blocks[block];
@@ -121,7 +116,7 @@ static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t blo
            10 * tiles >= 9 * rounds * threads;
 }
 
-/* Adds the commands of a block that has become ready. */
+/* Adds the commands of a ready block. */
 static int add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     const bool inside = run_optimizer_inside(optimizer);
@@ -156,7 +151,7 @@ static int add_update(struct run_optimizer *optimizer, uint32_t block)
 
 /* ---- an update of all blocks ---- */
 
-/* Drives tapes until `ready`, a value of `arrived`, is reached, or no tape is left. */
+/* Drives tapes until `arrived` reaches `ready` or no tape is left. */
 static int drive_until_ready(struct run_optimizer *optimizer, struct core_fence ready)
 {
     atomic_store_explicit(&optimizer->awaits_ready, true, memory_order_seq_cst);
@@ -165,8 +160,7 @@ static int drive_until_ready(struct run_optimizer *optimizer, struct core_fence 
     return rc;
 }
 
-/* Waits until more than `taken` blocks are ready in all steps. Sets *out to the number of ready
- * blocks. */
+/* Waits until more than `taken` blocks are ready in all steps. Sets *out to their number. */
 static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t *out)
 {
     const struct core_fence more = {&optimizer->arrived, taken + 1};
@@ -184,7 +178,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
     return rc < 0 ? rc : 0;
 }
 
-/* Puts all blocks of the step on tapes. Blocks that are ready at the same time go on one tape. */
+/* Puts the step's blocks on tapes; blocks that are ready at the same time share a tape. */
 static int take_ready(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -213,7 +207,7 @@ static int take_ready(struct run_optimizer *optimizer)
     return 0;
 }
 
-/* Computes the norm after all updates that do not wait for the norm. */
+/* Computes the norm after updates that do not wait for it. */
 static int take_norm(struct run_optimizer *optimizer)
 {
     struct run_executor *executor = optimizer->rank->executor;
@@ -254,7 +248,7 @@ static int update_deferred(struct run_optimizer *optimizer, double factor)
     return 0;
 }
 
-/* Ends a step without an update: gives all blocks back. */
+/* Gives all blocks back without an update. */
 static void skip(struct run_optimizer *optimizer)
 {
     for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
@@ -281,8 +275,7 @@ static int settle(struct run_optimizer *optimizer)
     return run_optimizer_inside(optimizer) ? 0 : update_deferred(optimizer, verdict.factor);
 }
 
-/* Records the order of this step, and reads ahead for the next step until a block of that step is
- * ready. */
+/* Records this step's order, and reads ahead until a block of the next step is ready. */
 static int end_step(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;

@@ -1,4 +1,4 @@
-/* options.c: derives the formats of streams, and other values, from the options. */
+/* options.c: derives formats of streams, and other values, from the options. */
 #include "offload/run/options.h"
 
 #include <string.h>

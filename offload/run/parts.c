@@ -1,5 +1,5 @@
-/* parts.c: sends and receives pieces of several cuts, each followed by one byte that says whether
- * the piece is valid. */
+/* parts.c: moves pieces of several cuts, each followed by a byte that says whether the piece is
+ * valid. */
 #include "offload/run/parts.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/remote.h"
 
-/* Returns the ranks whose shards of a block overlap a span, a bit for each; 0 if `of` is 0 or 1. */
+/* Returns the ranks, as bits, whose shards of a block overlap a span; 0 if `of` is 0 or 1. */
 static uint64_t ranks_of_span(uint32_t of, uint64_t elements, struct plan_span need)
 {
     uint64_t ranks = 0;
@@ -39,7 +39,7 @@ uint64_t run_part_needs(const struct store_part *part, const struct blocks *bloc
     return ranks;
 }
 
-/* Cuts that are moved at once, with their elements and bytes. */
+/* Cuts that move at once. */
 struct piece {
     uint64_t cuts;
     struct plan_span span;

@@ -1,5 +1,5 @@
-/* place.c: takes the nodes of a rank from core_topo_decide. Divides the rank's threads among them
- * in proportion to their processors, and its chunks in proportion to the threads. */
+/* place.c: takes a rank's nodes from core_topo_decide, and divides threads among them by
+ * processors, and chunks by threads. */
 #include "offload/run/place.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Finds the threads [first, end) of each node: in proportion to processors, at least one each. */
+/* Finds each node's threads [first, end): in proportion to processors, at least one. */
 static void divide_threads(struct run_place *place, unsigned threads)
 {
     unsigned cpus = 0;
@@ -42,7 +42,7 @@ static void divide_threads(struct run_place *place, unsigned threads)
     }
 }
 
-/* Gives each turn to the node that has had the fewest turns for its threads. */
+/* Gives each turn to the node with the fewest turns per thread. */
 static void take_turns(struct run_place *place, unsigned threads)
 {
     uint32_t had[RUN_PLACE_NODES_MAX] = {0};
@@ -106,7 +106,7 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
     if (rc != 0) {
         return rc;
     }
-    /* A rank with fewer threads than nodes uses the first nodes, beginning with its home. */
+    /* A rank with fewer threads than nodes uses the first nodes from its home on. */
     out->node_count = least(decided.share_count, least(wish->threads, RUN_PLACE_NODES_MAX));
     for (uint32_t n = 0; n < out->node_count; n++) {
         out->nodes[n] = (struct run_place_node){.number = decided.shares[n].node,
@@ -121,8 +121,8 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
 
 /* ---- the places on this machine ---- */
 
-/* Counts the ranks that share this rank's processors: threads of this process, or the processes of
- * this host that the launcher bound to the same processors. */
+/* Counts the ranks on this rank's processors: threads of this process, or processes of this host
+ * with the same binding. */
 static void count_ranks(const struct run_options *options, const struct coll_peers *peers,
                         struct run_place_wish *wish)
 {
@@ -143,8 +143,7 @@ static void count_ranks(const struct run_options *options, const struct coll_pee
     }
 }
 
-/* Returns whether this machine has several nodes. Asked first, because reading the layout of a
- * machine takes longer than creating a small engine. */
+/* Returns whether this machine has several nodes. Much faster than reading its layout. */
 static bool has_nodes(void)
 {
     struct core_cpus nodes;

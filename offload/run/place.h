@@ -1,5 +1,5 @@
-/* place.h: where the memory and the threads of one rank belong on a machine with several NUMA
- * nodes. Decided once, when the rank is created; read by any thread afterwards. */
+/* place.h: where a rank's memory and threads belong on a machine with several NUMA nodes. Decided
+ * when the rank is created; any thread reads it. */
 #ifndef OFFLOAD_RUN_PLACE_H
 #define OFFLOAD_RUN_PLACE_H
 
@@ -7,23 +7,23 @@
 #include "core/base/topo.h"
 #include "offload/run/options.h"
 
-/* A node that a rank uses: it holds some of the rank's chunks, and its threads update them. */
+/* A node with some of a rank's chunks, and the threads that update them. */
 struct run_place_node {
     int number; /* the kernel's number of the node */
     struct core_cpus cpus;
-    unsigned first, end; /* the members [first, end) of a team of all threads run here */
+    unsigned first, end; /* the team's members [first, end) run here */
 };
 
 enum { RUN_PLACE_NODES_MAX = 24, RUN_PLACE_TURN_MAX = 256 };
 
 struct run_place {
-    uint32_t node_count; /* 0: there is one node, or nothing is placed, so no thread is bound */
+    uint32_t node_count; /* 0: one node, or nothing is placed; no thread is bound */
     struct run_place_node nodes[RUN_PLACE_NODES_MAX];
     struct core_cpus cpus; /* processors of all these nodes */
-    /* The node of each chunk, in turn; nodes with more threads come more often. */
+    /* The node of each chunk, in turn, in proportion to threads. */
     uint8_t turn[RUN_PLACE_TURN_MAX];
     uint32_t turn_count;
-    /* processors near each path's drive; empty: anywhere */
+    /* near each path's drive; empty: anywhere */
     struct core_cpus store_cpus[STORE_PATHS_MAX];
 };
 
@@ -35,8 +35,8 @@ extern const struct run_place run_place_none;
 struct run_place_wish {
     uint32_t rank, ranks; /* among the ranks on this machine */
     unsigned threads;
-    int card; /* NUMA node of the card, near which all ranks are placed; -1: none */
-    /* [drive_count]: the name of the drive of each path of the store; NULL: unknown */
+    int card; /* the card's NUMA node, near which ranks are placed; -1: none */
+    /* [drive_count]: the drive of each path of the store; NULL: unknown */
     const char *const *drives;
     uint32_t drive_count;
 };
@@ -45,18 +45,17 @@ struct run_place_wish {
 int run_place_decide(const struct core_topo *topo, const struct run_place_wish *wish,
                      struct run_place *out);
 
-/* Decides for a rank on this machine, or on the machine whose files are in options->topology.
- * `card` is as in struct run_place_wish. `peers`: the processes; NULL: only this one. If the
- * machine's layout cannot be read, logs a warning and places nothing. */
+/* Decides for a rank on this machine, or on the one in options->topology. `card` is as in struct
+ * run_place_wish. `peers`: the processes; NULL: only this one. If the layout cannot be read, logs a
+ * warning and places nothing. */
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out);
 
-/* Returns the nodes of chunk `chunk` of block `block`, and of a slot that chunks pass through:
- * indices of place->nodes. */
+/* Returns the nodes, as indices of place->nodes, of a block's chunk and of its slot. */
 uint32_t run_place_of_chunk(const struct run_place *place, uint64_t block, uint64_t chunk);
 uint32_t run_place_of_slot(const struct run_place *place, uint32_t buffer);
 
-/* Creates a team whose members are on the nodes that `first` and `end` name. */
+/* Creates a team with members on their nodes, by `first` and `end`. */
 int run_place_team(const struct run_place *place, const char *name, unsigned threads,
                    struct core_team **out);
 

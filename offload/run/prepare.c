@@ -1,4 +1,4 @@
-/* prepare.c: makes shapes, then rates, then budgets, then the plan. */
+/* prepare.c: makes shapes, rates, budgets and the plan. */
 #include "offload/run/prepare.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ static double at_least_one(double factor)
     return factor > 1 ? factor : 1;
 }
 
-/* Copies the seconds of each kind of block, multiplied by `factor`, into the shapes. */
+/* Copies the seconds of each kind of block, times `factor`, into the shapes. */
 static void set_seconds(struct run_prepared *prepared, double factor)
 {
     const struct model *model = prepared->shapes->model;
@@ -28,8 +28,8 @@ static void set_seconds(struct run_prepared *prepared, double factor)
     }
 }
 
-/* Ranks of this machine share its drives and, if they have more threads than there are processors,
- * also the processors. They all do the same work at the same time. */
+/* Ranks of this machine share its drives and, with more threads than processors, those too. They
+ * work at the same time. */
 static void share(struct plan_rates *rates, const struct run_options *options)
 {
     const double ranks = at_least_one(options->drive_ranks);
@@ -43,7 +43,7 @@ static void share(struct plan_rates *rates, const struct run_options *options)
     for (size_t i = 0; i < sizeof of_drives / sizeof of_drives[0]; i++) {
         *of_drives[i] /= ranks;
     }
-    /* Without shared cores only the first two rates belong to the processors. */
+    /* Without shared cores only the first two rates use the processors. */
     for (size_t i = 0; i < (rates->shared_cores ? cores : 2); i++) {
         *of_cores[i] /= crowding;
     }
@@ -63,7 +63,7 @@ static void slow_down(struct plan_rates *rates, double straggler)
     }
 }
 
-/* Plans no updates on a card if it cannot update all parameters (run_update_splits_q8_block). */
+/* Plans no updates on a card that cannot update all parameters (run_update_splits_q8_block). */
 static int restrict_card(struct run_prepared *prepared, const struct model *model,
                          const struct run_options *options)
 {
@@ -82,8 +82,7 @@ static int restrict_card(struct run_prepared *prepared, const struct model *mode
     return 0;
 }
 
-/* Groups the micro-batches, so that tapes and their buffers do not grow with the number of
- * micro-batches. */
+/* Groups micro-batches, so that tapes and buffers do not grow with their number. */
 static void group_micro_batches(struct run_prepared *prepared, const struct run_options *options,
                                 uint32_t groups_max)
 {
@@ -100,22 +99,21 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Returns whether the weights of a block that other blocks borrow can be loaded by sections. If the
- * block itself computes, it must be able to compute with rows alone. */
+/* Returns whether the weights that other blocks borrow can be loaded by sections. A block that
+ * computes must then be able to compute with rows. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
     return block >= prepared->shapes->model->compute_count ||
            prepared->blocks[block].rows_bytes > 0;
 }
 
-/* Selects the blocks whose weights are loaded by sections. */
 struct sectioning {
-    uint64_t whole_max_bytes; /* selects blocks whose weights have more bytes than this */
+    uint64_t whole_max_bytes; /* selects blocks with more bytes of weights */
     bool trained;             /* selects blocks with trained weights, too */
 };
 
-/* Keeps the sections of the selected blocks. Other blocks are loaded whole; the blocks that they
- * borrow can then not be loaded by rows. Returns how many blocks have sections. */
+/* Keeps the sections of the selected blocks. The rest load whole, and what they borrow cannot be
+ * loaded by rows. Returns how many blocks have sections. */
 static uint32_t choose_sections(struct run_prepared *prepared, const struct sectioning *sectioning)
 {
     uint32_t count = 0;
@@ -137,7 +135,7 @@ static uint32_t choose_sections(struct run_prepared *prepared, const struct sect
     return count;
 }
 
-/* Returns the bytes of weights with which a layer computes. */
+/* Returns the bytes of a layer's weights. */
 static uint64_t layer_bytes(const struct run_prepared *prepared)
 {
     const struct plan_block_shape *blocks = prepared->shapes->blocks;
@@ -148,11 +146,10 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
     return bytes;
 }
 
-/* Plans with whole blocks if they fit. Otherwise loads weights by sections, which are read more
- * often: first the frozen weights that are larger than a layer, then all frozen ones, then all
- * weights. Each of these is tried with larger groups first, then with smaller ones in a longer
- * tape, because the activations of a whole group are in memory when a step runs micro-batch by
- * micro-batch. Packed weights are gathered whole. */
+/* Plans with whole blocks if they fit. Otherwise loads by sections, which are read more often:
+ * frozen weights larger than a layer, then all frozen ones, then all weights. Tries larger groups
+ * before smaller ones in a longer tape, because a group's activations are in memory together.
+ * Packed weights are gathered whole. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     enum { GROUPS = 2 };
@@ -162,7 +159,7 @@ static int plan_groups(struct run_prepared *prepared, const struct run_options *
     const bool smaller = options->micro_batches > groups_max[0] &&
                          options->wishes.order != PLAN_ORDER_LAYER;
     const size_t ways = options->packs ? 1 : sizeof sectionings / sizeof sectionings[0];
-    /* number of blocks with sections in the last plan */
+    /* blocks with sections in the last plan */
     uint32_t last[GROUPS] = {UINT32_MAX, UINT32_MAX};
     int rc = -EFBIG;
     for (size_t s = 0; s < ways; s++) {
@@ -189,7 +186,7 @@ static int find_rates(struct run_prepared *prepared, const struct run_options *o
         prepared->rates.machine.coll_bytes = options->coll_bytes;
         prepared->rates.machine.within_bytes = options->within_bytes;
     }
-    /* Here -EFBIG is a drive's error; callers would take it for a plan that does not fit. */
+    /* A drive's -EFBIG: callers would take it for a plan that does not fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 
