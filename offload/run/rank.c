@@ -18,11 +18,11 @@
 #include "offload/run/rank_internal.h"
 
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
-/* The tapes that a timeline shows; not the first one, during which memory and devices warm up. */
+/* The timeline's tapes; memory and devices warm up during the first tape. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-/* Ranks with a lane that did not end its command. They are not freed, because the lane's thread may
- * still use them. */
+/* Ranks with a lane that did not end its command; never freed, because the lane's thread may still
+ * use them. */
 static _Atomic(struct run_rank *) lost_ranks;
 
 static const struct {
@@ -36,13 +36,13 @@ static const struct {
     [PLAN_Q_WRITE_ACT - PLAN_Q_READ_WEIGHT] = {AIO_STATES, "write activations"},
 };
 
-/* The largest number of bytes of gradients that GPUs sum at a time over ranks; the pieces of the
- * other ranks are in memory of this rank's GPU. */
+/* Most gradient bytes that GPUs sum at a time; the other ranks' pieces are in this rank's GPU
+ * memory. */
 enum { SUM_BYTES_MAX = 64 << 20 };
 
 static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
-    enum { SUM_BYTES_RANK = 4096 }; /* sums take at least this much for each rank */
+    enum { SUM_BYTES_RANK = 4096 }; /* least size of sums, per rank */
     uint64_t most = (uint64_t)SUM_BYTES_RANK * options->world;
     if (options->world <= 1 || dev_is_cpu(options->device)) {
         return 0;
@@ -58,7 +58,7 @@ static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_opti
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
     enum { GRAIN = 5 * DEV_ALIGN_BYTES };
-    /* for logits.c, which computes the logits of one token */
+    /* for logits.c: the logits of one token */
     const uint64_t logits = (uint64_t)shapes->model->config.vocab * kern_type_bytes(options->type);
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            sum_bytes(shapes, options) + RUN_MEMORY_SPARE_BYTES + GRAIN;
@@ -125,7 +125,7 @@ static int store_progress(void *user, const char *directory, uint64_t done, uint
                : 0;
 }
 
-/* Registers the memory that drives move bytes from and to. */
+/* Registers the memory that drives use. */
 static int register_memory(struct run_rank *rank)
 {
     const struct iovec memory[] = {
@@ -194,7 +194,6 @@ static struct run_rows rows_of(const struct run_rank *rank)
                              .group = rank->input->group > 1 ? rank->input->group : 1};
 }
 
-/* Makes the lanes of the device's own queues. */
 static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
     const bool f32_grads = run_options_gradients(rank->options) == CORE_UPDATE_F32;
@@ -256,8 +255,8 @@ static int make_executor(struct run_rank *rank)
 {
     struct run_executor_options options = {
         .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
-    if (rank->application != NULL) { /* no stall limit, because an application may compute for any
-                                      * length of time */
+    if (rank->application != NULL) { /* no stall limit: an application may compute for any length of
+                                      * time */
         options.commands_max = rank->application->commands_max;
         options.sleeps = true;
     } else {
@@ -305,7 +304,7 @@ static int make_executor(struct run_rank *rank)
 
 /* ---- creating and stopping a rank ---- */
 
-/* Finds the name of this rank's device by its index among the ranks of its machine. */
+/* Finds this rank's device by its index among the ranks of its machine. */
 static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
 {
     const struct coll_peers *peers = rank->given.peers;
@@ -475,8 +474,8 @@ int run_rank_trace(struct run_rank *rank)
     return plan_trace_write(rank->trace, rank->input, rank->given.trace);
 }
 
-/* Ends everything that still runs; each part before the parts that it uses. Memory that a drive may
- * still write to is not freed. */
+/* Each part ends before the parts that it uses. Memory that a drive may still write to is not
+ * freed. */
 bool run_rank_destroy(struct run_rank *rank)
 {
     if (rank == NULL) {
@@ -507,7 +506,7 @@ bool run_rank_destroy(struct run_rank *rank)
     dev_queue_destroy(rank->compute_queue);
     dev_queue_destroy(rank->up_queue);
     dev_queue_destroy(rank->down_queue);
-    plan_trace_destroy(rank->trace); /* the compute queue reports ops to it */
+    plan_trace_destroy(rank->trace); /* the compute queue reports ops to the trace */
     run_update_destroy(rank->update);
     int closed = store_close(rank->store);
     if (closed != 0) {

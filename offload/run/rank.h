@@ -1,6 +1,6 @@
-/* rank.h: one rank: its device, memory, store, queues, and the executor that connects them. It
- * loads weights, takes steps, evaluates, and hands out weights and states, as the plan says. One
- * thread calls; the lanes have their own threads. */
+/* rank.h: one rank: its device, memory, store, queues and executor. It loads weights, takes steps,
+ * evaluates, and hands out weights and states, as the plan says. One thread calls; lanes have their
+ * own threads. */
 #ifndef OFFLOAD_RUN_RANK_H
 #define OFFLOAD_RUN_RANK_H
 
@@ -17,20 +17,20 @@ struct coll_peers;
 struct run_checkpoint_writer;
 struct run_rank;
 
-/* An application that computes in place of the device, on its own weights and gradients. Only the
- * update and the store are lanes of its tapes. */
+/* An application that computes on its own weights and gradients. Its tapes have only lanes of the
+ * update and the store. */
 struct run_application {
     const struct blocks *blocks;
     const struct run_lent *lent;
     /* settings of the groups of the blocks' runs; replaced in each step */
     const struct adam_group *groups;
     uint32_t group_count;
-    /* number of commands of the longest tape; the application makes the tapes */
+    /* commands of the longest tape; the application makes the tapes */
     uint32_t commands_max;
-    /* Called on the update's thread when the weights of a block were updated. */
+    /* Called on the update's thread when a block's weights were updated. */
     void (*updated)(void *user, uint32_t block);
-    /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
-     * other process. On the update's thread. */
+    /* Sums the squares over all processes, from this process's tiles; NULL: no other process. On
+     * the update's thread. */
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
 };
@@ -42,101 +42,97 @@ struct run_rank_options {
     const struct plan_input *input;
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: updates write no checkpoints */
-    /* where ranks of this process meet; NULL: this process has only one rank */
+    /* where ranks of this process meet; NULL: it has only one */
     struct coll_meeting *meeting;
-    /* the processes of all ranks; NULL: there is only this process */
+    /* the processes of all ranks; NULL: only this process */
     struct coll_peers *peers;
     uint64_t run;      /* distinguishes runs */
     const char *trace; /* a file for the timeline of a few steps; NULL: none */
-    /* Called repeatedly by create and load; a result other than 0 stops them with that error. May
-     * be NULL. */
+    /* Called repeatedly by create and load; a result other than 0 ends them with that error. May be
+     * NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
 
-/* Returns the bytes of DEVICE that a rank takes besides the plan's buffers. */
+/* Returns the DEVICE bytes of a rank besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* Returns a number that distinguishes a run from every other run on this machine. `owner` is an
- * object of the run, whose address distinguishes it from other runs of the process. */
+/* Returns a number that distinguishes a run from others on this machine. The address of `owner`, an
+ * object of the run, distinguishes runs of one process. */
 uint64_t run_rank_number(const void *owner);
 
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* Accepts NULL. Returns false if a lane did not end its command; everything that the rank was given
- * must then stay, because the lane's thread may still use it. Always returns true for the rank of
- * an application, which waits for its lanes without a limit and has no checkpoint lane. */
+/* Accepts NULL. Returns false if a lane did not end its command; what the rank was given must then
+ * stay, because the lane's thread may still use it. Always true for an application's rank, which
+ * waits for its lanes without a limit. */
 bool run_rank_destroy(struct run_rank *rank);
-/* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it,
- * too. */
+/* Writes the options' timeline, if any, once. Call it after a drain; destroy calls it, too. */
 int run_rank_trace(struct run_rank *rank);
 
-/* Returns a counter that grows while the rank makes progress. Any thread may call. */
+/* Returns a counter that grows with the rank's progress. Any thread may call. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
-/* Ends the waits of other ranks for this one, with `code` and this thread's message. */
+/* Ends other ranks' waits for this one with `code` and this thread's message. */
 void run_rank_abort(struct run_rank *rank, int code);
 
-/* Loads weights from the files; the optimizer's states are those that a run begins with. Call
- * model_files_check first. The checksums of frozen blocks that this rank reads are added to `sums`,
- * unless that is NULL. */
+/* Loads weights from the files, and makes initial states. Call model_files_check first. Adds the
+ * checksums of frozen blocks that this rank reads to `sums`, unless that is NULL. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums);
-/* Loads weights and states from a checkpoint of the same model and formats, with any placement and
- * number of ranks. Frozen blocks are read from the files if checkpoints have none (blocks.h). */
+/* Loads a checkpoint of the same model and formats, with any placement and number of ranks. Frozen
+ * blocks are read from the files if checkpoints have none (blocks.h). */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
                     const struct model_files *files, struct model_sums *sums);
-/* Makes the initial states of a run on an application's weights. */
+/* Makes the initial states on an application's weights. */
 int run_rank_load_application(struct run_rank *rank);
-/* Closes the files of the checkpoint of run_rank_resume, if none of its bytes are used any more. */
+/* Closes the checkpoint of run_rank_resume, unless its bytes are still used. */
 int run_rank_release_checkpoint(struct run_rank *rank);
-/* Returns the number of updates that are done or pending. */
+/* Returns the number of updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
-/* Describes the library that computes a GPU's matrix products: "cuBLASLt 130002, driver 13000,
- * NVIDIA H200"; NULL: the device is the CPU. Valid until destroy. */
+/* Describes the library of a GPU's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200";
+ * NULL: the device is the CPU. Valid until destroy. */
 const char *run_rank_products(const struct run_rank *rank);
 
-/* Inputs of one step besides its micro-batches. */
+/* inputs of a step besides its micro-batches */
 struct run_step_request {
     double lr;
     double betas[2];
     double loss_scale;
-    int64_t targets; /* number of targets of all ranks: tokens or pairs */
+    int64_t targets; /* of all ranks: tokens or pairs */
     uint64_t seed;   /* seed of dropout in this step */
-    bool guess;      /* update before the norm is known, if the plan has a tape for it */
+    bool guess;      /* update before the norm is known, if the plan has a tape for that */
 };
 
 struct run_result {
     struct kern_loss loss; /* loss of this rank */
-    double norm;           /* norm of the whole gradient, before clipping */
+    double norm;           /* of the whole gradient, before clipping */
     bool skipped;
-    bool norm_neutral; /* the norm neither clipped nor skipped the update */
-    bool guessed; /* the update was made before the norm was known; if norm_neutral, it was right */
-    bool steady;  /* no other call came between this step and the previous one */
-    uint64_t guess_bytes; /* wasted bytes, moved for a wrong guess */
-    int64_t wait_ns;      /* time of waiting for other ranks; the engine sets it */
+    bool norm_neutral;    /* the norm neither clipped nor skipped the update */
+    bool guessed;         /* updated before the norm was known; right if norm_neutral */
+    bool steady;          /* no other call since the previous step */
+    uint64_t guess_bytes; /* bytes moved for a wrong guess */
+    int64_t wait_ns;      /* for other ranks; set by the engine */
 };
 
 /* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its
- * targets to *targets. Call it for each of them in order; a step computes only these. If the rank
- * has none, call it once with 0, 0 and NULL; the step then computes one micro-batch of padding. */
+ * targets to *targets. Call it for each of them in order; a step computes only these. A rank
+ * without any calls it once with 0, 0 and NULL, and computes one micro-batch of padding. */
 int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
                   const struct model_batch *batch, int64_t *targets);
-/* Takes a step with the micro-batches that were fed. */
+/* Takes a step with the fed micro-batches. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
-/* Returns 0 if a batch can be evaluated, or -EINVAL with a message that says why not. */
+/* Returns 0 if a batch can be evaluated, or -EINVAL with a message. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
-/* Drains, then computes the loss of one micro-batch. `batch` NULL: this rank takes part for another
- * one. */
+/* Drains, then computes a micro-batch's loss. `batch` NULL: takes part for another rank. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
-/* Drains, then computes the logits of the token after the last of `ids` [length], as fp32 in `out`
- * [vocab]. `length` is at most the rows' length. `ids` NULL: this rank takes part for another
- * one. */
+/* Drains, then computes the fp32 logits [vocab] of the token after `ids` [length], at most a row's
+ * length. `ids` NULL: takes part for another rank. */
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
 /* Does the pending update, and waits until no work is left. */
 int run_rank_drain(struct run_rank *rank);
 
-/* Waits for all work that was begun. Does not begin the pending update. */
+/* Waits for all work that has begun. Does not begin the pending update. */
 int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- updates that are written to the open checkpoint ---- */
@@ -145,38 +141,37 @@ int run_rank_quiesce(struct run_rank *rank);
 bool run_rank_writes_states(const struct run_rank *rank);
 /* Returns whether a step's update, or a part of it, runs inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
-/* Returns whether the pending update is the whole update of its step, so that it can be written to
- * a checkpoint. */
+/* Returns whether the pending update is a whole step's, so that it can be written to a
+ * checkpoint. */
 bool run_rank_can_save(const struct run_rank *rank);
 /* Writes the pending update to the checkpoint, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
-/* Writes the next step's update to the checkpoint: the part that is made inside the step at once,
- * the part that is left pending with the step or drain after it. */
+/* Writes the next step's update to the checkpoint: the part inside the step at once, the pending
+ * part with the step or drain after it. */
 void run_rank_save_next(struct run_rank *rank);
-/* Returns whether the step after run_rank_save_next has written all of its update to the checkpoint
- * or left it pending. A skipped step has no update. */
+/* Returns whether the step after run_rank_save_next wrote its update to the checkpoint or left it
+ * pending. A skipped step has no update. */
 bool run_rank_saved_step(const struct run_rank *rank);
-/* Returns whether the pending update still has to be written to the checkpoint. */
+/* Returns whether the pending update must still be written to the checkpoint. */
 bool run_rank_save_due(const struct run_rank *rank);
 /* Cancels run_rank_save_pending and run_rank_save_next. */
 void run_rank_save_forget(struct run_rank *rank);
 
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
-/* Calls `take` for each run of elements of the working weights of a block that this rank keeps, in
- * order; the elements are in their place in memory or in a slot. Call it after a drain. */
+/* Calls `take` for this rank's runs of elements of a block's working weights, in order, in their
+ * place or in a slot. Call it after a drain. */
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
-/* Receives all streams that an update reads and writes, chunk by chunk. */
+/* Receives all streams that an update uses, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
-    /* NULL if take() is done with the arrays when it returns. Otherwise `tail` returns the point
-     * after the last arrays, and `wait` waits until the arrays before a point are no longer
-     * used. */
+    /* NULL if take() is done with the arrays on return. Otherwise `tail` returns the point after
+     * the last arrays, and `wait` waits until the arrays before a point are free. */
     uint64_t (*tail)(void *context);
     int (*wait)(void *context, uint64_t point);
     void *context;
 };
-/* Reads out the states of a trained block. After a failure the taker may still use arrays. */
+/* Reads out a trained block's states. After a failure the taker may still use arrays. */
 int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take_states *taker);
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
@@ -185,8 +180,7 @@ struct run_moved {
     struct store_moved paths[STORE_PATHS_MAX];
 };
 
-/* Sets *out to the bytes that the drives of the rank's store have moved since the last call, by
- * path. */
+/* Sets *out to the bytes that the drives of the rank's store moved since the last call, by path. */
 void run_rank_moved_take(struct run_rank *rank, struct run_moved *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* rank_internal.h: the state of a rank. Only for the files that make up a rank (rank.c, step.c,
- * chunks.c, load.c, read_out.c and logits.c) and, through chunks.h, for the optimizer. */
+/* rank_internal.h: the state of a rank. Only for the rank's files (rank.c, step.c, chunks.c,
+ * load.c, read_out.c, logits.c) and, through chunks.h, the optimizer. */
 #ifndef OFFLOAD_RUN_RANK_INTERNAL_H
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
@@ -13,20 +13,20 @@
 
 enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 
-/* The state of the last step's update. */
+/* state of the last step's update */
 enum run_pending {
     RUN_PENDING_NONE,     /* nothing */
     RUN_PENDING_DEFERRED, /* the update, or its deferred part, is left to the next step or a
                            * drain */
-    RUN_PENDING_SAVED,    /* like DEFERRED; the update also writes its results to the checkpoint */
+    RUN_PENDING_SAVED,    /* like DEFERRED; also goes to the checkpoint */
     RUN_PENDING_COUNT,
 };
 
-/* Says which step's update goes to the checkpoint. */
+/* which step's update goes to the checkpoint */
 enum run_saved {
     RUN_SAVED_NONE,
     RUN_SAVED_NEXT, /* the update of the next step */
-    RUN_SAVED_LAST, /* the last step's update, which is in the checkpoint already, or pending */
+    RUN_SAVED_LAST, /* the last step's update, already in the checkpoint or pending */
 };
 
 struct run_rank {
@@ -39,9 +39,9 @@ struct run_rank {
     const struct blocks *blocks;
 
     struct core_bell bell; /* bell of every lane */
-    /* grows while this rank makes progress; other threads only compare it */
+    /* grows with this rank's progress; other threads only compare it */
     _Atomic uint64_t pulse;
-    struct dev_device *device; /* owned, like all pointers below except `lost` */
+    struct dev_device *device; /* owned, like the pointers below except `lost` */
     struct kern_ops *ops;
     struct dev_queue *compute_queue;
     struct dev_queue *up_queue;
@@ -54,35 +54,35 @@ struct run_rank {
     struct aio_queue *io_queues[RANK_IO_QUEUES];
 
     struct run_compute compute;
-    struct model_binding binding; /* owned arrays: the binding of the block that is submitted now */
+    struct model_binding binding; /* owned arrays: the binding of the block being submitted */
     struct run_copy up;
     struct run_copy down;
     struct run_io io[RANK_IO_QUEUES];
-    struct coll *coll; /* owned; NULL: there is only one rank */
+    struct coll *coll; /* owned; NULL: only one rank */
     struct run_collect collect;
     struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: updates write no checkpoints */
     struct run_executor *executor;
     struct plan_trace *trace; /* owned; NULL: no timeline was requested */
     struct dev_timing timing; /* sends the times of ops to the timeline */
-    bool times_ops;           /* whether the device reports the times of ops now */
+    bool times_ops;           /* the device reports the times of ops now */
     bool traced;              /* the timeline was written, or could not be */
 
-    enum plan_kind last;   /* kind of the tape released last; PLAN_KIND_COUNT: none yet */
-    enum plan_kind ahead;  /* kind of the tape that was pushed in advance, which only reads STORE
-                            * until it is released; PLAN_KIND_COUNT: none */
-    struct core_line gate; /* gated commands of a tape (plan_command_is_gated) wait until this line
+    enum plan_kind last;   /* tape released last; PLAN_KIND_COUNT: none yet */
+    enum plan_kind ahead;  /* tape pushed in advance, which only reads STORE until its release;
+                            * PLAN_KIND_COUNT: none */
+    struct core_line gate; /* a tape's gated commands (plan_command_is_gated) wait until this line
                             * reaches the tape's number */
     uint64_t gates;        /* number of tapes released */
     enum run_pending pending;
     enum run_saved saved;
-    uint64_t updates; /* number of updates done or pending; skipped steps have none */
+    uint64_t updates; /* updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
-    /* the bytes that drives had moved in all at the last run_rank_moved_take() */
+    /* what drives had moved at the last run_rank_moved_take() */
     struct run_moved moved;
-    struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
+    struct run_rank *lost; /* next rank that could not be destroyed */
 };
 
-/* Waits for a fence of one of this rank's queues as long as that queue makes progress. */
+/* Waits for a fence of this rank's queues as long as its queue makes progress. */
 int run_rank_wait(struct run_rank *rank, struct core_fence fence);
 
 #endif

@@ -1,5 +1,4 @@
-/* rates.c: finds the rates of each part of the machine: from the cache of an earlier run, or by
- * measuring, which fills the cache. */
+/* rates.c: finds rates in the cache of an earlier run, or measures them, which fills the cache. */
 #include "offload/run/rates.h"
 
 #include <inttypes.h>
@@ -16,18 +15,18 @@
 
 enum { KEY_BYTES = 1024, MACHINE_BYTES = 448, CPU_FLAGS_BYTES = 64, CPUINFO_BYTES = 2048 };
 
-static const double memory_bytes_per_s = 8e9; /* rate of a drive that is memory */
+static const double memory_bytes_per_s = 8e9; /* rate of a drive in memory */
 static const double command_seconds = 3e-6;
 
 /* ---- cache keys: what the numbers depend on ---- */
 
-/* Describes a GPU in the key, because another GPU may later get the same number. */
+/* Describes a GPU in the key, because another GPU may get the same number. */
 static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
 {
     struct dev_device *device = NULL;
     snprintf(out, DEV_DESCRIPTION_BYTES, "%s", options->device);
     if (options->cache.folder == NULL || dev_is_cpu(options->device)) {
-        return; /* name_machine puts the processor's name into the key */
+        return; /* name_machine puts the processor into the key */
     }
     const struct dev_options least = {.memory_bytes = DEV_ALIGN_BYTES};
     if (dev_open(options->device, &least, &device) == 0) {
@@ -97,7 +96,7 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
              options->rows, options->length, options->row_length, options->tile_bytes);
 }
 
-/* Describes a drive in the key, by its file system's device and size. */
+/* Describes a drive in the key by its file system's device and size. */
 static void name_drive(const struct run_shapes *shapes, const struct run_options *options,
                        const char *directory, char key[KEY_BYTES])
 {
@@ -187,7 +186,7 @@ static int find_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- drives ---- */
 
-/* Finds the rates of each store's drive. Stores in memory or on an aio_mem_disk are not. */
+/* Finds the rates of the stores' drives, except stores in memory or on an aio_mem_disk. */
 static int find_each_drive(const struct run_shapes *shapes, const struct run_options *options,
                            struct run_drive_rates *each)
 {
@@ -217,20 +216,19 @@ int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *o
     return rc;
 }
 
-/* Returns the cores that the drives' threads, one for each drive, can keep busy. */
+/* Returns the cores that the drives' threads can keep busy, one for each drive. */
 static double drive_cores(const struct run_options *options)
 {
     const unsigned drives = options->store_count > 0 ? options->store_count : 1;
     return drives < options->threads ? drives : options->threads;
 }
 
-/* Adds up the rates of all drives. */
 static int find_drives(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *rates)
 {
     struct run_drive_rates each[STORE_PATHS_MAX];
     struct plan_rates *out = &rates->machine;
-    double cpu = 0; /* cores that all drives together keep busy */
+    double cpu = 0; /* cores busy for all drives together */
     int rc = find_each_drive(shapes, options, each);
     if (rc != 0) {
         return rc;

@@ -1,5 +1,5 @@
-/* rates.h: the rates at which this machine does the parts of a step: measured, or found in the
- * cache of an earlier run. The caller's thread waits meanwhile. */
+/* rates.h: the rates of a step's parts on this machine: measured, or from the cache. The caller's
+ * thread waits meanwhile. */
 #ifndef OFFLOAD_RUN_RATES_H
 #define OFFLOAD_RUN_RATES_H
 
@@ -7,14 +7,14 @@
 #include "offload/run/rates_file.h"
 #include "offload/run/shapes.h"
 
-/* Finds all rates in the cache of `options`, or by measuring, which fills the cache. Drives are
- * measured if `options` has stores. Compute is measured with the model's own blocks, within the
- * budgets, in memory that is then freed; not if an application computes. */
+/* Finds all rates in the cache of `options`, or measures them, which fills the cache. Drives are
+ * measured if `options` has stores; compute, unless an application computes, with the model's
+ * blocks, within the budgets, in memory that is then freed. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
 
-/* Finds only drive_bytes of struct run_rates. A file of rates does not contain them, because it may
- * describe another machine. */
+/* Finds only drive_bytes, which a file of rates lacks, because the file may describe another
+ * machine. */
 int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
                     double drive_bytes[STORE_PATHS_MAX]);
 

@@ -1,6 +1,5 @@
-/* rates_file.c: a table of all numbers. With it, three kinds of files are read: the file of all
- * rates, for planning on another machine, one cached file for each part of this machine, and the
- * description of a machine. The first two are also written. */
+/* rates_file.c: one table of numbers, for three kinds of files: all rates, for planning on another
+ * machine; one cached part of this machine; the description of a machine, which is only read. */
 #include "offload/run/rates_file.h"
 #include "offload/model/model.h"
 
@@ -24,16 +23,15 @@ enum { FILE_VERSION = 1, CACHE_VERSION = 3 };
 /* Kinds of numbers in these files. */
 enum kind {
     POSITIVE,
-    OPTIONAL, /* positive; if absent it is 0: the work costs nothing or is not done */
-    SECONDS,  /* seconds, 0 or more, in an object that may be absent; 0: estimated from flops */
+    OPTIONAL, /* positive; 0 if absent: work without cost, or none */
+    SECONDS,  /* 0 or more, in an object that may be absent; 0: estimated from flops */
     FLAG,     /* a bool */
     DELAY,    /* positive seconds */
     COUNT,    /* a positive integer */
     OPTIONAL_COUNT,
 };
 
-/* Limits of a number, far beyond those of any machine. With larger or smaller numbers the times of
- * a plan could become infinite or 0. */
+/* Limits far beyond any machine's numbers; beyond them, a plan's times could be infinite or 0. */
 static const struct limits {
     double least, most;
     const char *expected;
@@ -49,12 +47,11 @@ static const struct limits {
 struct number {
     const char *key;
     enum kind kind;
-    enum run_rates_part part; /* the part that it belongs to; RUN_RATES_PARTS: only the file of all
-                               * rates has it */
-    /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for RUN_RATES_MACHINE,
-     * else in struct run_rates */
+    enum run_rates_part part; /* RUN_RATES_PARTS: only in the file of all rates */
+    /* in run_drive_rates for RUN_RATES_DRIVE, in run_machine for RUN_RATES_MACHINE, else in
+     * run_rates */
     size_t offset;
-    const char *object; /* SECONDS: the name of the object in the file of all rates */
+    const char *object; /* SECONDS: object's name in the file of all rates */
     const char *inner;  /* SECONDS: the key in that object */
 };
 
@@ -63,8 +60,8 @@ struct number {
 #define DRIVE(field)       offsetof(struct run_drive_rates, field)
 #define NODE(field)        offsetof(struct run_machine, field)
 
-/* In the order of the file of all rates. The last numbers, of single drives and of machines, are
- * not in that file. */
+/* In the order of the file of all rates, which lacks the numbers at the end, of single drives and
+ * of machines. */
 static const struct number numbers[] = {
     {"read_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(read_bytes), NULL, NULL},
     {"write_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(write_bytes), NULL, NULL},
@@ -236,7 +233,7 @@ int run_rates_read(const char *path, struct run_rates *out)
     return rc;
 }
 
-/* The numbers of one object are neighbours in the table. */
+/* An object's numbers are neighbours in the table. */
 static void write_numbers(struct core_json_write *json, const struct run_rates *rates)
 {
     const char *object = NULL;
@@ -285,7 +282,7 @@ int run_rates_write(const char *path, const struct run_rates *rates)
 
 /* ---- the file of a machine ---- */
 
-/* Reads {"value": N, "source": TEXT}: a figure without its source is refused. */
+/* Reads {"value": N, "source": TEXT}; the source is required. */
 static int read_sourced(const struct core_json *doc, const struct number *number,
                         struct run_machine *machine)
 {
@@ -324,8 +321,7 @@ static bool is_known(const struct core_json_member *member)
     return known;
 }
 
-/* Refuses unknown keys, because a misspelt optional key would look like a part that the machine
- * lacks. */
+/* Refuses unknown keys: a misspelt optional key would look like a missing part. */
 static int check_keys(const struct core_json *doc)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -339,8 +335,7 @@ static int check_keys(const struct core_json *doc)
     return 0;
 }
 
-/* Refuses a missing key that another key requires: `number` is 0, although the machine has the part
- * `with`. */
+/* Refuses a `number` of 0, a missing key, although the machine has `with`. */
 static int check_needed(const struct core_json *doc, double number, const char *key,
                         const char *with)
 {

@@ -1,30 +1,30 @@
 /* read_out.c: reads parameters and states from the tiers, chunk by chunk in order. Chunks in STORE
- * or on a GPU pass through slots, so that some are read while the taker works on others. No tape
- * runs in the meantime. */
+ * or on a GPU pass through slots: some are read while the taker works on others. No tape runs
+ * meanwhile. */
 #include <assert.h>
 
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-/* The part of a block that is read out. The mark of a slot is the value of `tail` after its chunk
- * was passed to the taker; the slot is free when the taker has passed that point. */
+/* The part of a block to read out. A slot's mark is `tail` after its chunk was passed to the taker;
+ * the slot is free when the taker is past that point. */
 struct reading {
     struct run_rank *rank; /* borrowed, like all pointers here */
     uint32_t block;
     uint32_t count; /* number of chunks */
     struct run_slots slots;
-    /* weights of the whole block; NULL: each chunk's weights are in its slot */
+    /* weights of the whole block; NULL: a chunk's weights are in its slot */
     char *weights;
-    struct core_fence weights_read;       /* reached when the weights are in memory */
-    const struct run_take_states *states; /* NULL: only weights are read, for take_weights */
+    struct core_fence weights_read;       /* reached when weights are in memory */
+    const struct run_take_states *states; /* NULL: only weights, for take_weights */
     run_take_weights *take_weights;
     void *context; /* context of take_weights */
 };
 
 /* ---- one chunk ---- */
 
-/* Begins to read into a slot those parts of a chunk that are not in the host's memory. */
+/* Begins to read what is not in the host's memory of a chunk into a slot. */
 static int read_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     struct run_rank *rank = reading->rank;
@@ -68,7 +68,6 @@ static int take_states(struct reading *reading, uint32_t index, struct run_slot 
     return rc;
 }
 
-/* Passes a chunk, which has been read, to the taker. */
 static int take_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     if (reading->states != NULL) {
@@ -122,7 +121,7 @@ static int pass_chunks(struct reading *reading)
     return rc;
 }
 
-/* On return nothing is being read into slots, even after an error. */
+/* On return no slot is being read into, even after an error. */
 static int read_block(struct reading *reading)
 {
     struct core_err first = core_err_keep(pass_chunks(reading));
@@ -131,8 +130,8 @@ static int read_block(struct reading *reading)
     return core_err_first(&first, run_rank_wait(reading->rank, reading->weights_read));
 }
 
-/* Finds the slots that chunks pass through. If there are none, everything is in memory, and slots
- * without memory keep the taker's points. */
+/* Finds the chunks' slots. If everything is in memory, slots without memory keep the taker's
+ * points. */
 static void init_slots(struct reading *reading)
 {
     run_slots_init(&reading->slots, reading->rank);
@@ -143,14 +142,14 @@ static void init_slots(struct reading *reading)
 
 /* ---- weights ---- */
 
-/* Returns the slot for all of a block's weights, on a device that is the host. */
+/* Returns the slot for a whole block's weights, on a device that is the host. */
 static char *block_slot(const struct run_rank *rank, uint32_t block)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);
     return rank->memory.at[layout->weights.buffers[layout->blocks[block].size][0]];
 }
 
-/* Makes slots of one chunk each from the slot of a block. */
+/* Divides a block's slot into slots of one chunk. */
 static void split_block_slot(struct reading *reading)
 {
     const struct run_rank *rank = reading->rank;
@@ -163,7 +162,6 @@ static void split_block_slot(struct reading *reading)
     }
 }
 
-/* Reads out the weights of a block that compute reads by pages. */
 static int read_pages(struct run_rank *rank, uint32_t block, run_take_weights *take_weights,
                       void *context)
 {
@@ -209,7 +207,7 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
 
 /* ---- states ---- */
 
-/* Begins to read all chunks of a block's weights into the block's slot. */
+/* Begins to read a block's weights into the block's slot. */
 static int read_weights(struct reading *reading)
 {
     struct run_rank *rank = reading->rank;
@@ -237,7 +235,7 @@ int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take
                               .weights = run_chunk_weights_memory(rank, block),
                               .states = taker};
     assert(rank->blocks->list[block].trained);
-    if (reading.count == 0) { /* a shard of a small block may be empty */
+    if (reading.count == 0) { /* a small block's shard may be empty */
         return 0;
     }
     init_slots(&reading);

@@ -14,13 +14,13 @@
 
 enum { BATCH_ARRAYS = 4, PIECE_ELEMENTS = 256 << 10 };
 
-/* Precedes the arguments of every call, in the same transfer. */
+/* Precedes every call's arguments, in one transfer. */
 struct call_head {
     uint32_t call;
     uint32_t bytes;
 };
 
-/* Describes a micro-batch; its arrays follow, one transfer each. */
+/* A micro-batch; its arrays follow, one transfer each. */
 struct batch_head {
     int64_t rows, length;
     uint32_t has[BATCH_ARRAYS]; /* ids, labels, positions, starts */
@@ -28,8 +28,8 @@ struct batch_head {
 
 enum { PIECE_GRAIN = 64 };
 
-/* Describes a range of streams. Their bytes follow in the same transfer, those of each stream at a
- * multiple of PIECE_GRAIN. */
+/* A range of streams. Their bytes follow in the same transfer, each stream at a multiple of
+ * PIECE_GRAIN. */
 struct piece_head {
     uint64_t first, count; /* count 0: the last piece */
     uint64_t bytes[STORE_STREAM_COUNT];
@@ -46,7 +46,7 @@ int run_remote_call(struct coll_peers *peers, uint32_t rank, enum run_call call,
     char *text = malloc(sizeof head + bytes);
     if (text == NULL) {
         (void)core_err_set(-ENOMEM, "no memory to call rank %u", rank);
-        return coll_peers_fail(peers, -ENOMEM); /* other ranks may have begun the same call */
+        return coll_peers_fail(peers, -ENOMEM); /* other ranks may have begun the call */
     }
     memcpy(text, &head, sizeof head);
     memcpy(text + sizeof head, arguments, bytes);
@@ -160,7 +160,7 @@ int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_re
 
 /* ---- the arguments of CREATE: structs, then strings ---- */
 
-/* Pointers in these structs are those of the sender, and are replaced on receipt. */
+/* Pointers in these structs are the sender's; the receiver replaces them. */
 struct job_head {
     struct run_options options;
     struct run_rates rates;
@@ -253,7 +253,7 @@ int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_
     return rc;
 }
 
-/* Returns the next string; NULL: there is none. */
+/* Returns the next string, or NULL. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *string = *at;
@@ -262,8 +262,7 @@ static const char *take_text(const char **at, const char *end)
     return zero != NULL ? string : NULL;
 }
 
-/* Takes the names of a list from the arguments. Returns the last one, or `last` if there is
- * none. */
+/* Takes a list's names. Returns the last one, or `last` if there is none. */
 static const char *take_names(struct run_remote_made *out, size_t *used, size_t count,
                               const char *const **list, const char **at, const char *end,
                               const char *last)
@@ -316,8 +315,7 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
 
 /* ---- rates of collectives ---- */
 
-/* Makes one measurement with all processes. Waits for the reply of every called process, even after
- * an error. */
+/* Measures once with all processes. Waits for every called process, even after an error. */
 static int measure_once(struct coll_peers *peers, const struct run_remote_measure *with,
                         struct plan_rates *out)
 {
@@ -343,7 +341,7 @@ static int measure_once(struct coll_peers *peers, const struct run_remote_measur
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out)
 {
-    /* The second measurement has as many bytes as a rank receives in `seconds`, so that a slow
+    /* The second measurement moves as many bytes as a rank receives in `seconds`, so that a slow
      * network does not make it long. */
     static const uint64_t bytes_first = UINT64_C(1) << 20;
     static const double seconds = 0.05;
@@ -385,8 +383,8 @@ int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply)
     return coll_peers_send(peers, 0, reply, sizeof *reply);
 }
 
-/* Receives one array of a micro-batch into `to`. If the micro-batch does not fit, receives and
- * drops the array, so that the next message that arrives is the one expected. */
+/* Receives an array of a micro-batch into `to`. If the micro-batch does not fit, drops the array,
+ * so that the next message is the expected one. */
 static int receive_array(struct coll_peers *peers, int32_t *to, size_t bytes, bool fits)
 {
     size_t got = 0;
@@ -474,7 +472,7 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
     return rc;
 }
 
-/* Checks that the checksums of this many elements fit into a piece. */
+/* Checks that the checksums of these elements fit into a piece. */
 static int check_sums(uint64_t elements)
 {
     const uint64_t most = RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1) / sizeof(uint64_t);

@@ -1,5 +1,5 @@
-/* scale.h: the loss scale of fp16, by DeepSpeed's rules: an overflow first uses up the hysteresis,
- * then halves the scale; a window of steps without overflow doubles it. Plain data; no thread, no
+/* scale.h: the loss scale of fp16, by DeepSpeed's rules: an overflow uses up the hysteresis, then
+ * halves the scale; a window of steps without overflow doubles it. Plain data; no thread, no
  * I/O. */
 #ifndef OFFLOAD_RUN_SCALE_H
 #define OFFLOAD_RUN_SCALE_H
@@ -8,26 +8,26 @@
 #include <stdint.h>
 
 struct run_scale_options {
-    double fixed; /* above 0: the scale never changes; 0: dynamic */
+    double fixed; /* above 0: a constant scale; 0: dynamic */
     double first;
     double least;
     uint32_t window;
     uint32_t hysteresis;
-    bool consecutive_hysteresis; /* every step without overflow restores the hysteresis */
+    bool consecutive_hysteresis; /* a step without overflow restores the hysteresis */
 };
 
 struct run_scale {
     struct run_scale_options options;
     double value; /* scale of the next step */
     uint64_t steps;
-    uint64_t last_overflow; /* number of the step that overflowed last, from 1; 0: none */
+    uint64_t last_overflow; /* step of the last overflow, from 1; 0: none */
     uint32_t hysteresis_left;
 };
 
 void run_scale_init(struct run_scale *scale, const struct run_scale_options *options);
 
-/* Adjusts a dynamic scale after a step. Returns -ERANGE if the step overflowed at the smallest
- * scale with no hysteresis left. */
+/* Adjusts a dynamic scale after a step. Returns -ERANGE for an overflow at the smallest scale
+ * without hysteresis. */
 int run_scale_step(struct run_scale *scale, bool overflow);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Weight of the newest step in a mean; share of the balance that is kept from step to step. */
+/* Weight of the newest step in a mean; share of the balance kept per step. */
 static const double newest = 0.25;
 static const double remains = 0.98;
 
@@ -12,7 +12,7 @@ void run_speculation_init(struct run_speculation *policy)
     *policy = (struct run_speculation){.needed = RUN_SPECULATION_FIRST};
 }
 
-/* Returns whether the next step is deferred to measure what guesses are compared with. */
+/* Returns whether the next step is deferred, to measure what guesses are compared with. */
 static bool probes_next(const struct run_speculation *policy)
 {
     return policy->deferred_seconds == 0 && policy->streak >= RUN_SPECULATION_TRUST &&
@@ -29,7 +29,7 @@ static void mean(double *mean, double seconds)
     *mean = *mean > 0 ? *mean + newest * (seconds - *mean) : seconds;
 }
 
-/* If the step followed one of the same kind, updates the mean of that kind. */
+/* Updates a kind's mean if the step followed one of that kind. */
 static void measure(struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool alike = step->steady && policy->last_guessed == step->guessed && !policy->last_wrong;
@@ -40,7 +40,7 @@ static void measure(struct run_speculation *policy, const struct run_speculation
     }
 }
 
-/* Returns the seconds that a wrong guess cost: in its own step, and in the next one, which repeats
+/* Returns the seconds that a wrong guess cost in its own step and in the next one, which repeats
  * the update. */
 static double lost_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
@@ -51,8 +51,8 @@ static double lost_in(const struct run_speculation *policy, const struct run_spe
     return pays && step->steady && usual > 0 ? fmax(step->seconds - usual, 0) : 0;
 }
 
-/* Returns the seconds that a step gained by a right guess; negative if the step was slower than a
- * deferred one. */
+/* Returns the seconds gained by a right guess; negative if the step was slower than a deferred
+ * one. */
 static double won_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool right = step->guessed && step->neutral && policy->last_guessed &&

@@ -1,8 +1,7 @@
-/* speculation.h: decides whether a step's update starts before its norm is known, in the
- * expectation that the norm neither clips nor skips it. The policy speculates after steps for which
- * speculating would have been right. It requires more such steps after wrong guesses, and stops for
- * a while when measured time shows that speculating is slower. A norm far below the limit counts as
- * two steps. Plain data; no thread, no I/O. */
+/* speculation.h: decides whether a step's update starts before its norm is known, because the norm
+ * is expected neither to clip nor to skip it. Guesses follow steps for which a guess would have
+ * been right: more such steps after wrong guesses, none for a while if guessing proves slower. A
+ * norm far below the limit counts as two steps. Plain data; no thread, no I/O. */
 #ifndef OFFLOAD_RUN_SPECULATION_H
 #define OFFLOAD_RUN_SPECULATION_H
 
@@ -11,26 +10,25 @@
 
 enum {
     RUN_SPECULATION_FIRST = 2, /* neutral steps before the first guess */
-    /* the largest number of neutral steps that wrong guesses can require */
+    /* most neutral steps that wrong guesses can require */
     RUN_SPECULATION_NEUTRAL_MAX = 64,
-    RUN_SPECULATION_TRUST = 16, /* after this many right guesses, only half as many neutral steps
-                                 * are needed, and a deferred step is measured if none was measured
-                                 * before */
-    RUN_SPECULATION_PROBES = 2, /* most steps that are deferred only to be measured; a call between
-                                 * two steps can spoil one measurement */
+    RUN_SPECULATION_TRUST = 16, /* after this many right guesses, half as many neutral steps are
+                                 * needed, and a deferred step is measured if none was */
+    RUN_SPECULATION_PROBES = 2, /* most steps deferred only to be measured; a call between two steps
+                                 * can spoil a measurement */
     RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing proved slower */
 };
 
 struct run_speculation {
     uint32_t neutral; /* steps in a row for which a guess was or would have been right */
-    uint32_t needed;  /* how many neutral steps are needed before a guess */
+    uint32_t needed;  /* neutral steps needed before a guess */
     uint32_t streak;  /* right guesses since the last wrong one */
     uint32_t probes;  /* steps deferred to be measured */
     uint32_t pause;   /* steps left without a guess */
-    /* time of a step without a guess that follows another such step; 0: unknown */
+    /* time of a step without a guess after another such step; 0: unknown */
     double deferred_seconds;
     double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
-    double balance_seconds;     /* time gained minus time lost; older steps count less */
+    double balance_seconds;     /* time gained less time lost; older steps count less */
     bool last_guessed;          /* the previous step guessed */
     bool last_wrong;            /* the previous step guessed wrong */
 };
@@ -38,16 +36,15 @@ struct run_speculation {
 struct run_speculation_step {
     bool guessed;
     bool neutral; /* the norm neither clipped nor skipped the step */
-    bool far;     /* `neutral`, and the norm was less than half of the limit above which it is
-               * clipped */
-    bool steady;  /* no other call came between this step and the previous one */
+    bool far;     /* `neutral`, with a norm less than half of the clipping limit */
+    bool steady;  /* no other call since the previous step */
     double seconds;
 };
 
 void run_speculation_init(struct run_speculation *policy);
 /* Returns whether the next step guesses. */
 bool run_speculation_next(const struct run_speculation *policy);
-/* Records a step. Returns the seconds that wrong guesses cost in it, as far as they are known. */
+/* Records a step. Returns the seconds that wrong guesses are known to have cost in it. */
 double run_speculation_note(struct run_speculation *policy,
                             const struct run_speculation_step *step);
 

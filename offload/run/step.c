@@ -1,5 +1,5 @@
-/* step.c: runs one tape after another: decides which tape follows, with which settings its update
- * is computed, and which results are read when it has ended. Runs on the rank's thread. */
+/* step.c: runs one tape after another: which tape follows, with which update settings, and which
+ * results are read. Runs on the rank's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -10,17 +10,17 @@
 #include "offload/plan/shard.h"
 #include "offload/run/rank_internal.h"
 
-/* Requests of the rank's functions; next_tape finds the tape for each. */
+/* requests of the rank's functions, for next_tape */
 enum request {
     REQUEST_STEP,
-    REQUEST_STEP_SPECULATIVE, /* a step whose update does not wait for its norm */
-    REQUEST_STEP_SAVED,       /* a step that writes the update made inside it to the checkpoint */
+    REQUEST_STEP_SPECULATIVE, /* the update does not wait for the norm */
+    REQUEST_STEP_SAVED,       /* writes the update inside the step to the checkpoint */
     REQUEST_DRAIN,            /* the pending update alone */
     REQUEST_COUNT,
 };
 
-/* The tape for each request. If nothing is pending, there is nothing to drain. While the pending
- * update goes to a checkpoint, the step does not speculate. */
+/* The tape for each request. If nothing is pending, there is nothing to drain. A step does not
+ * speculate while the pending update goes to a checkpoint. */
 static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
     [RUN_PENDING_NONE] = {PLAN_FIRST, PLAN_GUESS, PLAN_FIRST_SAVE_OWN, PLAN_KIND_COUNT},
     [RUN_PENDING_DEFERRED] = {PLAN_NEXT, PLAN_GUESS_NEXT, PLAN_NEXT_SAVE_OWN, PLAN_DRAIN},
@@ -29,8 +29,7 @@ static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
 
 /* ---- tapes ---- */
 
-/* Lets the device report its ops while the timeline records tapes; otherwise the timeline has only
- * commands. */
+/* The timeline has ops only while it records tapes; otherwise it has only commands. */
 static void time_ops(struct run_rank *rank)
 {
     const bool wanted = plan_trace_wants_ops(rank->trace);
@@ -66,7 +65,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Withdraws the tape that was pushed in advance, if any, because it is not the next one. */
+/* Withdraws a tape that was pushed in advance and is not the next one. */
 static int withdraw_tape(struct run_rank *rank)
 {
     struct plan_traffic traffic = {0};
@@ -84,7 +83,7 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
-/* Returns the bytes that a tape moves with the inputs of this step, which may use fewer rows than
+/* Returns the bytes that a tape moves with this step's inputs, which may use fewer rows than
  * planned. */
 static struct plan_traffic count_traffic(const struct run_rank *rank, const struct plan_tape *tape)
 {
@@ -103,8 +102,7 @@ static struct plan_traffic count_traffic(const struct run_rank *rank, const stru
     return traffic;
 }
 
-/* Opens the gate of the next tape, which is of `kind`. Pushes the tape first unless it was pushed
- * in advance. */
+/* Opens the next tape's gate; pushes the tape first unless it was pushed in advance. */
 static int release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
@@ -126,8 +124,8 @@ static int release_tape(struct run_rank *rank, enum plan_kind kind)
     return 0;
 }
 
-/* Pushes the tape of `kind`, the most likely successor of the tape released last, unless it must
- * not follow that tape. The drive then reads for it while the other tape ends. */
+/* Pushes the likeliest successor of the tape released last, unless it must not follow, so that the
+ * drive reads for it while the other tape ends. */
 static int push_ahead(struct run_rank *rank, enum plan_kind kind)
 {
     if (plan_tape(rank->plan, rank->last, kind) == NULL) {
@@ -147,8 +145,8 @@ static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
-/* If the loss is not finite, the gradients of all blocks are not finite either: the message then
- * says that the values come from the forward pass. Returns `rc`, the error of the update. */
+/* If the loss is not finite, the gradients of all blocks are not either; the message then blames
+ * the forward pass. Returns `rc`, the update's error. */
 static int explain_gradients(struct run_rank *rank, int rc)
 {
     const struct core_err error = core_err_keep(rc);
@@ -164,14 +162,13 @@ static int explain_gradients(struct run_rank *rank, int rc)
                : core_err_first(&error, rc);
 }
 
-/* Runs the step's tape, number `number`, until the commands of its update and, if a card updates
- * blocks, those of compute are done. */
+/* Runs the step's tape until the commands of its update and, if a card updates blocks, of compute
+ * are done. */
 static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uint64_t number)
 {
     int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
                                    tape->queue_count[PLAN_Q_UPDATE]);
-    /* The update terms of this step must not change until the updates inside its backward are
-     * launched on the GPU. */
+    /* This step's update terms must stay until the GPU has the updates inside backward. */
     const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
     if (rc != 0 || !on_card) {
         return rc;
@@ -182,7 +179,7 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 
 /* ---- the speculative update ---- */
 
-/* Counts the bytes that a tape's speculative update moves, and its writes to the store. */
+/* Counts the bytes of a tape's speculative update, and its writes to the store. */
 static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
     *bytes = *writes = 0;
@@ -196,8 +193,8 @@ static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uin
     }
 }
 
-/* Keeps the speculative update, or discards it, as a whole. Its results in memory become current
- * when all of them are there; its results in the store become current as each write is done. */
+/* Keeps or discards the whole speculative update. Results in memory become current together;
+ * results in the store, as each write is done. */
 static int decide_speculative(struct run_rank *rank, const struct plan_tape *tape, bool keep,
                               uint64_t *wasted_bytes)
 {
@@ -217,7 +214,7 @@ static int decide_speculative(struct run_rank *rank, const struct plan_tape *tap
             run_memory_swap_generations(&rank->memory);
         }
     }
-    /* even after an error, because the store's writes wait for the decision */
+    /* even after an error: the store's writes wait for the decision */
     if (rank->store != NULL) {
         store_decide(rank->store, writes, keep);
     }
@@ -226,7 +223,7 @@ static int decide_speculative(struct run_rank *rank, const struct plan_tape *tap
 
 /* ---- a step ---- */
 
-/* Returns the number of checkpoint commands of a tape that write a chunk. */
+/* Returns the number of a tape's checkpoint commands that write a chunk. */
 static uint32_t count_saved_chunks(const struct run_rank *rank, enum plan_kind kind)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
@@ -247,8 +244,8 @@ static void set_terms(struct run_rank *rank, const struct run_step_request *requ
     run_update_set_speculative(rank->update, &speculative);
 }
 
-/* Applies the norm's verdict to the update of the step: it was made already, becomes pending with
- * the norm's factor, or is skipped. */
+/* Applies the norm's verdict to the step's update: made already, pending with the norm's factor, or
+ * skipped. */
 static int settle(struct run_rank *rank, const struct plan_tape *tape,
                   const struct run_step_request *request, struct run_result *result)
 {
@@ -289,7 +286,7 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
         return run_inputs_write(&rank->inputs, index, batch, targets);
     }
     int rc = 0;
-    /* The last micro-batch of the tape completes the gradients. */
+    /* The tape's last micro-batch completes the gradients. */
     for (uint32_t i = index; rc == 0 && i < last; i++) {
         rc = run_inputs_write(&rank->inputs, i, NULL, targets);
     }
@@ -309,7 +306,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     const double targets = (double)request->targets;
     const float scale = targets > 0 ? (float)(request->loss_scale / targets) : 0.0f;
     struct run_result result = {.guessed = guess, .steady = rank->last < PLAN_DRAIN && !saves};
-    (void)run_executor_stats_take(rank->executor); /* drops the waits of an earlier evaluation */
+    (void)run_executor_stats_take(rank->executor); /* drops an earlier evaluation's waits */
     set_terms(rank, request);
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale, request->seed);
     if (rc != 0) {
@@ -320,8 +317,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
         return rc;
     }
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    /* After a guess, the next tape is not pushed ahead, because the verdict decides which
-     * generation it reads. */
+    /* After a guess, no tape is pushed ahead: the verdict decides which generation it reads. */
     if (!tape->guesses) {
         const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
         rc = push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);

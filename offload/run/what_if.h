@@ -1,4 +1,4 @@
-/* what_if.h: makes a plan as if one part of the machine were twice as fast or as large. Pure. */
+/* what_if.h: plans as if one part of the machine were twice as fast or as large. Pure. */
 #ifndef OFFLOAD_RUN_WHAT_IF_H
 #define OFFLOAD_RUN_WHAT_IF_H
 
