@@ -1,6 +1,5 @@
-/* blocks.c: builds a list of blocks. All runs are in one growing array, all spans in another, and
- * all tensors in a third, so that 100,000 blocks need few allocations. blocks_finish sets the
- * pointers of the blocks into these arrays. */
+/* blocks.c: builds a list of blocks. Runs, spans and tensors are in three growing arrays, so that
+ * 100,000 blocks need few allocations; blocks_finish points the blocks into them. */
 #include "offload/blocks/blocks.h"
 
 #include <assert.h>
@@ -14,7 +13,7 @@
 #include "core/base/size.h"
 #include "core/base/utf8.h"
 
-/* Names, one after another. They do not move while the list grows. */
+/* Names in a row; they do not move while the list grows. */
 struct blocks_text {
     struct blocks_text *next;
     size_t bytes;
@@ -50,8 +49,8 @@ void blocks_destroy(struct blocks *blocks)
 
 /* ---- creating a list ---- */
 
-/* Returns the array, which may have moved, with room for one more element. Returns NULL with a
- * message if there is no memory; `array` is then unchanged. */
+/* Returns the array, which may have moved, with room for one more element. NULL: no memory, with a
+ * message; `array` is unchanged. */
 static void *reserve(void *array, size_t count, size_t *room, size_t bytes)
 {
     if (count < *room) {
@@ -148,7 +147,7 @@ static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t g
             return -ENOMEM;
         }
         blocks->runs = runs;
-        if (block->run_count > 0) { /* the padding before the array belongs to the previous run */
+        if (block->run_count > 0) { /* padding before the array belongs to the previous run */
             runs[blocks->run_count - 1].end = first;
         }
         runs[blocks->run_count++] = (struct block_run){end, group};

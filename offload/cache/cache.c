@@ -29,8 +29,7 @@ static bool is_free(const struct operation *operation)
     return operation->phase == PHASE_DONE && operation->awaited == 0;
 }
 
-/* Gives the operation the next token whose place is free, and advances the operation. The lock is
- * held. */
+/* Gives the operation the next free token, and advances the operation. The lock is held. */
 static int operation_begin(struct cache *cache, const struct operation *given, struct block *block,
                            uint64_t *token)
 {
@@ -93,8 +92,8 @@ static int put_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Finds a block, including one that is being put for the first time. Returns NULL and sets *rc,
- * with a message, if there is none. The lock is held. */
+/* Finds a block, even while it is put for the first time. NULL: none; sets *rc, with a message. The
+ * lock is held. */
 static struct block *find(struct cache *cache, const char *name, int *rc)
 {
     *rc = check_name(name);
@@ -137,7 +136,7 @@ static int get_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Looks up the result of a token. The lock is held. */
+/* Looks up a token's result. The lock is held. */
 static int result_of(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     const struct operation *operation = &cache->operations[token % CACHE_TOKENS];
@@ -167,7 +166,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
     return rc;
 }
 
-/* Waits for a token. The result is kept until the last wait for the token has ended. */
+/* Waits for a token, and keeps its result until the last wait has ended. */
 static int await(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     for (;;) {
@@ -235,7 +234,7 @@ int cache_drop(struct cache *cache, const char *name)
     return rc == 0 ? await(cache, token, NULL) : rc;
 }
 
-/* If a block is pinned on the device, puts the bytes of its copy there. */
+/* Updates the copy of a block that is pinned on the device. */
 static int put_copy(struct cache *cache, const char *name)
 {
     struct cache_request request = {.name = name, .on_device = true};
@@ -440,7 +439,7 @@ int cache_destroy(struct cache *cache)
         }
     }
     if (rc != 0) {
-        return rc; /* leaked on purpose: a drive may still access the memory */
+        return rc; /* leaked: a drive may still access the memory */
     }
     /* Unfinished operations may own extents. */
     for (struct operation *operation = cache->oldest; operation != NULL;

@@ -31,34 +31,33 @@
 
 struct cache;
 
-/* name of the cache's directory inside the caller's directory */
+/* the cache's directory, inside the caller's */
 #define CACHE_FOLDER_NAME "tide-blocks"
 
 enum {
     CACHE_NAME_MAX = 255,
-    CACHE_TOKENS = 1024,         /* places for operations that are not done and for results */
-    CACHE_ALIGN_BYTES = 4096,    /* alignment of memory that is read and written without a copy */
-    CACHE_STORE_BYTES = 1 << 20, /* limits of paths are rounded down to multiples of it */
+    CACHE_TOKENS = 1024,         /* places for unfinished operations and results */
+    CACHE_ALIGN_BYTES = 4096,    /* of memory that is read and written without a copy */
+    CACHE_STORE_BYTES = 1 << 20, /* limits of paths are rounded down to multiples */
 };
 
 struct cache_options {
-    uint64_t host_bytes; /* memory for slots; rounded down to a multiple of 4096 */
-    /* The store. A path's directory is the caller's; the cache creates its own directory inside
-     * it. */
+    uint64_t host_bytes; /* for slots; rounded down to a multiple of 4096 */
+    /* The store. The cache creates a directory inside each path's directory. */
     const struct aio_store_path *paths;
     unsigned path_count; /* up to AIO_PATHS_MAX; 0: blocks are only in memory */
-    const char *backend; /* NULL: chosen by probing; "mem": memory instead of directories */
+    const char *backend; /* NULL: probed; "mem": memory instead of directories */
     bool no_sums;
     const char *device;    /* NULL: "cpu" */
-    uint64_t device_bytes; /* budget of copies on the device; 0: none */
+    uint64_t device_bytes; /* for copies on the device; 0: none */
     struct aio_drive_options drive;
-    const struct iovec *memory; /* the caller's memory, which is registered for direct I/O */
+    const struct iovec *memory; /* the caller's memory to register for direct I/O */
     unsigned memory_count;
 };
 
 int cache_create(const struct cache_options *options, struct cache **out);
 /* Cancels unfinished operations and drops all blocks. Returns -ETIMEDOUT if a drive does not
- * respond; memory that the drive may still access is leaked. Accepts NULL. */
+ * respond; memory that the drive may access is leaked. Accepts NULL. */
 int cache_destroy(struct cache *cache);
 
 /* ---- operations ----
@@ -68,49 +67,45 @@ struct cache_request {
     const char *name; /* 1 to CACHE_NAME_MAX bytes */
     /* put: the bytes, borrowed until the operation is done; device memory if on_device. */
     const void *from;
-    /* get: receives the block; NULL: the block is pinned in its slot or, if on_device, on the
-     * device */
+    /* get: receives the block; NULL: pins the block in its slot or, if on_device, on the device */
     void *to;
-    uint64_t bytes;  /* size of `from`, or room at `to` */
-    bool background; /* its I/O goes after that of other operations */
-    /* put: leaves no copy in memory, if `from` and `bytes` are aligned and the store has room */
+    uint64_t bytes;  /* of `from`, or room at `to` */
+    bool background; /* after the I/O of other operations */
+    /* put: keeps no copy in memory, if `from` and `bytes` are aligned and the store has room */
     bool through;
-    /* get: pins a copy in device memory; `to` is NULL. put: the bytes are in device memory */
+    /* get: pins a copy in device memory, with `to` NULL. put: the bytes are in device memory */
     bool on_device;
 };
 
 struct cache_result {
-    void *data; /* of a get: `to`, or the slot or the copy on the device, which is valid until
-                 * cache_release */
+    void *data; /* of a get: `to`, or the pinned slot or device copy, valid until cache_release */
     uint64_t bytes;
 };
 
 /* Begin an operation. Return -EINVAL, -ENOENT or -ENOMEM if it cannot begin, or -EAGAIN if
- * CACHE_TOKENS operations are not done yet or are waited for. Later errors are results of the
- * operation. */
+ * CACHE_TOKENS operations are unfinished or waited for. Later errors are the operation's result. */
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
 
-/* Returns 1 if the operation succeeded, 0 if it is not done, else its error. Returns -ENOENT if
- * there is no such token, or its result is not kept any more. `out` may be NULL. */
+/* Returns 1 after success, 0 if the operation is not done, else its error; -ENOENT if the token or
+ * its result is no longer kept. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
-/* Does what cache_poll() does, but waits. Returns 0 or the error. The result is kept while a call
- * waits for it. */
+/* Like cache_poll(), but waits. Returns 0 or the error. The result is kept while a call waits for
+ * it. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
-/* Each of these begins an operation and returns its result. */
+/* Begin an operation and return its result. */
 int cache_put_now(struct cache *cache, const struct cache_request *request);
 int cache_get_now(struct cache *cache, const struct cache_request *request,
                   struct cache_result *out);
 int cache_drop(struct cache *cache, const char *name);
 
-/* Ends one pin. `changed`: the caller has written to the slot, or to the copy on the device. The
- * copy is then put before the pin ends; if that fails, the pin stays. */
+/* Ends one pin. `changed`: the caller has written to the slot or device copy, which is put before
+ * the pin ends; if that fails, the pin stays. */
 int cache_release(struct cache *cache, const char *name, bool changed);
-/* Starts to read a block into memory, if there is memory for it. */
+/* Starts to read a block into memory, if there is room. */
 int cache_prefetch(struct cache *cache, const char *name);
-/* Begins an iteration: from now on blocks are read ahead in the order that was recorded since the
- * last call. */
+/* Begins an iteration, in which blocks are read ahead in the order of the last one. */
 int cache_iteration(struct cache *cache);
 
 struct cache_look {
@@ -121,15 +116,15 @@ struct cache_look {
 int cache_look(struct cache *cache, const char *name, struct cache_look *out);
 
 struct cache_stats {
-    /* memory of slots: the budget, in use, and the most that was in use */
+    /* memory of slots: budget, in use, most in use */
     uint64_t host_bytes, host_used_bytes, host_peak_bytes;
     uint64_t store_bytes, store_used_bytes;
     uint64_t device_bytes, device_used_bytes;
-    uint64_t gets, hits; /* hits: the block was in memory or on its way there */
+    uint64_t gets, hits; /* hits: in memory or on the way there */
     uint64_t read_bytes, written_bytes;
     uint64_t evictions;
     uint64_t prefetches;    /* blocks read ahead in the recorded order */
-    uint64_t order_changes; /* iterations whose order differed from that of the previous one */
+    uint64_t order_changes; /* iterations with another order than the previous one */
 };
 void cache_stats_take(struct cache *cache, struct cache_stats *out);
 

@@ -1,6 +1,6 @@
-/* cache_internal.h: the state of a cache, for the files of this module only. Calls between the
- * files go one way, to the right: cache.c -> pass.c -> operation.c, order.c -> device.c, table.c ->
- * slots.c -> transfer.c; and cache.c -> drives.c -> transfer.c. `lock` guards everything. */
+/* cache_internal.h: the state of a cache, for this module only. Files call each other to the right
+ * only: cache.c -> pass.c -> operation.c, order.c -> device.c, table.c -> slots.c -> transfer.c;
+ * and cache.c -> drives.c -> transfer.c. `lock` guards everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 
@@ -22,32 +22,32 @@ struct block {
     uint64_t hash;
     uint64_t bytes;
     unsigned char *slot;       /* in the region; NULL: not in memory */
-    struct aio_extent *extent; /* owned; NULL: the block has no extent */
-    /* the extent has the block's bytes or, while `cleaning`, will have them */
+    struct aio_extent *extent; /* owned; NULL: not in the store */
+    /* the extent has the block's bytes, or will after `cleaning` */
     bool stored;
-    /* loading: the slot is being read from the extent; cleaning: it is being written there */
+    /* the slot is being read from the extent, or written to it */
     bool loading, cleaning;
     bool stuck;              /* could not be written, so it stays in memory */
-    uint32_t pins;           /* number of gets whose slot was not released yet */
-    uint32_t held;           /* number of operations that keep the slot unchanged */
-    uint32_t issued, served; /* number of operations that began, and of those that are done */
-    uint32_t mentions;       /* how often the block is in `recorded` and `recording` */
-    uint64_t used;           /* value of `clock` at its last use */
-    uint64_t due;            /* position of its next use in the order, or BLOCK_NEVER */
-    /* index in the heap of evictable blocks, plus one; 0: the block is not in the heap */
+    uint32_t pins;           /* gets whose slot is not released yet */
+    uint32_t held;           /* operations that keep the slot unchanged */
+    uint32_t issued, served; /* operations begun, and done */
+    uint32_t mentions;       /* times in `recorded` and `recording` */
+    uint64_t used;           /* `clock` at its last use */
+    uint64_t due;            /* next use in the order, or BLOCK_NEVER */
+    /* index in the heap of evictable blocks, plus one; 0: not there */
     size_t heap;
-    void *copy; /* its copy in device memory; NULL: none */
+    void *copy; /* in device memory; may be NULL */
     uint32_t copy_pins;
     char name[];
 };
 
 enum operation_kind { OPERATION_PUT, OPERATION_GET, OPERATION_DROP };
 enum operation_phase {
-    PHASE_WAITS,       /* waits for its turn, for memory, or for a place in a ring */
-    PHASE_TRANSFERS,   /* a transfer is in flight for it */
+    PHASE_WAITS, /* for its turn, memory, or a place in a ring */
+    PHASE_TRANSFERS,
     PHASE_COPIES_UP,   /* the block is being copied to the device */
-    PHASE_COPIES_DOWN, /* new bytes are being copied from the device */
-    PHASE_COPIES,      /* memory must be copied, or is being copied, without the lock */
+    PHASE_COPIES_DOWN, /* bytes are being copied from the device */
+    PHASE_COPIES,      /* memory must be or is being copied without the lock */
     PHASE_DONE,
 };
 
@@ -55,26 +55,26 @@ struct operation {
     uint64_t token;
     enum operation_kind kind;
     enum operation_phase phase;
-    uint32_t awaited; /* number of waits that have not returned; the result is kept for them */
+    uint32_t awaited; /* unfinished waits, for which the result is kept */
     bool copying;     /* a thread is copying */
     bool background, through, on_device;
     struct core_fence copied;        /* reached when the copy up or down is done */
-    struct operation *next, *before; /* in the list of operations that are not done */
+    struct operation *next, *before; /* among unfinished operations */
     struct block *block;
-    uint32_t turn; /* it runs when block->served reaches this value */
+    uint32_t turn; /* runs when block->served reaches this */
     const unsigned char *from;
     unsigned char *to;
     uint64_t bytes;
-    unsigned char *slot;       /* slot that receives the copy of a put */
-    struct aio_extent *extent; /* owned; extent of a put that writes through */
+    unsigned char *slot;       /* receives the copy of a put */
+    struct aio_extent *extent; /* owned; for a put that writes through */
     int rc;
     struct cache_result result;
     char message[CORE_LINE_MESSAGE_BYTES];
 };
 
-/* Blocks in the order in which they were used. */
+/* Blocks in the order of their uses. */
 struct order {
-    struct block **blocks; /* owned, [room]; the blocks are borrowed and count in `mentions` */
+    struct block **blocks; /* owned, [room]; counted in the blocks' `mentions` */
     uint64_t count, room;
 };
 
@@ -86,20 +86,20 @@ struct cache {
     bool started, ending;
     bool ended; /* an operation has ended since the lock was taken */
     const struct core_log *log;
-    struct core_bell work; /* rung by the lines of the queues and by cache_delegate */
+    struct core_bell work; /* rung by the queues' lines and by cache_delegate */
     struct core_bell done; /* rung by cache_unlock when operations have ended */
 
     struct core_region region;
-    struct aio_space *space; /* owned: the free ranges of the region */
+    struct aio_space *space; /* owned: free ranges of the region */
     uint64_t host_used_bytes, host_peak_bytes;
-    /* number of transfers and copies that are not done; their ends may free memory */
+    /* unfinished transfers and copies, whose ends may free memory */
     uint64_t transient;
-    uint64_t cleaning_bytes; /* bytes of slots that are being written */
-    /* an operation of this pass waits for memory, so later operations take none */
+    uint64_t cleaning_bytes; /* bytes of slots being written */
+    /* an operation of this pass waits for memory, so later ones take none */
     bool starved;
     uint64_t stuck_count;
     struct core_err unclean; /* why the last stuck block could not be written */
-    struct block **heap;     /* owned, [heap_room]: evictable blocks, the least useful one first */
+    struct block **heap;     /* owned, [heap_room]: evictable blocks, least useful first */
     size_t heap_count, heap_room;
 
     struct aio_store *store; /* owned; NULL: none */
@@ -111,25 +111,25 @@ struct cache {
     struct block **buckets; /* owned, [bucket_count], a power of two */
     size_t bucket_count, block_count;
 
-    struct operation *operations; /* owned, [CACHE_TOKENS]: token t has index t % CACHE_TOKENS */
+    struct operation *operations; /* owned, [CACHE_TOKENS]: token t is at t % CACHE_TOKENS */
     uint64_t next_token;
-    struct operation *oldest, *newest; /* lists the operations that are not done */
+    struct operation *oldest, *newest; /* unfinished operations */
 
     struct dev_device *device; /* owned; NULL: none */
     struct dev_queue *up;      /* owned, like `down` */
     struct dev_queue *down;
     uint64_t device_bytes;
-    struct block **copies; /* owned, [copies_room]: blocks that have a copy on the device */
+    struct block **copies; /* owned, [copies_room]: blocks with a copy on the device */
     size_t copies_count, copies_room;
 
     struct order recorded, recording;
-    /* owned, [recorded.count]: for each position, the next position of the same block */
+    /* owned, [recorded.count]: the next position of the same block */
     uint64_t *again;
-    /* positions in the recorded order: of the next use, and of the next prefetch */
+    /* positions in the recorded order of the next use and the next prefetch */
     uint64_t at, ahead;
     bool marked;     /* an iteration was begun, so uses are recorded */
     bool strayed;    /* this iteration does not follow the recorded order */
-    unsigned strays; /* number of consecutive uses that did not follow the order */
+    unsigned strays; /* consecutive uses that did not follow the order */
     uint64_t clock;  /* uses so far */
 
     struct cache_stats stats;
@@ -138,36 +138,33 @@ struct cache {
 /* ---- table.c: blocks by name ---- */
 
 struct block *table_find(const struct cache *cache, const char *name);
-/* Finds a block or adds it. Returns NULL with a message if there is no memory. */
+/* Finds or adds a block. NULL: no memory, with a message. */
 struct block *table_add(struct cache *cache, const char *name);
 /* Returns whether the block has bytes in a slot or in the store. */
 bool table_holds(const struct block *block);
-/* Forgets the block if it has no bytes and nothing refers to it. */
+/* Forgets a block without bytes and references. */
 void table_settle(struct cache *cache, struct block *block);
 void table_fini(struct cache *cache);
 
 /* ---- slots.c: memory of blocks, and which of them is evicted next ---- */
 
 uint64_t slots_round(uint64_t bytes);
-/* Takes memory; evicts blocks whose next use is not before `due` (0: any block). Returns -EAGAIN
- * without a message if memory may be free when transfers and copies end. Returns -ENOMEM, -ENOSPC
- * or the error of writing a dirty block if there is no memory. */
+/* Takes memory; evicts blocks with no use before `due` (0: any block). Returns -EAGAIN without a
+ * message if ending transfers and copies may free memory, or -ENOMEM, -ENOSPC or the error of
+ * writing a dirty block. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
-/* Frees the block's slot, if it has one. */
 void slots_drop(struct cache *cache, struct block *block);
-/* Lets the cache try again to write a block that could not be written. */
+/* Lets the cache try again to write a stuck block. */
 void slots_unstick(struct cache *cache, struct block *block);
-/* Puts the block in its place among the evictable ones, or removes it, after one of its fields has
- * changed. */
+/* Moves a changed block to its place in or out of the heap. */
 void slots_sort(struct cache *cache, struct block *block);
-/* Sorts all evictable blocks after many positions have changed. */
+/* Sorts the heap after many positions have changed. */
 void slots_rebuild(struct cache *cache);
-/* Makes room for one more block, so that slots_sort cannot fail. */
+/* Makes room for another block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
-/* Returns how far away the next use of a block is, as a number to compare with those of other
- * blocks. */
+/* Returns how far away a block's next use is, to compare with other blocks. */
 uint64_t slots_distance(const struct block *block);
 
 /* ---- device.c: copies in device memory ---- */
@@ -175,61 +172,57 @@ uint64_t slots_distance(const struct block *block);
 int device_open(struct cache *cache, const char *name, uint64_t bytes);
 /* Accepts a cache without a device. */
 void device_close(struct cache *cache);
-/* Begins to copy the block's slot to the device; the slot must stay in place until *fence is
- * reached. Returns -EAGAIN if the caller has to try again later, -ENOMEM if pinned blocks leave too
- * little memory. */
+/* Begins to copy a block's slot, which must stay until *fence is reached, to the device. Returns
+ * -EAGAIN to try again later, -ENOMEM if pinned blocks leave too little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
-/* Begins to copy an operation's bytes from device memory to its slot. Returns -EAGAIN if the caller
- * has to try again later. */
+/* Begins to copy an operation's bytes from device memory to its slot. Returns -EAGAIN to try again
+ * later. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
-/* Frees the block's copy on the device, if it has one; it must not be pinned. */
+/* Frees the block's copy, if any; it must not be pinned. */
 void device_drop(struct cache *cache, struct block *block);
 
 /* ---- order.c: the recorded order ---- */
 
-/* Records that the application reads the block. */
 void order_use(struct cache *cache, struct block *block);
-/* Returns the next block to read ahead, and sets *due to the position of its use. Returns NULL if
- * there is none. */
+/* Returns the next block to read ahead, and sets *due to the position of its use; NULL: none. */
 struct block *order_next(struct cache *cache, uint64_t *due);
 int order_turn(struct cache *cache);
 void order_fini(struct order *order);
 
 /* ---- operation.c: the steps of an operation ---- */
 
-/* Releases the lock and then, if operations have ended, wakes waiters, which would otherwise find
- * the lock taken. */
+/* Releases the lock, then wakes the waiters of ended operations. */
 void cache_unlock(struct cache *cache);
 
-/* Advances an operation as far as possible without releasing the lock. */
+/* Advances an operation as far as possible under the lock. */
 void operation_step(struct cache *cache, struct operation *operation);
-/* Begins to read a block into memory, for `operation` or, if that is NULL, ahead of its use. `due`
- * as in slots_take. */
+/* Begins to read a block, for `operation` or, if that is NULL, ahead of its use. `due` as in
+ * slots_take. */
 int operation_load(struct cache *cache, struct block *block, uint64_t due,
                    struct operation *operation, unsigned queue);
-/* Handles the end of a transfer with result `rc`. Ends its operation, too, unless the loaded block
- * must still be copied. */
+/* Ends a transfer with result `rc`, and its operation, unless the loaded block must still be
+ * copied. */
 void operation_end_transfer(struct cache *cache, const struct transfer *transfer, int rc);
-/* Handles the end of an operation's copy to or from the device, with result `rc`. */
+/* Ends an operation's copy to or from the device with result `rc`. */
 void operation_copied(struct cache *cache, struct operation *operation, int rc);
-/* Copies for an operation in PHASE_COPIES, without the lock, which is held before and after. */
+/* Copies for an operation in PHASE_COPIES without the lock, which is held before and after. */
 void operation_copy(struct cache *cache, struct operation *operation);
 
 /* ---- pass.c ---- */
 
 /* Ends transfers, continues operations and reads ahead. The lock is held. */
 void cache_pass(struct cache *cache);
-/* Wakes the cache's thread if there is work for it: a broken queue, or bytes to copy. */
+/* Wakes the cache's thread if a queue is broken or bytes must be copied. */
 void cache_delegate(struct cache *cache);
-/* Runs the cache's thread; `argument` is the cache. */
+/* The cache's thread; `argument` is the cache. */
 void *cache_main(void *argument);
 
 /* ---- drives.c: the store on its drives ---- */
 
-/* Opens the store with its queues, and registers memory with it. */
+/* Opens the store and its queues, and registers memory. */
 int drives_open(struct cache *cache, const struct cache_options *options);
-/* Closes the store, after the caller has closed the queues, and removes its directories. Accepts a
- * cache without a store. */
+/* Closes the store, whose queues are closed, and removes its directories. Accepts a cache without a
+ * store. */
 int drives_close(struct cache *cache);
 
 #endif

@@ -1,6 +1,6 @@
-/* device.c: copies of blocks in device memory, made from their slots. A copy has the bytes of its
- * block. It is dropped when other bytes are put, or when its memory is needed; the copy whose next
- * use is farthest away is dropped first. The cache's lock is held. */
+/* device.c: copies of blocks in device memory, made from their slots. A copy is dropped when other
+ * bytes are put, or when its memory is needed: the one with the farthest next use first. The
+ * cache's lock is held. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -51,7 +51,7 @@ void device_drop(struct cache *cache, struct block *block)
     block->copy = NULL;
 }
 
-/* Returns the copy whose next use is farthest away; NULL: all are pinned. */
+/* Returns the copy with the farthest next use; NULL: all are pinned. */
 static struct block *least_useful(const struct cache *cache)
 {
     struct block *found = NULL;

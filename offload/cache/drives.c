@@ -1,5 +1,5 @@
-/* drives.c: the store of a cache: its directories inside the caller's directories, its queues, and
- * the memory that is registered with the drives. Called only by cache_create and cache_destroy. */
+/* drives.c: a cache's store: its directories, its queues, and registered memory. Called only by
+ * cache_create and cache_destroy. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* A directory of the store, and what has to be removed at the end. */
+/* A directory of the store, and what to remove at the end. */
 struct store_directory {
-    char path[PATH_BYTES];     /* our directory, inside the caller's; empty: memory */
-    char parent[PATH_BYTES];   /* the caller's directory if we created it; empty: it existed */
-    struct aio_mem_disk *disk; /* owned; NULL: there is a directory, or the disk is the caller's */
+    char path[PATH_BYTES];     /* ours, inside the caller's; empty: memory */
+    char parent[PATH_BYTES];   /* the caller's directory if we created it; else empty */
+    struct aio_mem_disk *disk; /* owned; NULL: a directory, or the caller's disk */
 };
 
 static int place_path(struct cache *cache, const struct cache_options *options, unsigned i,
@@ -54,7 +54,7 @@ static int place_path(struct cache *cache, const struct cache_options *options, 
     return 0;
 }
 
-/* Registers the memory of slots and of the caller, which requests will name. */
+/* Registers the memory of slots and of the caller for requests. */
 static int register_memory(struct cache *cache, const struct cache_options *options)
 {
     struct iovec *all = calloc(options->memory_count + 1, sizeof *all);

@@ -1,6 +1,5 @@
-/* operation.c: what one operation does from its first step to its end: it takes memory, moves bytes
- * by transfers and copies, and changes its block. The cache's lock is held, except while
- * operation_copy copies. */
+/* operation.c: the steps of an operation: takes memory, moves bytes, and changes its block. The
+ * cache's lock is held, except while operation_copy copies. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,7 +77,7 @@ int operation_load(struct cache *cache, struct block *block, uint64_t due,
 
 /* ---- get ---- */
 
-/* Pins the copy on the device. If there is none, begins to make it. */
+/* Pins the copy on the device, or begins to make it. */
 static int get_on_device(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -175,8 +174,8 @@ static int get_step(struct cache *cache, struct operation *operation)
 
 /* ---- put ---- */
 
-/* Begins to write the caller's memory to the store. If the store has no room for another extent,
- * overwrites the block's extent if that has the right size. */
+/* Begins to write the caller's memory to the store. Without room for another extent, overwrites a
+ * block's extent of the right size. */
 static int put_through(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -192,7 +191,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     union {
         const unsigned char *in;
         unsigned char *out;
-    } memory = {.in = operation->from}; /* a transfer that writes does not change the memory */
+    } memory = {.in = operation->from}; /* a write does not change the memory */
     const struct transfer transfer = {.kind = TRANSFER_WRITE,
                                       .block = block,
                                       .operation = operation,
@@ -202,7 +201,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     int rc = push(cache, operation->background ? QUEUE_WRITE : QUEUE_LATER, &transfer);
     if (rc == 0) {
         block->stored = block->stored && operation->extent != NULL;
-        block->held++; /* so that its slot is not written to the extent in the meantime */
+        block->held++; /* so that its slot is not written to the extent meanwhile */
         device_drop(cache, block);
         slots_sort(cache, block);
         operation->phase = PHASE_TRANSFERS;
@@ -243,7 +242,7 @@ static int put_step(struct cache *cache, struct operation *operation)
     } else {
         const bool known = direct && block->due != BLOCK_NEVER;
         rc = slots_take(cache, bytes, known ? block->due : 0, &operation->slot);
-        if (direct && rc != 0 && rc != -EAGAIN) { /* all other blocks are needed sooner or cannot be
+        if (direct && rc != 0 && rc != -EAGAIN) { /* other blocks are needed sooner or cannot be
                                                    * evicted */
             const struct core_err kept = core_err_keep(rc);
             rc = put_through(cache, operation);
@@ -254,8 +253,7 @@ static int put_step(struct cache *cache, struct operation *operation)
             return -EAGAIN;
         }
     }
-    /* The copy from the device may fail, so it goes to the operation's own slot, and the old block
-     * stays unchanged. */
+    /* The copy may fail, so it goes to the operation's slot, and the old block stays unchanged. */
     if (rc == 0 && operation->on_device) {
         rc = device_fetch(cache, operation, &operation->copied);
         if (rc != 0) {
@@ -271,7 +269,7 @@ static int put_step(struct cache *cache, struct operation *operation)
     return rc;
 }
 
-/* Drops all bytes of a block: in memory, on the device and in the store. */
+/* Drops a block's bytes in memory, on the device and in the store. */
 static void block_clear(struct cache *cache, struct block *block)
 {
     device_drop(cache, block);

@@ -1,6 +1,6 @@
-/* order.c: records in which order blocks are read during an iteration, and follows that order in
- * the next one. Positions count uses: those of this iteration are below `recorded.count`, those of
- * the next one follow. The cache's lock is held. */
+/* order.c: records the order in which an iteration reads blocks, and follows it in the next one.
+ * Positions count uses: this iteration's are below `recorded.count`, the next one's follow. The
+ * cache's lock is held. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { ORDER_MAX = 1 << 20, ORDER_ROOM = 256, STRAYS_MAX = 4 };
 
-/* Appends the block. If the order is too long, or there is no memory, the block is left out. */
+/* Appends the block, unless the order is too long or there is no memory. */
 static void record(struct order *order, struct block *block)
 {
     if (order->count == ORDER_MAX) {
@@ -45,8 +45,7 @@ static void report_change(struct cache *cache, const struct block *block)
     }
 }
 
-/* Called when the use at a position is over: if it was the next use of its block, sets that to the
- * use after it. */
+/* If the use at a position was its block's next use, sets that to the use after it. */
 static void pass(struct cache *cache, uint64_t position)
 {
     struct block *block = cache->recorded.blocks[position];
@@ -72,7 +71,7 @@ void order_use(struct cache *cache, struct block *block)
         report_change(cache, block);
         cache->strays++;
     }
-    if (later) { /* the uses before it are skipped */
+    if (later) { /* earlier uses are skipped */
         cache->strays = block->due == cache->at ? 0 : cache->strays;
         for (const uint64_t position = block->due; cache->at <= position; cache->at++) {
             pass(cache, cache->at);
@@ -98,7 +97,7 @@ struct block *order_next(struct cache *cache, uint64_t *due)
     return NULL;
 }
 
-/* Computes the first use of each block, and for each use the next one of the same block. */
+/* Computes the first use of each block, and the next use after each use. */
 static void set_positions(struct cache *cache)
 {
     const struct order *order = &cache->recorded;

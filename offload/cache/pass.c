@@ -1,5 +1,5 @@
-/* pass.c: the pass, which ends transfers, continues operations that had to wait, and reads ahead;
- * and the cache's thread, which runs the pass when I/O ends. */
+/* pass.c: the pass, which ends transfers, continues waiting operations and reads ahead; and the
+ * cache's thread, which runs the pass when I/O ends. */
 #include <pthread.h>
 
 #include "core/base/err.h"
@@ -49,7 +49,7 @@ void cache_pass(struct cache *cache)
 
 /* ---- the cache's thread ---- */
 
-/* Returns a queue that must be repaired; NULL if there is none. */
+/* Returns a queue to repair, or NULL. */
 static struct transfers *broken_queue(struct cache *cache)
 {
     for (unsigned i = 0; i < QUEUE_COUNT; i++) {
@@ -60,8 +60,7 @@ static struct transfers *broken_queue(struct cache *cache)
     return NULL;
 }
 
-/* Returns the oldest operation whose bytes must be copied and that no thread copies yet; NULL if
- * there is none. */
+/* Returns the oldest operation with bytes to copy that no thread copies yet, or NULL. */
 static struct operation *copy_left(struct cache *cache)
 {
     struct operation *operation = cache->oldest;
@@ -78,7 +77,7 @@ void cache_delegate(struct cache *cache)
     }
 }
 
-/* Returns true if something was done without the lock, so that there may be more to do. */
+/* Returns whether it worked without the lock, so that there may be more to do. */
 static bool cache_work(struct cache *cache)
 {
     struct transfers *broken = broken_queue(cache);

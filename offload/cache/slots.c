@@ -1,5 +1,5 @@
-/* slots.c: host memory of blocks: one region, allocated first fit. Blocks that may be evicted are
- * in a heap, the least useful one first. */
+/* slots.c: host memory of blocks: one region, allocated first fit, and a heap of blocks that may be
+ * evicted. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -14,8 +14,7 @@ enum { FAILURES_MAX = 16, HEAP_ROOM = 64 };
 
 /* ---- the heap ---- */
 
-/* Blocks without a known use are farther away than all others; among them, the one that was not
- * used for the longest time is the farthest. */
+/* Blocks without a known use are the farthest, among them the one unused for the longest time. */
 uint64_t slots_distance(const struct block *block)
 {
     return block->due != BLOCK_NEVER ? block->due
@@ -109,8 +108,7 @@ uint64_t slots_round(uint64_t bytes)
     return core_round_up(bytes, CACHE_ALIGN_BYTES);
 }
 
-/* Returns a free range of the region. Returns NULL and sets *rc (-ENOSPC: no range is long enough)
- * if there is none. */
+/* Returns a free range of the region, or NULL with *rc (-ENOSPC: none is long enough). */
 static unsigned char *take_free(struct cache *cache, uint64_t bytes, int *rc)
 {
     struct aio_range range;
@@ -155,7 +153,6 @@ void slots_drop(struct cache *cache, struct block *block)
     }
 }
 
-/* Begins to write a dirty block to the store. */
 static int clean(struct cache *cache, struct block *block)
 {
     if (cache->store == NULL) {
@@ -174,7 +171,7 @@ static int clean(struct cache *cache, struct block *block)
     if (rc != 0) {
         return rc;
     }
-    /* `stored` is cleared again if the write fails or the application changes the slot. */
+    /* `stored` is cleared if the write fails or the application changes the slot. */
     block->cleaning = block->stored = true;
     cache->transient++;
     cache->cleaning_bytes += slots_round(block->bytes);
@@ -198,7 +195,7 @@ static int no_memory(const struct cache *cache, uint64_t bytes, const struct cor
                         unused >= bytes ? " in pieces that are too short" : "", why);
 }
 
-/* Lets the cache try to write stuck blocks again, because the drive may have recovered. */
+/* Lets the cache try again to write stuck blocks, because the drive may have recovered. */
 static void unstick_all(struct cache *cache)
 {
     for (size_t i = 0; cache->stuck_count > 0 && i < cache->bucket_count; i++) {
@@ -243,7 +240,7 @@ int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char 
         if (rc == -EAGAIN) {
             break;
         }
-        if (rc != 0) { /* another block may already be in the store, or be smaller */
+        if (rc != 0) { /* another block may be in the store, or be smaller */
             cause = cache->store != NULL ? core_err_keep(rc) : cause;
             failed[failures++] = victim;
             heap_remove(cache, victim);

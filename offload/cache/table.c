@@ -27,7 +27,7 @@ struct block *table_find(const struct cache *cache, const char *name)
     return block;
 }
 
-/* Keeps the average number of blocks in a bucket at one or less. */
+/* Keeps the average of blocks in a bucket at one or less. */
 static int grow(struct cache *cache)
 {
     const size_t count = cache->bucket_count > 0 ? 2 * cache->bucket_count : BUCKETS_MIN;

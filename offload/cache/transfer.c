@@ -35,7 +35,7 @@ static void submit_more(struct transfers *transfers)
                        : aio_store_write(transfers->queue, next->extent, 0, next->memory, bytes,
                                          &next->fence);
         if (rc == -EAGAIN || (rc != 0 && core_fence_poll(aio_queue_tail(transfers->queue)) == rc)) {
-            return; /* the queue is full, or has failed, which transfers_retire finds */
+            return; /* full, or failed, which transfers_retire finds */
         }
         next->rc = rc;
         if (rc != 0) {
@@ -124,7 +124,7 @@ void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
         }
         return;
     }
-    if (in_flight == 1) { /* only one transfer was in flight, so it caused the failure */
+    if (in_flight == 1) { /* only one was in flight, so it caused the failure */
         struct transfer *oldest = transfer_at(transfers, transfers->first);
         oldest->rc = transfers->failure.code;
         oldest->fence = (struct core_fence){.line = NULL};

@@ -1,7 +1,7 @@
-/* transfer.h: reads and writes whole extents on one queue of the store; each transfer has its own
- * result. A queue of aio ends with its first error and does not say which request failed. Here the
- * queue is then opened again, and the unfinished transfers are repeated one after the other, so
- * that only the faulty one fails. One thread at a time; the owner's lock ensures that. */
+/* transfer.h: reads and writes whole extents on one queue of the store, with a result for each
+ * transfer. A queue of aio ends with its first error and does not say which request failed. The
+ * queue is then opened again, and unfinished transfers are repeated one by one, so that only the
+ * faulty one fails. One thread at a time, by the owner's lock. */
 #ifndef OFFLOAD_CACHE_TRANSFER_H
 #define OFFLOAD_CACHE_TRANSFER_H
 
@@ -24,11 +24,10 @@ enum transfer_kind {
 struct transfer {
     enum transfer_kind kind;
     struct block *block;
-    struct operation *operation; /* NULL: nobody waits for this one */
+    struct operation *operation; /* NULL: nobody waits for the transfer */
     struct aio_extent *extent;   /* borrowed until the transfer is retired, like the memory */
     unsigned char *memory;
-    /* error of submitting, or with which the queue failed while only this one was in flight; 0:
-     * none */
+    /* error of submitting, or of the queue while only this transfer was in flight; 0: none */
     int rc;
     struct core_fence fence;
 };
@@ -39,10 +38,10 @@ struct transfers {
     struct aio_store *store; /* borrowed */
     struct aio_queue_options options;
     struct aio_queue *queue; /* owned; NULL: `failure` says why */
-    /* Numbers of transfers that were retired, submitted to the queue, and accepted. Transfer n is
-     * at ring[n % TRANSFERS_MAX]. */
+    /* Transfers that were retired, submitted, and accepted. Transfer n is at ring[n %
+     * TRANSFERS_MAX]. */
     uint64_t first, submitted, last;
-    uint64_t alone_until; /* transfers below this number are submitted one at a time */
+    uint64_t alone_until; /* transfers below this number go one at a time */
     bool broken;          /* transfers_repair must be called */
     bool lost;            /* a drive may still access memory of failed transfers */
     struct core_err failure;
@@ -55,17 +54,16 @@ int transfers_open(struct transfers *transfers, struct aio_store *store,
  * zeroed struct. */
 int transfers_close(struct transfers *transfers);
 
-/* Adds a transfer to the ring. Returns -EAGAIN without a message if the ring is full, or the error
- * of a queue that could not be repaired. */
+/* Adds a transfer. Returns -EAGAIN without a message if the ring is full, or the error of a queue
+ * that could not be repaired. */
 int transfers_push(struct transfers *transfers, const struct transfer *transfer);
 
 /* If the oldest transfer has ended, takes it off the ring, sets *rc to its result (with a message)
  * and returns 1; otherwise returns 0. */
 int transfers_retire(struct transfers *transfers, struct transfer *out, int *rc);
 
-/* Closes a broken queue and opens another one, which transfers_repaired then takes. Called without
- * the lock: until transfers_repaired, which is called with it, push and retire do not use the
- * queue. */
+/* Closes a broken queue and opens another one for transfers_repaired. Called without the lock;
+ * until transfers_repaired, which is called with the lock, push and retire do not use the queue. */
 struct aio_queue *transfers_repair(struct transfers *transfers, struct core_err *result);
 void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
                         const struct core_err *result);

@@ -1,5 +1,4 @@
-/* doctor.c: runs every topic in turn and passes its findings to the application. Owns nothing; one
- * thread. */
+/* doctor.c: runs the topics in turn. Owns nothing; one thread. */
 #include "offload/doctor/doctor.h"
 
 #include <errno.h>
@@ -8,7 +7,7 @@
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 
-/* Time for all stores together; the rest of the five seconds is for the machine. */
+/* Time for all stores; the rest of five seconds is for the machine. */
 #define STORES_NS    3000000000
 #define STORE_NS_MAX 1400000000
 #define MEMORY_NS    150000000

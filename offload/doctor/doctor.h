@@ -1,7 +1,7 @@
-/* doctor.h: the data that the doctor's topics share: the machine that they examine and the receiver
- * of findings. A topic is a function that examines one part and reports it. It never fails: a value
- * that cannot be read is a finding, too. Private to offload/doctor and its tests. One thread; a
- * topic ends the teams that it starts. */
+/* doctor.h: what the doctor's topics share: the examined machine and the receiver of findings. A
+ * topic examines and reports one part. It never fails: a value that cannot be read is a finding,
+ * too. Private to offload/doctor and its tests. One thread; a topic ends the teams that it
+ * starts. */
 #ifndef OFFLOAD_DOCTOR_DOCTOR_H
 #define OFFLOAD_DOCTOR_DOCTOR_H
 
@@ -11,16 +11,16 @@
 #include <tide/doctor.h>
 
 struct doctor {
-    const char *root; /* borrowed; prefix of /proc and /sys; "" except in tests (sysfile.h) */
+    const char *root; /* borrowed; prefix of /proc and /sys, "" except in tests (sysfile.h) */
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user;
-    int64_t memory_ns;     /* how long each of memory's two rates is measured */
-    uint64_t memory_bytes; /* maximum of each of its two buffers */
-    int64_t store_ns;      /* how long a store is measured, without filling the file */
+    int64_t memory_ns;     /* time for each of memory's two rates */
+    uint64_t memory_bytes; /* maximum of each of memory's two buffers */
+    int64_t store_ns;      /* time for a store, without filling the file */
     enum tide_verdict worst;
 };
 
-/* The parts of a finding besides its text; NULL fields are reported as "". */
+/* A finding besides its text; NULL is reported as "". */
 struct doctor_line {
     enum tide_verdict verdict;
     const char *topic;
@@ -39,11 +39,10 @@ enum { DOCTOR_SIZE_BYTES = 24 };
 /* Writes a size such as "16.0 GiB" to `text`, and returns it. */
 const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 
-/* Sets times and sizes of the measurements, so that the doctor takes about five seconds with
- * `stores` stores. */
+/* Sets times and sizes of measurements, for about five seconds with `stores` stores. */
 void doctor_init(struct doctor *doctor, size_t stores);
 
-/* Runs all topics of the machine, then the topic of each store. */
+/* Runs the machine's topics, then the topic of each store. */
 void doctor_run(struct doctor *doctor, const char *const *stores, size_t count);
 
 void doctor_cpu(struct doctor *doctor);
@@ -61,7 +60,7 @@ void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor);
 /* Advice if no thread can be started. */
 extern const char doctor_threads_cure[];
 /* Returns the command that raises the limit of locked memory, in this shell if the hard limit
- * allows that. */
+ * allows it. */
 const char *doctor_memlock_cure(void);
 
 /* Returns the cgroup's quota in processors, such as 1.5; 0: no quota. */

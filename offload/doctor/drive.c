@@ -1,4 +1,4 @@
-/* drive.c: how the block device under a store is set up. No state. */
+/* drive.c: the setup of the block device under a store. No state. */
 #include <stdio.h>
 #include <string.h>
 

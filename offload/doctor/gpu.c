@@ -1,5 +1,4 @@
-/* gpu.c: whether the machine has a GPU and a driver, and whether this build supports GPUs. No
- * state. */
+/* gpu.c: whether machine, driver and build support a GPU. No state. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 
 static const char topic[] = "gpu";
 
-/* Counts NVIDIA GPUs on the PCI bus; returns -1 if the bus cannot be read. */
+/* Counts NVIDIA GPUs on the PCI bus; -1: it cannot be read. */
 static int count_cards(const char *root)
 {
     char folder[4096];

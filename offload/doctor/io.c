@@ -1,4 +1,4 @@
-/* io.c: which I/O interfaces the kernel allows, and how to enable the others. No state. */
+/* io.c: which I/O interfaces the kernel allows, and how to enable others. No state. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static const char topic[] = "io";
 
 enum { AIO_EVENTS_MIN = 4096 };
 
-/* Returns advice to enable io_uring, from the result of its probe and kernel.io_uring_disabled. */
+/* Returns how to enable io_uring, by its probe's result and kernel.io_uring_disabled. */
 static const char *uring_cure(const struct doctor *doctor, int rc)
 {
     int64_t disabled = 0;
@@ -68,7 +68,7 @@ static void say_libaio(struct doctor *doctor)
                    (long long)most);
         return;
     }
-    /* not a warning: libaio is only needed if io_uring does not work */
+    /* not a warning: libaio is only needed without io_uring */
     doctor_say(doctor, &(struct doctor_line){.topic = topic, .subject = "libaio"}, "%s%s",
                rc == 0 ? "works here" : "not used: ", rc == 0 ? "" : reason);
 }

@@ -1,5 +1,4 @@
-/* libraries.c: the optional libraries of this build, and the cost of those that are missing. No
- * state. */
+/* libraries.c: the build's optional libraries, and the cost of missing ones. No state. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -45,8 +44,8 @@ static void say_absent(struct doctor *doctor, const struct tide_library *library
                "%s%s%s", library->state, need != NULL ? "; " : "", need != NULL ? need->loss : "");
 }
 
-/* Returns whether this build uses the library: false if it is absent, or found but unused ("found;
- * this build has no ranks over it"). */
+/* Returns whether this build uses the library, and not only found it ("found; this build has no
+ * ranks over it"). */
 static bool is_used(const char *state)
 {
     return strncmp(state, "absent", 6) != 0 && strstr(state, "found; this build has no ") == NULL;

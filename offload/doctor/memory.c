@@ -1,5 +1,5 @@
-/* memory.c: size and speed of the host memory that a run may use. Owns the measurement's two
- * buffers and team while it runs. */
+/* memory.c: size and speed of usable host memory. Owns the measurement's two buffers and team while
+ * it runs. */
 #include <string.h>
 #include <unistd.h>
 
@@ -86,7 +86,6 @@ static void read_part(void *argument, unsigned index, unsigned count)
     atomic_fetch_add_explicit(&pass->sum, sum, memory_order_relaxed);
 }
 
-/* Returns the bytes per second of the fastest round. */
 static double best_rate(struct core_team *team, core_team_part *part, struct pass *pass,
                         uint64_t bytes, int64_t limit_ns)
 {
@@ -104,8 +103,8 @@ static double best_rate(struct core_team *team, core_team_part *part, struct pas
     return (double)bytes * 1e9 / (double)(best > 0 ? best : 1);
 }
 
-/* Makes each buffer larger than the last-level caches, if the limits allow that, so that the memory
- * is measured and not the caches. */
+/* Returns a size above the last-level caches, if limits allow, so that memory is measured and not
+ * the caches. */
 static uint64_t buffer_bytes(const struct doctor *doctor, const struct core_mem_limits *limits)
 {
     struct core_cpus cpus;

@@ -11,7 +11,7 @@
 
 static const char topic[] = "numa";
 
-/* Appends to a text; cuts the part that does not fit. */
+/* Appends to a text, which is cut if it is too long. */
 __attribute__((format(printf, 2, 3))) static void add(char text[DOCTOR_TEXT_BYTES],
                                                       const char *format, ...)
 {
@@ -35,8 +35,7 @@ static void say_balancing(struct doctor *doctor)
     }
 }
 
-/* Reports the nodes that a run with one rank would use, and the node of each GPU and drive, if
- * known. */
+/* Reports the nodes that a run with one rank would use, and the known nodes of GPUs and drives. */
 static void say_place(struct doctor *doctor)
 {
     struct core_topo *topo = NULL;

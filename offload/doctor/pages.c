@@ -1,4 +1,4 @@
-/* pages.c: huge pages, and how much memory may be locked. Owns one trial mapping while it runs. */
+/* pages.c: huge pages and the limit of locked memory. Owns one trial mapping while it runs. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -15,7 +15,7 @@
 
 static const char thp_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/* Maps 16 MiB and returns whether at least half of them are huge pages. Works without /sys, too. */
+/* Returns whether at least half of a mapping of 16 MiB are huge pages. Needs no /sys. */
 static bool trial_is_huge(void)
 {
     struct core_region_options options = {

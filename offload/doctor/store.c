@@ -33,7 +33,7 @@ static const struct cure {
     {"zfs", "choose a --store on ext4 or xfs"},
 };
 
-/* Returns the advice for a file system that suits a store badly. */
+/* Returns advice for a file system that is bad for stores. */
 static const char *cure_of(const char *type)
 {
     for (size_t i = 0; i < sizeof cures / sizeof cures[0]; i++) {
@@ -53,7 +53,7 @@ static void say(struct doctor *doctor, enum tide_verdict verdict, const char *fo
         "%s", text);
 }
 
-/* Reports a failure of aio with its message, and advice for its code. */
+/* Reports aio's message, and advice for its code. */
 static void say_failure(struct doctor *doctor, const char *folder, int rc)
 {
     char cure[CURE_BYTES];
@@ -62,7 +62,7 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     switch (rc) {
     case -EACCES:
     case -EPERM:
-        /* The folder may belong to the system, so the advice keeps its owner. */
+        /* The folder may belong to the system, so its owner stays. */
         snprintf(
             cure, sizeof cure,
             "sudo install -d -o \"$(id -un)\" %s/tide, and --store %s/tide; or choose a --store "
@@ -96,7 +96,6 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     say(doctor, TIDE_FAIL, folder, cure, core_err_message());
 }
 
-/* Returns whether the folder exists and is writable. */
 static bool say_folder(struct doctor *doctor, const char *folder)
 {
     struct stat info;
@@ -115,7 +114,7 @@ static bool say_folder(struct doctor *doctor, const char *folder)
     return error == 0;
 }
 
-/* Reports the file system and its free space. Returns false if a store cannot work there. */
+/* Reports the file system and its free space; false: a store cannot work there. */
 static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
 {
     struct statfs info;
@@ -153,7 +152,7 @@ static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_
     return line.verdict != TIDE_FAIL;
 }
 
-/* Tries direct I/O. Returns false if that fails, or if the engine would refuse the file system. */
+/* Tries direct I/O; false: it fails, or the engine would refuse the file system. */
 static bool say_direct(struct doctor *doctor, const char *folder, struct aio_fs *fs)
 {
     int directory = aio_dir_look(folder);
@@ -187,7 +186,7 @@ static void say_rate(struct doctor *doctor, const char *folder, const char *figu
 static void say_rates(struct doctor *doctor, const char *folder, uint64_t free_bytes)
 {
     struct aio_rates rates = {0};
-    /* On a slow drive, writing the scratch file first takes about as long as the measurement. */
+    /* On a slow drive, writing the scratch file takes about as long as the measurement. */
     uint64_t bytes = (uint64_t)(doctor->store_ns / 10000000) * MIB;
     bytes = bytes < SCRATCH_BYTES ? bytes : SCRATCH_BYTES;
     bytes = bytes < free_bytes / 4 ? bytes : free_bytes / 4;
