@@ -74,7 +74,7 @@ static const char *moments_name(enum core_update_type moments)
     return moments == CORE_UPDATE_F32 ? "fp32" : moments == CORE_UPDATE_BF16 ? "bf16" : "8bit";
 }
 
-/* The first parameters of a manifest describe the states; a run with other values cannot resume. */
+/* The first parameters describe the states; a run with other values cannot resume. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static const char CONFIG[] = "config";
@@ -228,7 +228,7 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
                                      : core_err_set(-EINVAL, "the checkpoint has %s", causes.hash);
 }
 
-/* Compares sizes, because the formats that a manifest names may be wrong. */
+/* Compares sizes, because a manifest may name wrong formats. */
 static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
 {
     const struct plan_format *a = &found->format;
@@ -311,7 +311,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
 
 enum { PATH_BYTES = 4096 };
 
-/* Returns a manifest's parameter as a number, or 0 if the parameter is missing. */
+/* Returns a manifest's parameter as a number; 0: it is missing. */
 static uint64_t number_of(const struct store_manifest *manifest, const char *name)
 {
     const char *value = store_manifest_parameter(manifest, name);

@@ -1,5 +1,4 @@
-/* checkpoint_writer.c: submits one job per command to a lane's thread. Lanes write one chunk at a
- * time. */
+/* checkpoint_writer.c: gives commands to the lanes' threads, which write one chunk at a time. */
 #include "offload/run/checkpoint_writer.h"
 
 #include <errno.h>
@@ -15,17 +14,17 @@ struct run_checkpoint_lane {
     struct run_checkpoint_lane_options given;
     struct run_checkpoint_writer *writer; /* borrowed */
     struct core_queue *queue;             /* owned */
-    uint32_t expected;                    /* WRITE commands still to come for the checkpoint */
+    uint32_t expected;                    /* WRITE commands still to come */
     bool sealed;                          /* no more commands will be expected */
     bool stuck;
 };
 
 struct run_checkpoint_writer {
-    /* Lanes share files and drive, so one lane at a time writes a chunk. The threads of a step
-     * never take this mutex. */
+    /* Lanes share files and drive, so they take turns. The threads of a step never take this
+     * mutex. */
     pthread_mutex_t turn;
     struct store_checkpoint_write *checkpoint; /* owned; NULL: none, or finished */
-    _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees the writes of the others */
+    _Atomic uint32_t lanes_left;               /* acq_rel: the last lane sees the others' writes */
     /* the first error, protected by `turn`; the engine reads it once lanes_left is 0 */
     struct core_err failed;
     uint64_t step; /* the rest is for the engine's thread only */
@@ -98,7 +97,7 @@ static int submit_job(struct run_checkpoint_lane *lane, const struct lane_job *j
     return core_queue_submit(lane->queue, &one, out);
 }
 
-/* Never waits, because the executor has other lanes to serve. */
+/* Never waits: the executor has other lanes to serve. */
 static int lane_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_checkpoint_lane *lane = context;
@@ -211,7 +210,7 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
     return writer->open && !writer->accepted && writer->step == step;
 }
 
-/* Ends the lane's part after its last expected WRITE, or now if that WRITE was submitted. */
+/* The lane's part ends after its last expected WRITE, perhaps now. */
 static int seal_lane(struct run_checkpoint_lane *lane)
 {
     const struct lane_job end = {.last = true};

@@ -52,7 +52,6 @@ char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chun
 
 /* ---- copies of chunks ---- */
 
-/* Copies between the host's memory and the card that keeps the whole block. */
 static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,
                      const struct store_place *place, void *memory, struct core_fence *out)
 {
@@ -84,7 +83,6 @@ static struct aio_queue *io_queue(const struct run_rank *rank, enum plan_queue q
     return rank->io_queues[queue - PLAN_Q_READ_WEIGHT];
 }
 
-/* Copies between the host's memory and the store. */
 static int store_copy(struct run_rank *rank, enum dev_copy_direction direction,
                       const struct store_place *place, void *memory, struct core_fence *out)
 {

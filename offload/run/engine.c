@@ -1,4 +1,4 @@
-/* engine.c: creates and destroys an engine, takes its steps, and serves calls between steps. */
+/* engine.c: creates an engine, takes its steps, and serves calls between steps. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -14,8 +14,7 @@
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/runtime.h"
 
-/* Engines with a rank that did not return; never freed, because the rank's thread may still use
- * them. */
+/* Engines with a rank that did not return; not freed, because the rank may still use them. */
 static _Atomic(struct run_engine *) lost_engines;
 
 static run_engine_work step_rank, evaluate_rank, logits_rank, drain_rank, quiesce_rank,
@@ -75,7 +74,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
-/* Other processes must begin first, because the ranks wait for each other. */
+/* Other processes begin first, because ranks wait for each other. */
 static void begin_destroy_remote(struct run_engine *engine)
 {
     for (uint32_t r = 1; engine->called && r < engine->world; r++) {
@@ -193,7 +192,7 @@ static int feed_ranks(struct run_engine *engine, const struct model_batch *batch
     return 0;
 }
 
-/* Finds the slowest rank: the one that waited least for the others in collectives. */
+/* The slowest rank is the one that waited least for the others. */
 static void compare_ranks(const struct run_engine *engine, struct run_step *step)
 {
     int64_t sum_ns = 0;
@@ -238,7 +237,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     step->guess_right = step->guessed && engine->workers[0].result.norm_neutral;
 }
 
-/* Returns whether the ranks speculate in the next step, by the first rank's times and verdicts. */
+/* The first rank's times and verdicts decide whether all ranks speculate next. */
 static bool next_guess(const struct run_engine *engine)
 {
     const struct run_options *options = engine->given.options;
@@ -307,7 +306,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
 
 /* ---- between steps ---- */
 
-/* Calls all ranks; an error ends the run. */
+/* An error ends the run. */
 static int call_between_steps(struct run_engine *engine, enum run_call call, const void *arguments,
                               size_t arguments_bytes)
 {
@@ -318,7 +317,7 @@ static int call_between_steps(struct run_engine *engine, enum run_call call, con
     return engine->error;
 }
 
-/* The first rank evaluates the batch; the others take part without one. */
+/* The first rank evaluates; the others take part without a batch. */
 static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *worker,
                          const void *arguments)
 {
@@ -403,7 +402,6 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-/* Passes a rank's working weights of a block to `take`, in order. */
 static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                         run_take_weights *take, void *context)
 {
@@ -417,7 +415,7 @@ static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block
                : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
 }
 
-/* Reads the weights of a block that is kept in fewer bits from the model's files. */
+/* Reads weights that a block keeps in fewer bits from the model's files. */
 static int base_weights(const struct run_engine *engine, uint32_t block, run_take_weights *take,
                         void *context)
 {

@@ -1,5 +1,4 @@
-/* engine_base.c: the frozen base that checkpoints do not contain: the file that keeps the base, and
- * its identity, from the checksums of what all processes have read. */
+/* engine_base.c: the file and the identity of the frozen base that checkpoints do not contain. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -23,7 +22,6 @@ static int add_sums(void *context, uint64_t first, uint64_t count,
     return 0;
 }
 
-/* Adds the other processes' checksums of the base, if each has read a part. */
 static int gather_sums(struct run_engine *engine)
 {
     const bool parts = engine->given.peers != NULL && engine->given.options->stage == 3;
@@ -37,7 +35,7 @@ static int gather_sums(struct run_engine *engine)
     return rc;
 }
 
-/* The first process alone writes the file, because only that process computes the identity. */
+/* Only the first process computes the identity, so only it writes the file. */
 int run_engine_base_open(struct run_engine *engine)
 {
     const struct run_base base = {.options = engine->given.options,
@@ -59,7 +57,7 @@ void run_engine_base_close(struct run_engine *engine)
     }
 }
 
-/* Data of the kept base that does not match its checksums would fail the next run, too. */
+/* Wrong data in the kept base would fail the next run, too. */
 void run_engine_base_check(const struct run_engine *engine, int rc)
 {
     if (rc == -EBADMSG && engine->kept != NULL &&

@@ -1,5 +1,5 @@
-/* engine_call.c: calls all ranks at once. A process's only rank works on the caller's thread; with
- * several ranks, each has a thread. */
+/* engine_call.c: calls all ranks at once. Several ranks of a process have a thread each; a single
+ * one works on the caller's thread. */
 #include "offload/run/engine_internal.h"
 
 #include <assert.h>
@@ -20,8 +20,8 @@ static int run_job(void *context, const void *arguments)
     return rc;
 }
 
-/* Waits as long as the rank makes progress. The limit exceeds those of the rank's own waits, so
- * that their error comes first. */
+/* Waits while the rank makes progress, longer than the rank itself waits, so that the rank's error
+ * comes first. */
 static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
     const struct run_engine_worker *worker = &engine->workers[index];
@@ -61,7 +61,7 @@ int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run
     return rc;
 }
 
-/* Sends the call to other processes before this process begins. */
+/* Other processes get the call before this one begins. */
 static int call_processes(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes)
 {
@@ -72,7 +72,7 @@ static int call_processes(struct run_engine *engine, enum run_call call, const v
         rc = run_remote_call(engine->given.peers, r, call, arguments, arguments_bytes);
     }
     if (rc != 0) {
-        return rc; /* a failed send ends all connections, so no reply will come */
+        return rc; /* all connections have ended, so no reply will come */
     }
     rc = engine->works[call](engine, own, arguments);
     if (rc != 0) {

@@ -1,5 +1,5 @@
-/* engine_make.c: makes the ranks of an engine, compares their findings and plans, and loads weights
- * and states. */
+/* engine_make.c: makes ranks, compares what they found and planned, and loads weights and
+ * states. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/parts.h"
 
-/* Finds the rates of the stores' drives. Extents are spread by these rates, so all ranks use the
- * same ones. A file of rates lacks them, so they are measured. */
+/* All ranks spread extents by the same rates of drives. A file of rates lacks these, so they are
+ * measured. */
 static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
 {
     const struct run_prepared *prepared = engine->given.prepared;
@@ -30,8 +30,7 @@ static int weigh_stores(const struct run_engine *engine, double drive_bytes[STOR
         return 0;
     }
     const int rc = run_rates_weigh(prepared->shapes, engine->given.options, drive_bytes);
-    return rc == -EFBIG ? -EIO : rc; /* a drive's -EFBIG is an I/O error; only the planner's -EFBIG
-                                      * means that nothing fits */
+    return rc == -EFBIG ? -EIO : rc; /* only the planner's -EFBIG means that nothing fits */
 }
 
 int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
@@ -72,7 +71,7 @@ int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run
         .user = given->user,
     };
     rc = run_rank_create(&rank, &worker->rank);
-    /* Callers would take this -EFBIG of a file system for a plan that does not fit. */
+    /* Callers would take a file system's -EFBIG for a plan that does not fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 
@@ -88,8 +87,7 @@ static void resume_scale(struct run_engine *engine, double value)
     engine->scale.value = fixed > 0 ? fixed : value;
 }
 
-/* Ranks whose plans have different collectives would wait for each other forever
- * (docs/decisions/067). */
+/* Ranks with different collectives would wait for each other forever (docs/decisions/067). */
 static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t hash)
 {
     const uint64_t first = plan_hash(engine->given.prepared->plan);
@@ -102,7 +100,6 @@ static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t
                               rank, hash, first);
 }
 
-/* Checks that this machine's part of a checkpoint has what the rank needs. */
 static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
                       const struct store_part *part)
 {
@@ -124,7 +121,7 @@ static int check_part(const struct run_engine *engine, const struct run_engine_w
         engine->given.checkpoint, first);
 }
 
-/* Each rank opens the checkpoint. The run's state comes from the first rank's manifest. */
+/* The run's state comes from the first rank's manifest. */
 static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
 {
     struct store_checkpoint *checkpoint = NULL;
@@ -198,7 +195,7 @@ static int compare_model(const struct run_engine *engine, uint32_t rank,
                               rank, engine->given.folder);
 }
 
-/* All processes make their ranks at the same time. */
+/* Processes make their ranks at the same time. */
 static int make_processes(struct run_engine *engine)
 {
     const struct run_engine_options *given = &engine->given;
@@ -296,7 +293,7 @@ int run_engine_make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_base_identify(engine);
-    if (!known) { /* a finished file stays; an unfinished one is removed here */
+    if (!known) { /* a finished file stays; an unfinished one is removed */
         run_engine_base_close(engine);
     }
     return rc;

@@ -1,6 +1,5 @@
-/* engine_parts.c: completes the parts of a checkpoint on each machine (--checkpoint-local) before
- * ranks load. The first process decides which ranges move; the first process of each machine reads
- * and writes them. */
+/* engine_parts.c: completes each machine's part of a checkpoint (--checkpoint-local) before ranks
+ * load. The first process decides which ranges move; each machine's first process moves them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,11 +13,10 @@
 #include "offload/run/engine_internal.h"
 #include "offload/run/parts.h"
 
-/* Ranges that a machine has, and ranges that its ranks need. Bit r means the data that rank r
- * wrote. */
+/* A machine's data, and what its ranks need. Bit r: written by rank r. */
 struct machine {
-    bool leads;   /* first process of its machine; false: nothing else is set */
-    bool present; /* the machine has a part of this checkpoint */
+    bool leads; /* first process of its machine; false: the rest is not set */
+    bool present;
     uint64_t has, needs;
     char message[CORE_ERR_MESSAGE_BYTES]; /* why there is no part */
 };
@@ -26,10 +24,9 @@ struct machine {
 struct completing {
     struct run_engine *engine;           /* borrowed */
     struct store_checkpoint *have;       /* owned: the part of this machine */
-    struct store_checkpoint_write *save; /* owned: the part being written; NULL: none */
+    struct store_checkpoint_write *save; /* owned: the part being written; may be NULL */
     struct store_part part;              /* how ranges are divided among ranks */
-    struct machine *machines;            /* owned, [world]: by rank of the machine's first
-                                          * process */
+    struct machine *machines;            /* owned, [world]: by rank of a machine's first process */
     uint64_t streamed_bytes;
 };
 
@@ -60,7 +57,7 @@ static void note_part(const struct completing *work, struct machine *machine,
     machine->has = part->ranks != 0 ? part->ranks : all_ranks(of);
 }
 
-/* Asks each machine's first process. A part that cannot be opened counts as missing. */
+/* A part that cannot be opened counts as missing. */
 static int ask_machines(struct completing *work)
 {
     struct run_engine *engine = work->engine;
@@ -101,7 +98,7 @@ static int ask_machines(struct completing *work)
     return 0;
 }
 
-/* Returns a machine that has the data that a rank wrote, preferably `machine`; -1: none has it. */
+/* Returns a machine with the data of a rank, preferably `machine`; -1: none. */
 static int holder_of(const struct completing *work, uint32_t machine, unsigned rank)
 {
     for (uint32_t i = 0; i < work->engine->world; i++) {
@@ -131,7 +128,7 @@ static int check_holders(const struct completing *work, uint32_t machine, uint64
 
 /* ---- moving ---- */
 
-/* Two processes work at once, and exchange all pieces even after an error. */
+/* Both processes work at once, and exchange all pieces even after an error. */
 static int move_range(struct completing *work, const struct run_part_move *move)
 {
     struct run_engine *engine = work->engine;
@@ -174,8 +171,8 @@ static void count_streamed(struct completing *work, const struct run_part_move *
     }
 }
 
-/* Moves the ranges of a block's stream that a machine will have. A stream that is not divided among
- * ranks comes from the first machine. */
+/* Moves a stream's ranges to a machine. A stream that ranks do not divide comes from the first
+ * machine. */
 static int move_stream(struct completing *work, uint32_t machine, uint64_t ranks,
                        struct run_part_move *move)
 {
@@ -241,7 +238,7 @@ static int call_one(struct completing *work, uint32_t machine, enum run_call cal
     return rc == 0 ? run_remote_reply(peers, machine, &reply) : rc;
 }
 
-/* The call's arguments are a struct store_part, the directory and the manifest. */
+/* Arguments: a struct store_part, the directory, the manifest. */
 static int begin_part(struct completing *work, uint32_t machine, struct store_part part)
 {
     const struct run_engine_options *given = &work->engine->given;
@@ -273,7 +270,7 @@ static int begin_part(struct completing *work, uint32_t machine, struct store_pa
     return rc;
 }
 
-/* Verifies and publishes the new part, or drops it after an error. */
+/* Publishes the verified part, or drops it after an error. */
 static int end_part(struct completing *work, uint32_t machine, int rc)
 {
     const struct core_err kept = core_err_keep(rc);
@@ -329,7 +326,7 @@ static int complete_all(struct completing *work)
     int rc = store_checkpoint_open(engine->given.checkpoint,
                                    run_options_file_io(engine->given.options), NULL, &work->have);
     if (rc != 0) {
-        return 0; /* the ranks report the error when they load */
+        return 0; /* ranks report the error when they load */
     }
     const uint32_t stage = engine->given.options->stage;
     work->part = store_checkpoint_manifest(work->have)->part;

@@ -1,5 +1,5 @@
-/* engine_save.c: saves a checkpoint: updates write it while steps continue, or the engine reads
- * states out block by block. */
+/* engine_save.c: saves a checkpoint: updates write it, or the engine reads states out block by
+ * block. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 /* ---- reading out ---- */
 
-/* for the callbacks of run_rank_states, run_rank_weights and run_remote_pieces */
+/* for callbacks */
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
@@ -48,7 +48,7 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
 }
 
 /* Returns the number of ranks that write a block: all, if each holds a part; 1, if all hold the
- * same; 0, if it is not written. */
+ * same; or 0. */
 static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
     const struct blocks *blocks = engine->given.model->flat;
@@ -59,8 +59,8 @@ static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
     return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes a local rank's part of a block. No rank may be working. `leads`: also writes the weights
- * that all ranks hold. */
+/* Writes a local rank's part of a block. No rank may be working. `leads`: also weights that all
+ * ranks hold. */
 static int write_part(struct run_engine *engine, struct run_rank *rank,
                       struct store_checkpoint_write *checkpoint, uint32_t block, bool leads)
 {
@@ -73,7 +73,6 @@ static int write_part(struct run_engine *engine, struct run_rank *rank,
                                           : rc;
 }
 
-/* Adds the checksums of another process's data. */
 static int merge_sums(void *context, uint64_t first, uint64_t count,
                       const struct store_arrays *sums)
 {
@@ -93,8 +92,7 @@ uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank)
     return host.first;
 }
 
-/* Sets of the other processes. LEADERS: the first process of each machine with a separate part;
- * MEMBERS: the rest. */
+/* LEADERS: first processes of machines with separate parts; MEMBERS: the rest. */
 enum which { LEADERS = 1, MEMBERS = 2, OTHERS = 3 };
 
 static bool is_among(const struct run_engine *engine, uint32_t rank, enum which which)
@@ -102,8 +100,8 @@ static bool is_among(const struct run_engine *engine, uint32_t rank, enum which 
     return (run_engine_leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
-/* Waits for the replies of the ranks below `called` in `which`. Returns `rc` if it is an error,
- * otherwise the first error in a reply. */
+/* Waits for the replies of the ranks below `called` in `which`. Returns the first error, `rc`
+ * before those in replies. */
 static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
 {
     struct core_err first = core_err_keep(rc);
@@ -128,7 +126,7 @@ static int call_others(struct run_engine *engine, enum which which, enum run_cal
     return wait_others(engine, which, called, rc);
 }
 
-/* Returns the part of a leader's machine; `ranks` is 0 if checkpoints have no parts. */
+/* `ranks` is 0 if checkpoints have no parts. */
 static struct store_part part_of(const struct run_engine *engine, uint32_t leader)
 {
     struct store_part part = {.ranks = 0};
@@ -136,14 +134,14 @@ static struct store_part part_of(const struct run_engine *engine, uint32_t leade
         part.ranks |= (uint64_t)(run_engine_leader_of(engine, r) == leader) << r;
     }
     if (engine->given.local && part.ranks == UINT64_MAX >> (STORE_PART_RANKS - engine->world)) {
-        part.ranks = 0; /* one machine has all ranks, so there are no parts */
+        part.ranks = 0; /* one machine has all ranks */
     }
     part.states_of = engine->given.options->stage >= 1 ? engine->world : 1;
     part.weights_of = engine->given.options->stage == 3 ? engine->world : 1;
     return part;
 }
 
-/* Sends the whole block's checksums to the leaders, because every part contains them. */
+/* Every part has the whole block's checksums. */
 static int send_sums(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                      uint32_t block)
 {
@@ -160,7 +158,6 @@ static int send_sums(struct run_engine *engine, struct store_checkpoint_write *c
     return wait_others(engine, LEADERS, called, rc);
 }
 
-/* Processes write their parts of a block at the same time. */
 static int write_parts(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                        uint32_t block)
 {
@@ -222,7 +219,7 @@ static int write_blocks(struct run_engine *engine, struct store_checkpoint_write
     return 0;
 }
 
-/* Leaders begin their parts, then the other processes open their leader's files. */
+/* Other processes open their leader's files once these exist. */
 static int join_all(struct run_engine *engine, const struct run_save_options *options,
                     struct store_checkpoint_write *checkpoint)
 {
@@ -249,9 +246,8 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Writes all blocks and publishes the checkpoint. Each process writes its parts and seals its
- * files. Then the first process publishes the checkpoint, the leaders publish their parts, and
- * older checkpoints are removed. */
+/* The first process publishes when all have sealed their files; then leaders publish their parts,
+ * and older checkpoints are removed. */
 static int write_all(struct run_engine *engine, const struct run_save_options *options,
                      struct store_checkpoint_write *checkpoint)
 {
@@ -284,7 +280,6 @@ static int write_all(struct run_engine *engine, const struct run_save_options *o
     return rc;
 }
 
-/* Writes frozen blocks, which no update writes. */
 static int write_frozen(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
 {
     const struct blocks *blocks = engine->given.model->flat;
@@ -345,7 +340,7 @@ int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_writ
 
 /* ---- opening ---- */
 
-/* Fills in the manifest of the run `steps_ahead` steps from now. */
+/* Describes the run `steps_ahead` steps from now. */
 static int describe(const struct run_engine *engine, const struct run_save_options *options,
                     unsigned steps_ahead, struct store_manifest *out)
 {
@@ -388,7 +383,7 @@ static int begin_checkpoint(struct run_engine *engine, const struct run_save_opt
     return store_checkpoint_begin(&wanted, &manifest, out);
 }
 
-/* Opens a checkpoint of the step `steps_ahead` after the last one, for the ranks' lanes. */
+/* Opens a checkpoint of the step `steps_ahead` after the last one. */
 static int open_writer(struct run_engine *engine, const struct run_save_options *options,
                        unsigned steps_ahead)
 {
@@ -437,7 +432,7 @@ int run_engine_save_wait(struct run_engine *engine)
     return core_err_first(&kept, run_checkpoint_writer_wait(engine->writer));
 }
 
-/* Ends an earlier save. A failure is only logged; the run continues. */
+/* A failed earlier save is only logged; the run continues. */
 static void end_earlier(struct run_engine *engine)
 {
     if (run_engine_save_wait(engine) != 0) {
@@ -445,15 +440,14 @@ static void end_earlier(struct run_engine *engine)
     }
 }
 
-/* Opens a checkpoint for the next step's update. */
 static int announce(struct run_engine *engine, const struct run_save_options *options)
 {
     if (engine->writer == NULL) {
         return 0;
     }
     engine->defers = true;
-    /* The next step writes the rest of the earlier checkpoint. The announced one is opened after
-     * that step. */
+    /* The next step still writes the earlier checkpoint; the announced one is opened after that
+     * step. */
     if (run_engine_save_is_open(engine) && !run_rank_updates_inside(engine->workers[0].rank)) {
         return 0;
     }
@@ -465,8 +459,7 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
     return rc;
 }
 
-/* Uses the announced checkpoint, or opens one for the pending update. Sets *writes to whether
- * updates write it. */
+/* Uses the announced checkpoint, or opens one. Sets *writes to whether updates write it. */
 static int find_or_open(struct run_engine *engine, const struct run_save_options *options,
                         bool *writes)
 {

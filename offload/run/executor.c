@@ -1,4 +1,4 @@
-/* executor.c: the executor's loop, and the times for which compute and the update wait. */
+/* executor.c: the executor's loop, and the waits of compute and the update. */
 #include "offload/run/executor.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 
-/* Two tapes under way, and the last retired one, to which edges may point. */
+/* Two tapes under way, and the last retired one, for edges back to it. */
 enum { WINDOW = 3, UNDER_WAY_MAX = WINDOW - 1, SPIN_NS = 20000 };
 
 struct tape_state {
@@ -19,7 +19,8 @@ struct tape_state {
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */
     uint32_t *indices;                       /* owned, [commands_max] */
     struct core_fence *all_fences;           /* owned, [commands_max] */
-    /* owned, [commands_max]: submission, later end, of each command; NULL: not watched */
+    /* owned, [commands_max]: when a command was submitted, later when it ended; NULL: not
+     * watched */
     int64_t *all_ns;
     int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];
@@ -131,8 +132,8 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 
 /* ---- edges between tapes ---- */
 
-/* Finds the command that an edge of tape *n names: sets *n to the command's tape and *place to its
- * place there. Returns false if there is no such command. */
+/* Sets *n and *place to the tape and place of the command that an edge names; false: no such
+ * command. */
 static bool find_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
                       uint32_t *place)
 {
@@ -147,7 +148,7 @@ static bool find_edge(const struct run_executor *executor, struct plan_edge edge
 }
 
 /* Returns 1 if the command may start, 0 if it must wait, or a line's error. Sets *blocker to the
- * queue that the command waits for; PLAN_Q_COUNT means the gate. */
+ * queue waited for; PLAN_Q_COUNT: the gate. */
 static int poll_edges(const struct run_executor *executor, uint64_t n,
                       const struct plan_command *command, uint8_t *blocker)
 {
@@ -193,8 +194,8 @@ static enum run_wait wait_for(enum plan_queue blocker)
     return RUN_WAIT_OTHER;
 }
 
-/* Returns the queue that a lane waits for, through waiting copies; AT_WORK; or PLAN_Q_COUNT: the
- * gate, or no commands left. */
+/* Returns the queue that a lane waits for, directly or through copies; AT_WORK; or PLAN_Q_COUNT:
+ * the gate, or no commands left. */
 static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
 {
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {
@@ -256,8 +257,8 @@ static int report_stall(const struct run_executor *executor)
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* Returns when the command that an edge of tape `n` names was found done, or 0 if there is none.
- * Reaps that command's lane first. The command with the edge must be done. */
+/* Returns when the command that an edge names was found done, or 0 if there is none. The command
+ * with the edge must be done. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;
@@ -269,7 +270,6 @@ static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct pl
     return state->reached[edge.queue] >= place ? state->ns[edge.queue][place - 1] : 0;
 }
 
-/* Reports the lane's next command, which is done. */
 static void lane_watch(struct run_executor *executor, uint64_t n, int q)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
@@ -287,8 +287,8 @@ static void lane_watch(struct run_executor *executor, uint64_t n, int q)
     executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
 }
 
-/* Counts commands of a lane, up to `place`, that have ended since the last call. Returns 1 if there
- * were any, 0 if not, or the line's error. */
+/* Counts the lane's ended commands up to `place`. Returns 1 if there are new ones, 0 if not, or the
+ * line's error. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
@@ -307,8 +307,7 @@ static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t 
     return moved;
 }
 
-/* Submits the commands of a lane that may start. Returns 1 if there were any, 0 if not, or an
- * error. */
+/* Submits commands that may start. Returns 1 if there were any, 0 if not, or an error. */
 static int lane_feed(struct run_executor *executor, uint64_t n, int q)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
@@ -346,7 +345,7 @@ static bool tape_retired(const struct tape_state *state)
     return true;
 }
 
-/* A lane may start a tape after submitting its commands in the previous one. */
+/* A lane starts a tape after submitting its commands in the previous one. */
 static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
 {
     if (n == executor->retired) {
@@ -356,7 +355,7 @@ static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
     return before->submitted[q] == before->tape->queue_count[q];
 }
 
-/* Looks at all lanes once. Returns 1 if a command started or ended, 0 if not, or an error. */
+/* Looks at all lanes once. Returns 1 after progress, 0 without, or an error. */
 static int turn(struct run_executor *executor)
 {
     int moved = 0;

@@ -1,6 +1,6 @@
 /* follow.c: a process other than the first: makes a rank, and executes the first process's calls.
- * Reads the model's folder and opens checkpoints and stores itself. Runs on the caller's thread,
- * which is also the rank's. */
+ * Opens the model, checkpoints and stores itself. Runs on the caller's thread, which is also the
+ * rank's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 
 struct follower {
     struct coll_peers *peers; /* borrowed */
-    void *memory;             /* owned, RUN_PIECE_BYTES: a call's arguments, or data to send */
+    void *memory;             /* owned, RUN_PIECE_BYTES: arguments, or data to send */
     void *job;                /* owned: arguments of CREATE, to which `made` points */
     struct run_remote_made made;
     struct model_peft *peft;       /* owned; NULL: the run begins without adapters */
@@ -29,17 +29,17 @@ struct follower {
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */
     struct run_engine *engine;     /* owned; NULL: none was created */
-    /* whether `save` is this machine's own part, or files of another process */
+    /* `save` is this machine's own part; false: another process's files */
     bool leads;
-    /* owned: the shelf of this machine's part; NULL: not this process */
+    /* owned: the shelf of this machine's part; may be NULL */
     struct store_shelf *shelf;
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
-    struct store_checkpoint *have;       /* owned: a part to read ranges from; may be NULL */
-    void *batches;                       /* owned: memory for a received micro-batch */
+    struct store_checkpoint *have;       /* owned: a part to read from; may be NULL */
+    void *batches;                       /* owned: for a received micro-batch */
     size_t batch_bytes;
 };
 
-/* Returns false if a thread still uses the engine's memory. */
+/* False: a thread still uses the engine's memory. */
 static bool destroy_engine(struct follower *follower)
 {
     if (!run_engine_destroy(follower->engine)) {
@@ -193,7 +193,7 @@ static int send_block(struct follower *follower, struct run_reply *reply)
     return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
 }
 
-/* Sends masters as weights of 4 bytes each. */
+/* Sends masters as weights of 4 bytes. */
 static int send_floats(void *context, uint64_t first, uint64_t count, const void *floats)
 {
     const struct follower *follower = context;
@@ -243,8 +243,7 @@ static int send_sums(struct follower *follower, struct run_reply *reply)
 
 /* ---- checkpoints ---- */
 
-/* Refuses a directory with checkpoints of another run (-EEXIST), because they must not be
- * replaced. */
+/* Refuses a directory with another run's checkpoints (-EEXIST): they must not be replaced. */
 static int check_shelf(const char *directory, uint64_t run)
 {
     char path[4096];
@@ -259,7 +258,7 @@ static int check_shelf(const char *directory, uint64_t run)
                         path, directory);
 }
 
-/* Opens a directory's shelf, unless it is open. */
+/* Opens a directory's shelf unless it is open. */
 static int switch_shelf(struct follower *follower, const char *directory)
 {
     if (follower->shelf != NULL && store_shelf_is(follower->shelf, directory)) {
@@ -298,7 +297,6 @@ static int begin_save(struct follower *follower, struct run_reply *reply)
                       : run_engine_save_join(follower->engine, folder, &follower->save);
 }
 
-/* Writes the rank's part of a block, and sends its checksums. */
 static int save_block(struct follower *follower, struct run_reply *reply)
 {
     (void)reply;
@@ -341,7 +339,7 @@ static int drop_save(struct follower *follower)
     return rc;
 }
 
-/* Seals or drops what was written. A leader's part stays open until older parts are removed. */
+/* A leader's part stays open until older parts are removed. */
 static int end_save(struct follower *follower, struct run_reply *reply)
 {
     uint32_t seals;
@@ -374,8 +372,8 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
 
 /* ---- parts that are completed ---- */
 
-/* Opens the shelf of a checkpoint's folder, if this machine has it. Opening completes a part whose
- * renaming was interrupted. */
+/* Opens a checkpoint's shelf, if this machine has it. This completes a part whose renaming was
+ * interrupted. */
 static int switch_shelf_of(struct follower *follower, const char *folder)
 {
     char directory[4096];
@@ -388,7 +386,6 @@ static int switch_shelf_of(struct follower *follower, const char *folder)
     return access(directory, F_OK) == 0 ? switch_shelf(follower, directory) : 0;
 }
 
-/* Opens this machine's part of a checkpoint, and replies with its contents. */
 static int open_part(struct follower *follower, struct run_reply *reply)
 {
     const char *folder = follower->memory;
@@ -407,7 +404,7 @@ static int open_part(struct follower *follower, struct run_reply *reply)
     return rc;
 }
 
-/* Begins this machine's part; checks the run's number as for a saved part. */
+/* Checks the run's number as for a saved part. */
 static int begin_part(struct follower *follower, size_t bytes)
 {
     const struct run_remote_made *made = &follower->made;
@@ -486,7 +483,7 @@ static int measure(struct follower *follower)
     return run_measure_coll(&ranks, with.bytes, &rates);
 }
 
-/* Serves one call. The engine is not freed if a thread does not return during DESTROY. */
+/* The engine is not freed if a thread does not return during DESTROY. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
                  struct run_reply *reply)
 {
@@ -507,7 +504,7 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
     if (call == RUN_CALL_PART_BEGIN) {
         return begin_part(follower, bytes);
     }
-    if (call == RUN_CALL_LOAD) { /* loading opens the part again, which may be complete now */
+    if (call == RUN_CALL_LOAD) { /* loading opens the part again; it may be complete then */
         (void)store_checkpoint_close(follower->have);
         follower->have = NULL;
     }

@@ -1,5 +1,4 @@
-/* inputs.c: lays out the inputs: per micro-batch ids, labels, positions, starts (with pairs: gaps);
- * then losses, scale and tables. */
+/* inputs.c: lays out the inputs: arrays per micro-batch, then losses, scale and tables. */
 #include "offload/run/inputs.h"
 
 #include <errno.h>
@@ -31,7 +30,7 @@ static uint64_t step_bytes(const struct run_options *options)
            losses_bytes(options->micro_batches) + ALIGN_BYTES;
 }
 
-/* Returns the bytes of one table, with a row for each position. */
+/* Returns a table's bytes, with a row for each position. */
 static uint64_t angles_bytes(const struct model *model, int64_t length)
 {
     const struct model_config *config = &model->config;
@@ -181,14 +180,13 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- the inputs of a step ---- */
 
-/* Returns the rows of a given micro-batch: two for each pair. In the shape, the policy's half and
- * the reference's half have one row for each pair. */
+/* Returns the number of rows as given: two for each pair. */
 static int64_t given_rows(const struct run_inputs *inputs)
 {
     return inputs->pairs > 0 ? 2 * inputs->pairs : inputs->rows;
 }
 
-/* Copies rows of `width` into the shape's longer rows, and fills up with `padding`. */
+/* Copies rows of `width` into longer rows, filled up with `padding`. */
 static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
                       int64_t rows, int64_t width, int32_t padding)
 {
@@ -229,7 +227,7 @@ static int check_shape(const struct run_inputs *inputs, const struct model_batch
     return model_batch_check(batch, &inputs->model->config);
 }
 
-/* Replaces token ids by the places of their rows. */
+/* Replaces ids by the places of their rows. */
 static void place_ids(struct run_inputs *inputs, uint32_t micro)
 {
     int32_t *ids = host_array(inputs, micro, IDS);
@@ -242,7 +240,7 @@ static void place_ids(struct run_inputs *inputs, uint32_t micro)
     }
 }
 
-/* Copies a batch into the shape and shifts its labels. Returns the number of targets, or -errno. */
+/* Shifts the labels, too. Returns the number of targets, or -errno. */
 static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     int32_t *labels = host_array(inputs, micro, LABELS);
@@ -267,13 +265,13 @@ static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct 
         }
         whole.starts = starts;
     }
-    /* In place: a label is read before it is overwritten. */
+    /* A label is read before it is overwritten. */
     whole.labels = labels;
     return model_batch_shift(&whole, labels);
 }
 
-/* Puts the rows of each pair together, and repeats them for the reference. Returns the number of
- * pairs with targets in both rows, or -errno. */
+/* Joins the rows of each pair, and repeats them for the reference. Returns the number of pairs with
+ * targets in both rows, or -errno. */
 static int64_t put_pairs(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     const int64_t count = inputs->pairs * inputs->length;
@@ -353,7 +351,7 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct mod
     binding->base[MODEL_BASE_SCALE] = device + scale_offset(inputs);
 }
 
-/* Returns the bytes from one micro-batch's rows in a group to the next one's. */
+/* Returns the bytes between the rows of micro-batches in a group. */
 static uint64_t rows_stride(const struct run_inputs *inputs)
 {
     return (uint64_t)inputs->table.pages_max * MODEL_PAGE_BYTES;

@@ -1,4 +1,4 @@
-/* lane_compute.c: binds operands, then submits the steps of forward, recomputation and backward. */
+/* lane_compute.c: binds operands and submits steps. */
 #include "offload/run/lane_compute.h"
 
 #include <errno.h>
@@ -22,14 +22,14 @@ static uint32_t micro_of(const struct run_compute *compute, const struct plan_co
     return command->micro * compute->group + compute->done;
 }
 
-/* Returns the micro-batches of a command; the last group may be smaller. */
+/* The last group may be smaller. */
 static uint32_t micros_of(const struct run_compute *compute, const struct plan_command *command)
 {
     const uint32_t left = compute->micro_batches - command->micro * compute->group;
     return command->single ? 1 : left < compute->group ? left : compute->group;
 }
 
-/* Returns how many micro-batches are computed before the current one. */
+/* Returns how many micro-batches come before the current one. */
 static uint32_t place_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return compute->inputs->places[micro_of(compute, command)];
@@ -45,7 +45,7 @@ static bool is_last(const struct run_compute *compute, const struct plan_command
     return micro_of(compute, command) + 1 == compute->micro_batches;
 }
 
-/* Returns the current micro-batch's part of a group's activations. */
+/* Returns the current micro-batch's part of its group's activations. */
 static char *own_part(const struct run_compute *compute, char *base, uint64_t stride)
 {
     return base != NULL ? base + compute->done * stride : NULL;
@@ -53,7 +53,6 @@ static char *own_part(const struct run_compute *compute, char *base, uint64_t st
 
 /* ---- gradients ---- */
 
-/* Returns the destination of the gradients of the block's own parameters. */
 static struct kern_grad own_grad(const struct run_compute *compute,
                                  const struct plan_command *command)
 {
@@ -71,8 +70,8 @@ static struct kern_grad own_grad(const struct run_compute *compute,
     return grad;
 }
 
-/* A shared table has two gradients: the head sums into SHARED_SUM. With one micro-batch the
- * embedding adds to that sum; otherwise ROUND adds the embedding's separate sum. */
+/* The head sums its gradient of a shared table into SHARED_SUM. With one micro-batch the embedding
+ * adds to that sum; otherwise ROUND adds the embedding's separate sum. */
 static void bind_shared(const struct run_compute *compute, const struct plan_command *command,
                         struct model_binding *binding)
 {
@@ -103,7 +102,7 @@ static void bind_shared(const struct run_compute *compute, const struct plan_com
 
 /* ---- pointers ---- */
 
-/* Binds weights of other blocks, which have no gradients here. */
+/* Borrowed weights have no gradients here. */
 static void bind_borrowed(const struct run_compute *compute, const struct plan_command *command,
                           struct model_binding *binding)
 {
@@ -167,7 +166,7 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
 
 /* ---- commands ---- */
 
-/* Adds the sums of head and embedding of a shared table, and rounds once. */
+/* Adds the sums of head and embedding, and rounds once. */
 static int round_shared(struct run_compute *compute, const struct plan_command *command,
                         struct core_fence *out)
 {
@@ -188,15 +187,14 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-/* Returns whether a command does the first step of a pass. */
 static bool begins(const struct plan_command *command, enum model_pass pass)
 {
     return command->section == NULL ||
            (command->section->pass == pass && command->section->first == 0);
 }
 
-/* Zeroes the padding between parameters, which backward does not write, because the buffer may
- * contain another block's gradients. Skips gaps that were submitted already. */
+/* Zeroes the padding between parameters, which backward does not write, unless that was submitted
+ * already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct block *block = &compute->shapes->model->flat->list[command->block];
@@ -228,7 +226,6 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     return 0;
 }
 
-/* Submits a command's passes for one micro-batch, in order. */
 static int run_micro(struct run_compute *compute, const struct plan_command *command,
                      struct core_fence *out)
 {
@@ -289,8 +286,8 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
-/* Packed weights have up to two tensors per rank's shard: whole groups, and the elements left over.
- * Sets *out to tensor `index`; returns the number of tensors. */
+/* Packed weights have up to two tensors per rank's shard: whole groups, and the rest. Sets *out to
+ * tensor `index`; returns their number. */
 static unsigned packed_part(const struct plan_input *input, uint32_t block, unsigned index,
                             struct model_stored_part *out)
 {
@@ -319,8 +316,7 @@ static unsigned packed_part(const struct plan_input *input, uint32_t block, unsi
     return count;
 }
 
-/* Sets *out to a tensor from which EXPAND makes weights, packed or stored; returns the number of
- * tensors. */
+/* Sets *out to a tensor that EXPAND reads, packed or stored; returns the number of tensors. */
 static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
                         unsigned index, struct model_stored_part *out)
 {
@@ -334,7 +330,7 @@ static unsigned part_at(const struct run_compute *compute, const struct plan_com
     return stored->count;
 }
 
-/* Sets *out to the arguments of part `index` of an EXPAND; returns the number of parts. */
+/* Sets *out to the arguments of part `index`; returns the number of parts. */
 static unsigned expansion_at(const struct run_compute *compute, const struct plan_command *command,
                              unsigned index, struct kern_expand_arguments *out)
 {
@@ -385,8 +381,8 @@ static int expand(struct run_compute *compute, const struct plan_command *comman
     return 0;
 }
 
-/* Launches of an update. A piece is kept until the next one arrives, because only the last piece
- * ends the unit of work. */
+/* Launches of an update. A piece waits for the next one, because only the last piece ends the unit
+ * of work. */
 struct launching {
     struct run_compute *compute;
     /* next piece; pieces below compute->phase are submitted */

@@ -20,7 +20,8 @@ uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command 
     return left < rows->group ? left : rows->group;
 }
 
-/* Sets *out to the next part of a command's rows; false after the last part; then starts over. */
+/* Sets *out to the next part of a command's rows. False: the last part was the previous one; starts
+ * over. */
 static bool next_rows(struct run_rows *rows, const struct plan_command *command,
                       struct run_rows_part *out)
 {
@@ -175,7 +176,7 @@ static int read_pages(struct run_io *io, const struct plan_command *command, str
     return 0;
 }
 
-/* A command's requests go to one queue in order, so the last fence covers all. */
+/* Requests go to one queue in order, so the last fence covers all. */
 static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_io *io = context;
@@ -249,8 +250,7 @@ void run_collect_fini(struct run_collect *collect)
     *collect = (struct run_collect){0};
 }
 
-/* Returns the memory of an operand, or `otherwise`, which is not read, if this rank's shard is
- * empty. */
+/* Returns an operand's memory, or `otherwise`, which is not read, for an empty shard. */
 static char *operand_or(const struct run_collect *collect, const struct plan_command *command,
                         enum plan_role role, char *otherwise)
 {
@@ -301,7 +301,6 @@ static void pack(void *context)
     }
 }
 
-/* Packs this rank's shard at `from`, and gathers all shards. */
 static int gather_packed(struct run_collect *collect, uint32_t block, const char *from, char *to,
                          struct core_fence *out)
 {
@@ -332,7 +331,7 @@ static int gather_packed(struct run_collect *collect, uint32_t block, const char
     return rc;
 }
 
-/* Gathers the group's copy of a block's weights, or of their codes. */
+/* Gathers the group's copy of weights, or of their codes. */
 static int gather_copy(struct run_collect *collect, const struct plan_command *command,
                        const char *from, char *to, struct core_fence *out)
 {
@@ -365,7 +364,7 @@ static void encode(void *context)
     coll_codes_encode(whole->numbers, whole->from, whole->elements, whole->to);
 }
 
-/* Sums a block's gradient over ranks that exchange codes. */
+/* Sums a block's gradient, exchanged as codes. */
 static int reduce_codes(struct run_collect *collect, const struct plan_command *command,
                         const char *from, char *to, struct core_fence *out)
 {

@@ -1,5 +1,5 @@
-/* lane_update.c: keeps one `adam` per block, numbered by the block's index, so that random numbers
- * do not depend on the placement. */
+/* lane_update.c: keeps one `adam` per block, numbered by the block, so that random numbers do not
+ * depend on the placement. */
 #include "offload/run/lane_update.h"
 
 #include <assert.h>
@@ -19,12 +19,11 @@ static const double clip_epsilon = 1e-6;
 
 enum { QUEUE_DEPTH = 64 };
 
-/* The optimizer of a block. */
 struct update_block {
     struct adam *adam; /* owned; NULL: the block is frozen or lent */
-    /* owned, [node_count]: one for each node's queue; may be NULL */
+    /* owned, [node_count]: one per node's queue; may be NULL */
     struct adam **of_nodes;
-    const uint32_t *groups; /* indices of the groups of `adam` in the update's `groups` */
+    const uint32_t *groups; /* indices in the update's `groups` */
     size_t group_count;
 };
 
@@ -33,19 +32,19 @@ struct update_terms {
     double scale;
 };
 
-/* The queue and team of a NUMA node. Only the queue's thread uses the team. */
+/* Only the queue's thread uses the team. */
 struct update_node {
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
 };
 
-/* Commands of several queues end in any order. A command's fence must follow those of earlier
- * commands, so `line` counts the commands before the first one under way. */
+/* Queues end commands in any order, but fences keep the order of submission: `line` counts the
+ * commands before the first one under way. */
 struct update_order {
     struct core_line line;
     uint64_t submitted;   /* used by the rank's thread only */
     pthread_mutex_t lock; /* protects the next two members and the line's advances */
-    bool *done;           /* owned, [room]: whether command n is done, at n % room */
+    bool *done;           /* owned, [room]: command n is done, at n % room */
     uint64_t ended;       /* commands before the first one that is not done */
     uint64_t room;        /* more than the commands under way */
 };
@@ -70,14 +69,14 @@ struct run_update {
     struct adam_norm norm;
     uint32_t group_count;
     struct update_block *blocks; /* owned, [list->count] */
-    uint32_t *groups;            /* owned: the groups of all blocks, block by block */
-    /* owned, [list->count + 1]: tiles before each block; last: all tiles */
+    uint32_t *groups;            /* owned: all blocks' groups, block by block */
+    /* owned, [list->count + 1]: tiles before each block; last: all */
     uint64_t *first_tiles;
-    /* Set by the rank's thread between tapes, read by the queue's thread. */
+    /* Set by the rank's thread between tapes. */
     struct update_terms speculative;
     struct update_terms deferred;
     double loss_scale;
-    /* Written by NORM, read by the rank's thread after its fence. */
+    /* Written by NORM, read after its fence. */
     struct run_verdict verdict;
 };
 
@@ -117,8 +116,8 @@ static void set_terms(const struct run_update *update, struct update_terms *term
     terms->scale = scale;
 }
 
-/* Lists a block's runs with the block's own group numbers; groups[n] is the update's group of
- * number n. Returns the number of groups. */
+/* Lists a block's runs by groups of its own; groups[n] is the update's group of number n. Returns
+ * the number of groups. */
 static size_t list_runs(const struct run_update *update, const struct block *block,
                         struct adam_run *runs, uint32_t *groups)
 {
@@ -223,8 +222,7 @@ static int make_tables(struct run_update *update, const struct run_update_option
     return 0;
 }
 
-/* Creates a rank's queues for several nodes. An application's chunks arrive a few at a time, so all
- * threads share them. */
+/* An application's chunks arrive a few at a time, so all threads share them. */
 static int make_nodes(struct run_update *update, struct core_bell *bell)
 {
     const struct run_place *place = update->place;
@@ -259,8 +257,8 @@ static int make_nodes(struct run_update *update, struct core_bell *bell)
     return 0;
 }
 
-/* Returns whether no lane waits for the update: an application's states are all in memory. Its
- * thread, which competes for processors, then need not see each command end. */
+/* Returns whether no lane waits for the update: an application's states are in memory. The
+ * application's thread, which competes for processors, then need not see each command end. */
 static bool works_alone(const struct run_update *update)
 {
     return update->lent != NULL &&
@@ -439,7 +437,7 @@ static int do_sums(struct run_update *update, const struct plan_command *command
     return adam_norm_sums(&update->norm, &norm);
 }
 
-/* Returns the block of a tile: the first one that ends after it. */
+/* Returns the block of a tile: the first that ends after it. */
 static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
 {
     uint32_t low = 0;
@@ -541,7 +539,7 @@ static void copy_part(void *argument, unsigned index, unsigned count)
     memcpy(copying->to + begin, copying->from + begin, end - begin);
 }
 
-/* Before a speculative update, copies the current generation to the one that the update writes. */
+/* Copies the current generation to the one that a speculative update writes. */
 static void copy_generation(const struct run_update *update, struct core_team *team,
                             const struct plan_command *command, enum plan_role role)
 {
@@ -575,7 +573,7 @@ static const struct update_terms *terms_of(const struct run_update *update,
     return command->ahead ? &update->speculative : &update->deferred;
 }
 
-/* Returns the node of an UPDATE's chunk: that of its memory, or of its slot. */
+/* Returns the node of the chunk's memory, or of its slot. */
 static uint32_t node_of(const struct run_update *update, const struct plan_command *command)
 {
     const struct plan_operand *slot = plan_command_operand(command, PLAN_AS_SLOT);
@@ -661,7 +659,7 @@ static int run_command(struct run_update *update, const struct plan_command *com
                         plan_op_name((enum plan_op)command->op));
 }
 
-/* Marks command `number` as done, and advances the line past the leading commands that are done. */
+/* Advances the line past the leading commands that are done. */
 static void end_in_order(struct update_order *order, uint64_t number)
 {
     pthread_mutex_lock(&order->lock);
@@ -696,8 +694,8 @@ static void job_failed(void *context, int rc)
     }
 }
 
-/* Updates of several nodes run at once; other commands run alone. Returns -EAGAIN while a command
- * must wait. */
+/* Updates of several nodes run at once; other commands run alone. Returns -EAGAIN if a command must
+ * wait. */
 static int queue_of(const struct run_update *update, const struct plan_command *command,
                     struct core_queue **out)
 {

@@ -1,5 +1,5 @@
-/* lent.c: keeps one `adam` per parameter, numbered by its index, so that random numbers do not
- * depend on how parameters share blocks. */
+/* lent.c: keeps one `adam` per parameter, numbered by the parameter, so that random numbers do not
+ * depend on the blocks. */
 #include "offload/run/lent.h"
 
 #include <assert.h>
@@ -136,7 +136,7 @@ struct run_lent_update {
     const struct blocks *blocks;
     const struct adam_norm *norm;
     struct adam **adams; /* owned, [lent->part_count]: by index of the parameter */
-    /* owned: as many as the largest block has parameters */
+    /* owned: one per parameter of the largest block */
     struct adam_norm_piece *pieces;
 };
 
@@ -221,7 +221,7 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
     return adam_norm_sums_apart(update->norm, &of);
 }
 
-/* Returns a part's gradient in a span: in the part's own array, or in the chunk's sums. */
+/* The gradient is in the part's own array, or in the chunk's sums. */
 static const char *gradient_of(const struct run_lent_part *part, const struct plan_format *format,
                                const struct adam_arrays *chunk, bool sums, struct plan_span span)
 {

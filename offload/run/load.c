@@ -1,7 +1,6 @@
 /* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
- * through a step's slots: some are read into while others are written out. A checkpoint's chunks on
- * the store's own drive stay in its files until their update (store/store.h). No tape runs
- * meanwhile. */
+ * through a step's slots: some are read into while others are written out. Chunks of a checkpoint
+ * on the store's drive stay there until their update (store/store.h). No tape runs meanwhile. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,8 @@
 #include "offload/run/chunks.h"
 #include "offload/store/store.h"
 
-/* A chunk that is read into a slot and then moved to its place. */
 struct arrival {
-    /* The chunk has been read when the checkpoint's reads reach this point. */
+    /* The chunk has been read when reads reach this point. */
     uint64_t point;
     struct store_place place;
     struct plan_span span; /* range of the block */
@@ -48,8 +46,7 @@ struct loading {
 /* ---- data that arrives ---- */
 
 /* Returns 1 if the store takes the chunk over in the checkpoint's files until its update, 0 if it
- * must be written, or an error. Frozen chunks have no update, pages have no checksums there, and
- * the card's chunks are not in the store. */
+ * must be written, or an error. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -62,7 +59,6 @@ static int adopt_chunk(struct loading *load, const struct arrival *chunk)
     return store_adopt(rank->store, &chunk->place, load->checkpoint, chunk->span, chunk->memory);
 }
 
-/* Waits for the oldest arrival, and begins to move it to its place. */
 static int move_oldest(struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived++ % ARRIVALS_MAX];
@@ -88,7 +84,6 @@ static bool oldest_is_read(const struct loading *load)
            oldest->point + STORE_FLOW_PIECES <= store_checkpoint_read_tail(load->checkpoint);
 }
 
-/* Adds the chunk whose read was begun last. */
 static int add_arrival(struct loading *load, const struct store_place *place, struct plan_span span,
                        char *memory, struct run_slot *slot)
 {
@@ -115,7 +110,7 @@ static int move_arrivals_of(struct loading *load, const struct run_slot *slot)
     return rc;
 }
 
-/* Waits for the next slot, and sets *out to it. */
+/* Waits until the next slot is free. */
 static int take_slot(struct loading *load, struct run_slots *slots, struct run_slot **out)
 {
     struct run_slot *slot = run_slots_next(slots);
@@ -130,8 +125,7 @@ static int take_slot(struct loading *load, struct run_slots *slots, struct run_s
     return rc;
 }
 
-/* Like take_slot(), for chunks: half of the slots are written from while the others are read
- * into. */
+/* Half of the slots are written from while the others are read into. */
 static int take_chunk_slot(struct loading *load, struct run_slot **out)
 {
     int rc = move_arrivals_of(load, run_slots_opposite(&load->chunks));
@@ -146,8 +140,8 @@ static bool is_in_checkpoint(const struct loading *load, uint32_t block)
     return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
 }
 
-/* Returns whether a frozen block is read from the kept file. While the model's files are summed,
- * only blocks in fewer bits are. */
+/* Whether a frozen block is read from the kept file; while the model's files are summed, only
+ * blocks in fewer bits. */
 static bool is_kept(const struct loading *load, uint32_t block)
 {
     return model_kept_has(load->kept, block) &&
@@ -162,8 +156,8 @@ static int read_kept(struct loading *load, uint32_t block, struct plan_span span
                            run_update_team(rank->update));
 }
 
-/* Reads working weights. Weights from files are in memory on return; weights from a checkpoint, at
- * its current read tail. */
+/* Weights from files are in memory on return; weights from a checkpoint, at its current read
+ * tail. */
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
@@ -186,8 +180,8 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to, load->sums);
 }
 
-/* Makes the low halves of split masters from adapters' fp32 values. The weights are the high
- * halves, and may already be moving to STORE. */
+/* Makes the low halves of split masters from adapters' fp32 values. The high halves may already be
+ * moving to STORE. */
 static int init_low_halves(const struct loading *load, const struct run_chunk *chunk, uint16_t *low)
 {
     enum { FLOATS = 1 << 16 };
@@ -207,8 +201,8 @@ static int init_low_halves(const struct loading *load, const struct run_chunk *c
     return rc;
 }
 
-/* Makes the initial states: zero, except a master of more bits than the weights, which is read from
- * the files, because the weights may already be moving to STORE. */
+/* States begin as zero, except wide masters, which come from the files, because the weights may
+ * already be moving to STORE. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
@@ -230,7 +224,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                                   chunk->first, chunk->count, MODEL_F32, arrays->w32, NULL);
 }
 
-/* Reads or makes states. States from a checkpoint are in memory at its current read tail. */
+/* States from a checkpoint are in memory at its current read tail. */
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
@@ -281,8 +275,7 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
     return rc;
 }
 
-/* Reads a block's weights into its slot: files in one piece, a checkpoint by chunk. Weights go to
- * STORE by chunk. */
+/* Reads files in one piece, a checkpoint by chunk. Weights go to STORE by chunk. */
 static int load_weights(struct loading *load, uint32_t block, struct run_slot *slot)
 {
     const struct run_rank *rank = load->rank;
@@ -306,8 +299,7 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Reads the next bytes of `reader`; with NULL, reads the stored form, or else the weights, from the
- * kept file. */
+/* Reads the next bytes of `reader`; NULL: of the kept file. */
 static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
                      struct plan_span part, char *to)
 {
@@ -319,8 +311,7 @@ static int read_part(struct loading *load, uint32_t block, struct model_stored_r
                                                  : read_weights(load, block, part, to);
 }
 
-/* Loads a block that compute reads by pages: half of its slot is read into while the other half is
- * written to STORE. */
+/* Half of the block's slot is read into while the other half is written to STORE. */
 static int load_pages(struct loading *load, uint32_t block, struct model_stored_reader *reader)
 {
     struct run_rank *rank = load->rank;
@@ -346,7 +337,6 @@ static int load_pages(struct loading *load, uint32_t block, struct model_stored_
     return rc;
 }
 
-/* Loads weights and states of a chunk through one slot. */
 static int load_chunk(struct loading *load, const struct run_chunk *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -373,7 +363,7 @@ static int load_chunk(struct loading *load, const struct run_chunk *chunk)
     return rc != 0 || resident != NULL ? rc : add_arrival(load, &states_place, span, states, slot);
 }
 
-/* Loads this rank's part of a block's stored form by chunk. `reader` NULL: from the kept file. */
+/* `reader` NULL: from the kept file. */
 static int load_stored_chunks(struct loading *load, uint32_t block,
                               struct model_stored_reader *reader)
 {
@@ -423,8 +413,8 @@ static bool keeps(const struct loading *load, uint32_t block)
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
 }
 
-/* Writes a frozen block to the kept file as compute reads it. Reads the block again, because each
- * rank may have read only a part. */
+/* Writes a frozen block to the kept file as compute reads it. Reads the block again, because this
+ * rank may have only a part. */
 static int keep_plain(struct loading *load, uint32_t block)
 {
     enum { ELEMENTS = 1 << 20 };
@@ -446,7 +436,6 @@ static int keep_plain(struct loading *load, uint32_t block)
     return rc;
 }
 
-/* Loads a block in fewer bits from the kept file. */
 static int load_kept_stored(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -455,8 +444,7 @@ static int load_kept_stored(struct loading *load, uint32_t block)
                           : load_stored_chunks(load, block, NULL);
 }
 
-/* Loads a block in fewer bits from the kept file or else, even if the run resumes, from the model's
- * files. */
+/* Prefers the kept file to the model's files, which are read even if the run resumes. */
 static int load_stored(struct loading *load, uint32_t block)
 {
     struct run_rank *rank = load->rank;
@@ -487,15 +475,15 @@ static int load_stored(struct loading *load, uint32_t block)
         rc = memory != NULL ? model_stored_read(reader, memory, span.count * width)
                             : load_stored_chunks(load, block, reader);
     }
-    if (rc == 0) { /* the rest counts for the block's checksums */
+    if (rc == 0) { /* the rest counts for the checksums */
         rc = model_stored_read(reader, NULL, UINT64_MAX);
     }
     model_stored_close(reader);
     return rc;
 }
 
-/* Lets the store read a block's chunks from the kept file. Returns 1 if it will, an error, or 0 if
- * the block must be loaded now. */
+/* Returns 1 if the store will read the block from the kept file, 0 if it must be loaded now, or an
+ * error. */
 static int adopt_kept(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -534,7 +522,7 @@ static int adopt_kept(struct loading *load, uint32_t block)
     return 1;
 }
 
-/* Loads a block's weights, then its states, which may be made from the weights. */
+/* The states may be made from the weights, so they come second. */
 static int load_block(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -551,7 +539,7 @@ static int load_block(struct loading *load, uint32_t block)
         return load_stored(load, block);
     }
     if (weights == NULL && !rank->input->budgets.device_is_host) {
-        /* The host can access neither the device's slots nor the block's place. */
+        /* The host can access neither slots nor place. */
         for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
             const struct run_chunk chunk = run_chunk_at(rank, block, i);
             rc = load_chunk(load, &chunk);
@@ -577,7 +565,6 @@ static int load_block(struct loading *load, uint32_t block)
 
 /* ---- all blocks ---- */
 
-/* Copies weights that stay on a device other than the host. */
 static int send_weights(struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
@@ -611,8 +598,8 @@ static void clear_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Zeroes DEVICE on the host: sums of frozen blocks and gaps between parameters stay zero. HOST is
- * zero already. */
+/* Zeroes DEVICE on the host, for sums of frozen blocks and gaps between parameters. HOST is zero
+ * already. */
 static void clear_device(struct run_rank *rank)
 {
     if (rank->input->budgets.device_is_host) {
@@ -639,7 +626,6 @@ static void init_slots(struct loading *load)
     }
 }
 
-/* Waits for all moves, then copies the weights that stay on the device. */
 static int finish(struct loading *load)
 {
     struct run_rank *rank = load->rank;
@@ -688,7 +674,6 @@ static int load_blocks(struct loading *load)
     return 0;
 }
 
-/* Finds the kept base's file, and lets the store read from it if possible. */
 static int open_kept(struct loading *load)
 {
     struct run_rank *rank = load->rank;
@@ -704,8 +689,8 @@ static int open_kept(struct loading *load)
     return rc < 0 ? rc : 0;
 }
 
-/* Returns where this rank adds its checksums; NULL: nowhere. If all ranks read the whole model, the
- * first one sums. */
+/* Returns where this rank adds its checksums, or NULL. If all ranks read the whole model, the first
+ * one sums. */
 static struct model_sums *own_sums(const struct run_rank *rank, struct model_sums *sums)
 {
     return rank->input->rank == 0 || plan_shards_weights(rank->input) ? sums : NULL;

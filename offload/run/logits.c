@@ -1,6 +1,5 @@
-/* logits.c: the logits of the token after a row, to sample what a model has learned. The
- * evaluation's tape leaves the last activations and the head's weights in memory; the head then
- * runs for one token. No tape runs meanwhile. */
+/* logits.c: the logits of the token after a row, to sample what a model has learned. The head runs
+ * for one token on what the evaluation's tape left in memory. No tape runs meanwhile. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +10,7 @@
 #include "offload/model/dtype.h"
 #include "offload/run/chunks.h"
 
-/* Returns the head's forward command in the evaluation's tape, which ran last. */
+/* Returns the head's command in the tape that ran last. */
 static const struct plan_command *head_command(const struct run_rank *rank)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);
@@ -34,7 +33,7 @@ static int launch(struct run_rank *rank, const struct model_program *program,
     return rc != 0 ? rc : run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
 }
 
-/* Gathers a range of weights, of which this rank has its own part in place. */
+/* Gathers a range of weights; this rank's part is in place. */
 static int gather(struct run_rank *rank, uint32_t source, struct plan_span range, char *to)
 {
     const struct plan_span own = plan_weight_pages(rank->input, source, range);
@@ -52,7 +51,7 @@ static int gather(struct run_rank *rank, uint32_t source, struct plan_span range
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-/* Copies this rank's pages of a range of weights to the slot, where the range begins at `at`. */
+/* Copies this rank's pages to the slot, where the range begins at `at`. */
 static int load_own_pages(struct run_rank *rank, uint32_t source, struct plan_span range,
                           char *slot, uint64_t at)
 {
@@ -95,7 +94,6 @@ static int load_section(struct run_rank *rank, uint32_t source, const struct mod
     return 0;
 }
 
-/* Loads each section's weights into the slot, then launches its steps. */
 static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
 {
     const struct model_sections *sections = rank->shapes->one_sections;
@@ -129,7 +127,6 @@ static int fetch(struct run_rank *rank, const void *from, uint64_t bytes, void *
     return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
-/* Runs the head over the row's last token. */
 static int last_logits(struct run_rank *rank, const struct model_program *program, int64_t length,
                        float *out)
 {
@@ -182,7 +179,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     return rc;
 }
 
-/* Takes part in gathering sections for another rank's logits. */
+/* Takes part in another rank's logits. */
 static int gather_sections(struct run_rank *rank)
 {
     const struct plan_command *head = head_command(rank);

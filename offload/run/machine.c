@@ -9,23 +9,21 @@ static const double copy_touches = 2;
 /* A rounding adds two fp32 sums into a gradient. */
 enum { ROUND_READS_BYTES = 8 };
 
-/* Returns the divisor of the machine's memory rate for the slowest rank, which uses whole NUMA
- * nodes or shares one. */
+/* Divides the machine's memory rate for the slowest rank, which uses whole NUMA nodes or shares
+ * one. */
 static double memory_users(const struct run_machine *machine, double ranks)
 {
     const double nodes = fmax(machine->numa_nodes, 1);
     return ranks >= nodes ? nodes * ceil(ranks / nodes) : nodes / floor(nodes / ranks);
 }
 
-/* Returns the bytes per second that a rank receives inside its node. */
 static double inside_bytes(const struct run_machine *machine, double memory_bytes)
 {
     return machine->inside_bytes > 0 ? machine->inside_bytes : memory_bytes / copy_touches;
 }
 
-/* Returns the bytes per second that a rank receives in a collective of all ranks. Each rank
- * receives from all others of its node; each node receives the other nodes' parts once. The two
- * overlap. */
+/* Returns the bytes per second that a rank receives. Ranks receive from all others of their node;
+ * meanwhile nodes receive the other nodes' parts once. */
 static double coll_bytes(const struct run_machine *machine, const struct run_options *options,
                          double memory_bytes)
 {

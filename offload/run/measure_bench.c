@@ -1,4 +1,4 @@
-/* measure_bench.c: limits memory and files for measuring, and opens a device with a queue. */
+/* measure_bench.c: limits for measuring, and a device with a queue. */
 #include "offload/run/measure_bench.h"
 
 #include "core/base/clock.h"
@@ -16,11 +16,11 @@ uint64_t run_measure_clamp(uint64_t value, uint64_t least, uint64_t most)
 
 /* ---- limits on memory and files ---- */
 
-/* for the file that measures a drive */
+/* for a drive's file */
 static const uint64_t file_bytes_min = UINT64_C(64) << 20;
 static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 
-/* The most memory for measuring, except the update's arrays. */
+/* limit of memory, except for the update's arrays */
 static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
 static const uint64_t small_bytes = UINT64_C(16) << 20;
 
@@ -104,7 +104,7 @@ void run_bench_close(struct run_bench *bench)
     }
 }
 
-/* So many launches make the time to start them negligible. */
+/* Enough to make the time to start launches negligible. */
 enum { LAUNCHES = 8, TURNS = 3 };
 
 int run_bench_time(struct run_bench *bench, const struct dev_command *command, uint64_t elements,

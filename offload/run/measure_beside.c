@@ -1,5 +1,5 @@
-/* measure_beside.c: times work of the processor while a card copies from and to host memory, as
- * during an update. The caller's thread waits. */
+/* measure_beside.c: times the processor's work while a card copies both ways, as during an update.
+ * The caller's thread waits. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void beside_close(struct beside *beside)
     core_region_free(&beside->host);
 }
 
-/* Returns a size with which several copies end during the work. */
+/* Several copies must end during the work. */
 static uint64_t bytes_of_copy(const struct run_beside *with)
 {
     enum { COPIES = 8 };

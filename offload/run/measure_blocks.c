@@ -1,5 +1,5 @@
-/* measure_blocks.c: times the model's blocks on a device, and the expansion of stored weights. Each
- * is measured alone, within the budgets, and more than once, because a first round is slower. */
+/* measure_blocks.c: times the model's blocks and the expansion of stored weights, each alone,
+ * within the budgets, and more than once, because a first round is slower. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 /* ---- the blocks of the model ---- */
 
-/* A larger head or embedding is not run; its time follows from its flops at a layer's speed. A
- * layer above the budgets is run over fewer rows, within less_bytes_max, or over one row. */
+/* A larger head or embedding is not run; its time follows from its flops. A layer above the budgets
+ * is run over fewer rows. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;
@@ -32,8 +32,8 @@ static uint64_t place_array(uint64_t *total, uint64_t bytes)
     return at;
 }
 
-/* Lays out and binds the arrays of the block's steps. Returns their bytes; with `memory` NULL, does
- * nothing else. */
+/* Lays out the arrays of the block's steps. Returns their bytes; with `memory` NULL, binds
+ * nothing. */
 static uint64_t lay_out(const struct run_shapes *shapes, const struct run_options *options,
                         unsigned index, char *memory, struct model_binding *binding)
 {
@@ -112,8 +112,8 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* Fills a GPU's memory, because a GPU computes faster with zeros: with numbers of about +-0.01 in
- * bf16 or fp32; ids, labels and positions are 0. */
+/* Fills a GPU's memory with numbers of about +-0.01, because a GPU computes faster with zeros; ids,
+ * labels and positions are 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -201,7 +201,7 @@ static int time_steps(struct stage *stage, const struct model_steps *steps, enum
     return rc;
 }
 
-/* Takes the fastest of a few rounds, or of two if a block takes long. */
+/* Takes the fastest of a few rounds, or of two slow ones. */
 static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
                          unsigned index, struct run_rates *out)
 {
@@ -234,8 +234,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
-/* Returns the bytes that a block may take: all budgets if the tiers are one memory, otherwise
- * DEVICE's. */
+/* All budgets, if the tiers are one memory; otherwise DEVICE's. */
 static uint64_t limit_of(const struct run_options *options)
 {
     const uint64_t all = run_measure_budget_bytes(options);
@@ -243,8 +242,7 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
-/* Halves the rows or pairs; with one left and `tokens` set, the length. Returns false if nothing
- * can be halved. */
+/* Halves rows or pairs; with one left and `tokens`, the length. False: nothing can be halved. */
 static bool halve(struct run_options *options, bool tokens)
 {
     if (options->pairs > 1) {
@@ -261,8 +259,8 @@ static bool halve(struct run_options *options, bool tokens)
     return true;
 }
 
-/* Halves a layer's rows until it fits into `limit` and less_bytes_max, then one row's tokens until
- * it fits into `limit`. Sets *out to NULL if one token does not fit. */
+/* Halves a layer's rows, then the tokens of one row, until it fits. Sets *out to NULL if one token
+ * does not fit. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {
@@ -293,8 +291,8 @@ static double ratio(double all, double part)
     return part > 0 ? all / part : 1;
 }
 
-/* Measures a layer over the rows of shrink(), and scales by flops. If one token does not fit, no
- * plan does, so nothing is measured. */
+/* Scales the time of shrink()'s rows by flops. If one token does not fit, no plan does, so nothing
+ * is measured. */
 static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_options *options,
                               unsigned layer, uint64_t limit, struct run_rates *out)
 {
@@ -338,7 +336,7 @@ int run_measure_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- stored weights ---- */
 
-/* Returns the largest tensor of the first block in fewer bits; may be NULL. */
+/* Returns the largest tensor of the first block in fewer bits, or NULL. */
 static const struct model_stored_part *largest_part(const struct run_shapes *shapes)
 {
     const struct model_stored_part *most = NULL;
@@ -352,7 +350,7 @@ static const struct model_stored_part *largest_part(const struct run_shapes *sha
     return most;
 }
 
-/* Expands rows as wide as the largest stored tensor, about as many as measuring may use. */
+/* Expands rows as wide as the largest stored tensor, within the spare memory. */
 int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {

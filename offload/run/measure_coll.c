@@ -1,5 +1,5 @@
-/* measure_coll.c: times collectives. Ranks are threads of this process, or this process has one and
- * others measure at the same time. */
+/* measure_coll.c: times collectives of this process's ranks, or of one rank with other
+ * processes. */
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
@@ -51,7 +51,7 @@ static int bench_init(struct coll_bench *bench)
     if (rc != 0) {
         return rc;
     }
-    /* After the ranks are open: on failure, closing them tells the waiting processes. */
+    /* After the ranks are open: on failure, closing them tells other processes. */
     bench->arrays = calloc(with->count, bench->elements * sizeof *bench->arrays);
     bench->fences = calloc(with->count, sizeof *bench->fences);
     return bench->arrays != NULL && bench->fences != NULL
@@ -59,7 +59,7 @@ static int bench_init(struct coll_bench *bench)
                : core_err_set(-ENOMEM, "no memory to measure collectives");
 }
 
-/* Runs one collective in place, in groups of `within` ranks; 0: in one group. */
+/* `within`: ranks of a group; 0: one group. */
 static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within)
 {
     const struct run_coll_ranks *with = bench->with;
@@ -113,7 +113,7 @@ int run_measure_coll(const struct run_coll_ranks *with, uint64_t bytes, struct p
     double coll_bytes = 0;
     double within_bytes = 0;
     int rc = bench_init(&bench);
-    /* the first turn touches the memory; the best one counts */
+    /* the first turn touches the memory */
     for (int turn = 0; rc == 0 && turn < COLL_TURNS; turn++) {
         rc = bench_time(&bench, 0, &seconds);
         coll_bytes = fmax(coll_bytes, 2 * whole * (with->world - 1) / with->world / seconds);

@@ -54,7 +54,7 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
 /* ---- copies ---- */
 
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
-/* A copy of this size takes milliseconds, much more than a launch. */
+/* Copying this takes much longer than a launch. */
 enum { CARD_COPY_BYTES_MAX = 256 << 20 };
 
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,

@@ -15,8 +15,8 @@
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
 /* A drive slower than `slow_bytes_per_s` may be busy. It is measured again until it is fast, or two
- * results in a row agree and the last one reaches `stalled_bytes_per_s`. After TURNS or
- * `patience_seconds` the best rates count, with a warning, and are not cached. */
+ * results in a row agree above `stalled_bytes_per_s`. After TURNS or `patience_seconds` the best
+ * rates count, but are not cached. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
@@ -41,7 +41,7 @@ void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES])
     }
 }
 
-/* Keeps the best rates, because other work only slows a drive. */
+/* Other work can only slow a drive. */
 static void keep_best(const struct aio_rates *rates, struct run_drive_rates *best)
 {
     best->read_bytes = fmax(best->read_bytes, rates->read_bytes_per_s);

@@ -1,5 +1,4 @@
-/* measure_update.c: times the update of a chunk and its sums of squares, on processors and
- * cards. */
+/* measure_update.c: times the update and its sums of squares, on processors and cards. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -22,13 +21,12 @@
 enum { UPDATE_ELEMENTS_MIN = 64 << 10, UPDATE_TURNS = 3 };
 static const uint64_t update_bytes_max = UINT64_C(1) << 30; /* larger than most caches */
 
-/* Returns the bytes of a chunk; weights and gradients count four bytes each. */
+/* Weights and gradients count four bytes each. */
 static uint64_t chunk_bytes(const struct plan_format *format, uint64_t elements)
 {
     return elements * 8 + plan_state_bytes(format, elements);
 }
 
-/* Returns the streams of a chunk in `memory`. */
 static struct adam_arrays chunk_arrays(const struct plan_format *format, char *memory,
                                        uint64_t elements)
 {
@@ -37,14 +35,14 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
                              states + plan_state_bytes(format, elements));
 }
 
-/* Returns the caches' size of the usable processors; 0: unknown. */
+/* Returns the size of the usable processors' caches; 0: unknown. */
 static uint64_t cache_bytes(void)
 {
     struct core_cpus cpus;
     return core_cpus_allowed(&cpus) == 0 ? core_caches_bytes(&cpus, "") : 0;
 }
 
-/* Returns the number of parameters to measure with. They exceed the caches if the model does and
+/* Returns the number of parameters to measure with, which exceed the caches if the model does and
  * the budgets allow it. */
 static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
@@ -83,8 +81,8 @@ static int time_update(struct updating *updating, double *seconds)
     return rc;
 }
 
-/* Derives out->memory_bytes, the rate of copies that would stop the update, from the update's loss
- * beside copies. On the CPU device copies are work of the processor and counted elsewhere. */
+/* Sets out->memory_bytes, the rate of copies that would stop the update, from the update's loss
+ * beside copies. The CPU device has no such copies. */
 static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
                        struct updating *updating, double alone, struct plan_rates *out)
 {
@@ -105,7 +103,7 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     if (rc == 0 && copied > 0) {
         out->memory_bytes = copied / (loss > least_loss ? loss : least_loss);
     } else if (rc == 0) {
-        /* No copy ended during such a small update, so the update's bytes give the rate. */
+        /* No copy ended in so short a time, so the update's bytes give the rate. */
         const struct plan_format format = run_options_format(options);
         out->memory_bytes = (double)updating->arrays->count / alone *
                             run_options_touched_bytes(&format);
@@ -113,7 +111,7 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     return rc;
 }
 
-/* Warns if the measured `bytes` fit into the caches, and the model does not. */
+/* Warns if the measured `bytes` fit into the caches and the model does not. */
 static void warn_cached(const struct run_shapes *shapes, const struct run_options *options,
                         uint64_t bytes)
 {
@@ -128,8 +126,8 @@ static void warn_cached(const struct run_shapes *shapes, const struct run_option
     }
 }
 
-/* Returns the threads to measure with. Ranks of this machine update at the same time and share its
- * memory's rate, so their threads are added, up to the number of processors. */
+/* Ranks of this machine update at once and share its memory, so their threads are added, up to the
+ * processors. */
 static unsigned crew_of(const struct run_options *options)
 {
     struct core_cpus cpus;
@@ -146,7 +144,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     const uint64_t elements = update_elements(shapes, options);
     struct core_region_options memory = {.name = "the measured update",
                                          .bytes = chunk_bytes(&format, elements)};
-    /* as if this rank were alone, with the threads of the machine's ranks */
+    /* as one rank with the threads of all local ranks */
     struct run_options alone = *options;
     struct run_place place;
     struct adam_group group = options->group;
@@ -213,8 +211,7 @@ done:
 
 /* ---- the update on a card ---- */
 
-/* Times updates and sums of squares over a chunk in the card's memory; sums are stored after the
- * chunk. */
+/* Sums are stored after the chunk, in the card's memory. */
 static int time_card(struct run_bench *card, const struct run_options *options, uint64_t elements,
                      struct plan_rates *out)
 {

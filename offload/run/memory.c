@@ -1,5 +1,4 @@
-/* memory.c: makes one allocation per tier, or one per buffer on a device with separate
- * allocations. */
+/* memory.c: makes one allocation per tier, or per buffer on a device with separate allocations. */
 #include "offload/run/memory.h"
 
 #include <errno.h>
@@ -25,7 +24,7 @@ static int alloc_buffers(struct run_memory *memory)
     return rc;
 }
 
-/* Begins at a page, not only at DEV_ALIGN_BYTES: drives use this memory if it is the host's. */
+/* Begins at a page, for drives, if the memory is the host's. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;
@@ -56,7 +55,6 @@ struct part {
     size_t index;  /* in the order of adding */
 };
 
-/* A growing list of parts. */
 struct parts {
     const struct run_memory_options *of;
     struct part *list; /* owned */
@@ -80,7 +78,7 @@ static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
     return 0;
 }
 
-/* Places memory without chunks: on the GPU's node, or else on the nodes in turn, because all nodes
+/* Places memory without chunks on the GPU's node, or else on the nodes in turn, because all nodes
  * compute. */
 static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
 {
@@ -97,7 +95,6 @@ static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
     return rc;
 }
 
-/* Adds a piece of a chunk in HOST. */
 static int add_chunk(struct parts *parts, const struct plan_piece *piece, uint32_t node)
 {
     const struct plan_buffer *buffer = piece->buffer != PLAN_NONE
@@ -127,7 +124,7 @@ static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
                : add_chunk(parts, &gradient, node);
 }
 
-/* Of parts with one begin, the last one added comes last; the others are empty. */
+/* Of parts with one begin, all but the one added last are empty. */
 static int by_begin(const void *left, const void *right)
 {
     const struct part *a = left;
@@ -138,7 +135,7 @@ static int by_begin(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Lists HOST's parts in ascending order: buffers, their chunks, slots of states. */
+/* Lists HOST's parts in order: buffers, their chunks, slots of states. */
 static int list_parts(struct parts *parts)
 {
     const struct plan *plan = parts->of->plan;
@@ -163,7 +160,7 @@ static int list_parts(struct parts *parts)
     return rc;
 }
 
-/* Returns the team members that touch each part; NULL: no memory. */
+/* Returns which team members touch each part; NULL: no memory. */
 static struct core_region_part *touching_members(const struct parts *parts)
 {
     struct core_region_part *list = calloc(parts->count, sizeof *list);
@@ -177,8 +174,7 @@ static struct core_region_part *touching_members(const struct parts *parts)
 
 /* ---- the HOST tier ---- */
 
-/* Touches the tier on a rank's nodes. The calling thread, a member, moves to the first node
- * meanwhile. */
+/* The calling thread, a team member, moves to the first node meanwhile. */
 static int alloc_placed(struct run_memory *memory, const struct run_memory_options *given,
                         struct core_region_options *options)
 {

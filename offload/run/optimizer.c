@@ -1,5 +1,4 @@
-/* optimizer.c: makes an optimizer with its plan and thread, and does the application's side of a
- * step. */
+/* optimizer.c: makes an optimizer, and does the application's side of a step. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -60,8 +59,8 @@ static void *zeroed(size_t count, size_t bytes)
     return calloc(count > 0 ? count : 1, bytes);
 }
 
-/* Copies the groups' settings for a step's updates. The worker no longer reads the previous ones,
- * because the calling thread has waited for an update of that step. */
+/* The worker no longer reads the previous settings, because the calling thread has waited for an
+ * update with them. */
 static void take_groups(struct run_optimizer *optimizer)
 {
     memcpy(optimizer->step_groups, optimizer->groups,
@@ -351,15 +350,13 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
     return rc;
 }
 
-/* Returns the token of a block in a step. Steps count from 1; the number of blocks as index means
- * all blocks. */
+/* Steps count from 1; the number of blocks as index means all blocks. */
 static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, uint32_t block)
 {
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
 }
 
-/* Returns whether a token is reached. Sets *next to the smallest value of `given_back` at which
- * that may change. */
+/* Sets *next to the smallest value of `given_back` at which the answer may change. */
 static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -372,8 +369,7 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
                                                  memory_order_acquire) >= step;
 }
 
-/* Returns the token of a parameter's update in the last closed step, which needs no further
- * call. */
+/* Returns the token of a parameter's last closed step. */
 static uint64_t token_of_parameter(const struct run_optimizer *optimizer, size_t parameter)
 {
     return optimizer->parts[parameter] == NULL
@@ -451,7 +447,7 @@ static int open_step(struct run_optimizer *optimizer)
     return rc;
 }
 
-/* Tells the worker that `handed` blocks of all steps are ready. */
+/* `handed` blocks of all steps are ready. */
 static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
 {
     core_line_reach(&optimizer->arrived, handed);
@@ -460,7 +456,7 @@ static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
     }
 }
 
-/* Lists a block as ready. Returns the value that `arrived` must reach. */
+/* Returns the value that `arrived` must reach. */
 static uint64_t add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     optimizer->ready[optimizer->handed++ % (2 * (uint64_t)optimizer->blocks->count)] = block;
@@ -528,7 +524,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
             -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
             parameter);
     }
-    /* Without a part here, any block shows that the worker has read its settings. */
+    /* Without a part here, any block shows that the worker has its settings. */
     rc = run_optimizer_wait(optimizer, part != NULL ? token_of_parameter(optimizer, parameter)
                                                     : token_of(optimizer, optimizer->steps, 0));
     if (rc != 0) {

@@ -1,5 +1,5 @@
-/* optimizer_blocks.c: groups an application's parameters into blocks, which do not depend on the
- * number of processes, and finds this process's share of each. Called by create and load. */
+/* optimizer_blocks.c: groups parameters into blocks, which do not depend on the number of
+ * processes, and finds this process's share. Called by create and load. */
 #include "offload/run/optimizer_internal.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "offload/plan/shard.h"
 
 enum {
-    PARTS_MAX = 4096, /* largest number of parameters of a block */
+    PARTS_MAX = 4096, /* parameters of a block */
     /* small parameters share a block up to this size */
     BLOCK_ELEMENTS = 512 << 10,
     /* approximate, for large models; limits the time of planning */
@@ -98,7 +98,7 @@ static int compare_places(const void *one, const void *other)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Refuses overlapping weights, because they would be updated twice. */
+/* Overlapping weights would be updated twice. */
 static int check_overlaps(const struct run_optimizer_options *options)
 {
     const size_t count = options->parameter_count;
@@ -128,15 +128,15 @@ static int check_overlaps(const struct run_optimizer_options *options)
     return rc;
 }
 
-/* Checks the parameters and assigns them to blocks: large ones alone, small ones of the same types
- * together, in the order of first parameters. */
+/* Assigns large parameters to blocks of their own, and small ones of the same types to shared
+ * blocks, in the order of first parameters. */
 static int assign_blocks(struct run_optimizer *optimizer,
                          const struct run_optimizer_options *options, uint32_t *count)
 {
     struct {
         uint32_t block;
         uint64_t elements;
-        size_t parts; /* of the open block; 0: no block is open */
+        size_t parts; /* of the open block; 0: none */
     } open[TYPES * TYPES] = {{0}};
     uint64_t all = 0;
     *count = 0;
@@ -183,8 +183,7 @@ static enum block_weights weights_of(enum core_update_type type)
                                       : BLOCK_WEIGHTS_FP32;
 }
 
-/* Adds a block with its parameters, named after the first one. Sets *moved to true if packing moves
- * a parameter. */
+/* Names a block after its first parameter. Sets *moved to true if packing moves a parameter. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                      const size_t *members, size_t count, bool *moved)
 {
@@ -217,7 +216,6 @@ struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint3
     return (struct plan_span){.first = first, .count = end - first};
 }
 
-/* Returns a tensor's elements in a share of its block. */
 static struct plan_span overlap_of(const struct block_tensor *tensor, struct plan_span share)
 {
     const struct plan_span whole = {tensor->first, (uint64_t)tensor->rows};
@@ -275,7 +273,7 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
     return 0;
 }
 
-/* Describes where this process's share of a block is in the application's arrays. */
+/* Describes this process's share of a block in the application's arrays. */
 static void lend_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                        const size_t *members, uint32_t whole, uint32_t own)
 {
@@ -307,7 +305,7 @@ static void lend_block(struct run_optimizer *optimizer, const struct run_optimiz
     optimizer->first_tiles[own] = optimizer->tile_count + share.first / CORE_UPDATE_TILE;
 }
 
-/* Lists parameters block by block; those of block b begin at first[b]. */
+/* Lists parameters by block; those of block b begin at first[b]. */
 static void sort_members(const struct run_optimizer *optimizer, uint32_t count, size_t *first,
                          size_t *members)
 {
@@ -324,8 +322,8 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* Hashes the names, sizes and types of parameters, and the layout; a checkpoint must have the same
- * hash. If packing moves nothing, the hash equals that of versions that did not pack. */
+/* A checkpoint must have the same hash of parameters and layout. Without packed parameters, the
+ * hash equals that of versions that did not pack. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options, bool moved)
 {
     uint64_t hash = 0;
@@ -340,7 +338,6 @@ static uint64_t hash_parameters(const struct run_optimizer_options *options, boo
     return hash;
 }
 
-/* Lists all blocks and this process's shares. */
 static int list_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                        const size_t *first, const size_t *members, uint32_t count)
 {

@@ -1,6 +1,6 @@
-/* optimizer_device.c: weights and gradients in a device's memory, which the update copies to pinned
- * host memory and back. Copies run on the application's streams, so the application waits only for
- * the update. The application's thread calls, except run_optimizer_device_wait. */
+/* optimizer_device.c: weights and gradients on a device. The update works on copies in pinned host
+ * memory, and copies run on the application's streams, so the application waits only for the
+ * update. The application's thread calls, except run_optimizer_device_wait. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -60,7 +60,7 @@ uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer)
 
 /* ---- copies ---- */
 
-/* Queues a copy; waits for older ones if the queue is full. */
+/* If the queue is full, waits for older copies. */
 static int queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out)
 {
     for (;;) {
@@ -188,7 +188,6 @@ static int open_device(struct run_optimizer *optimizer, const char *name)
     return rc == 0 ? dev_queue_create(device->device, &down, &device->down) : rc;
 }
 
-/* Gives parts host memory with a copy of the device's weights. */
 static int move_parts(struct run_optimizer *optimizer)
 {
     struct run_optimizer_device *device = optimizer->device;

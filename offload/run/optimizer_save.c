@@ -1,5 +1,5 @@
-/* optimizer_save.c: moves an optimizer's states between steps, chunk by chunk: to and from
- * checkpoints, with the weights, or a caller's arrays. */
+/* optimizer_save.c: moves states between steps, chunk by chunk, to and from checkpoints or a
+ * caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ enum { PATH_BYTES = 4096 };
 /* the checkpoint of a process that saved */
 struct source {
     struct store_checkpoint *checkpoint; /* owned; NULL: no checkpoint was given */
-    /* index among all blocks; only grows while states are loaded */
+    /* index among all blocks; only grows during a load */
     uint32_t whole;
     uint32_t block; /* index among the checkpoint's blocks */
     bool needed;    /* has elements of this process's share */
@@ -29,20 +29,20 @@ struct carrying {
     struct run_optimizer *optimizer;      /* borrowed */
     struct store_checkpoint_write *write; /* set when states are saved */
     struct source *sources;               /* owned, [world]: set when states are loaded */
-    uint32_t world;                       /* number of processes that saved */
+    uint32_t world;                       /* processes that saved */
     uint64_t step;                        /* the step that they saved */
     struct run_slots slots;
-    char *weights; /* owned: a chunk's weights, in one array */
+    char *weights; /* owned: a chunk's weights in one array */
 };
 
-/* Writes each parameter's number of updates into the manifest as the application's data. */
+/* The application's data in a manifest are the parameters' numbers of updates. */
 static int set_counters(const struct run_optimizer *optimizer, struct store_manifest *manifest)
 {
     return store_manifest_set_application(manifest, optimizer->updates,
                                           optimizer->parameter_count * sizeof *optimizer->updates);
 }
 
-/* Waits for the last step; the caller's thread may then use the rank. */
+/* Afterwards the caller's thread may use the rank. */
 static int pause_steps(struct run_optimizer *optimizer)
 {
     int rc = run_optimizer_check_alive(optimizer);
@@ -58,8 +58,7 @@ static int pause_steps(struct run_optimizer *optimizer)
 
 /* ---- chunks ---- */
 
-/* Copies a chunk's weights from the application's arrays to `together`; with `back`, the other
- * way. */
+/* Copies a chunk's weights from the application's arrays to `together`; `back`: the other way. */
 static void carry_weights(const struct run_optimizer *optimizer, const struct run_chunk *chunk,
                           char *together, bool back)
 {
@@ -76,8 +75,7 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
     }
 }
 
-/* Sets *states to a chunk's states in their place or in a free slot. Sets *slot to that slot, or to
- * NULL. */
+/* Sets *states to a chunk's states in their place or in *slot, a free slot or NULL. */
 static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -91,7 +89,7 @@ static int find_states(const struct run_optimizer *optimizer, struct run_slots *
     return run_rank_wait(optimizer->rank, (*slot)->moved);
 }
 
-/* Like find_states(), and reads states that belong into a slot. */
+/* Like find_states(), and reads states into the slot. */
 static int read_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -123,22 +121,20 @@ static int save_chunk(struct carrying *carrying, const struct run_chunk *chunk)
                                 &streams);
 }
 
-/* Returns this process's elements of a block; `whole` is the block's index among all. */
+/* `whole` is the block's index among all. */
 static struct plan_span own_share(const struct run_optimizer *optimizer, uint32_t whole)
 {
     return run_optimizer_share_of(optimizer->whole->list[whole].elements, optimizer->world,
                                   optimizer->rank_index);
 }
 
-/* Returns the elements of a block that a saving process had; `whole` is the block's index among
- * all. */
+/* Returns a saving process's elements; `whole` is the block's index among all. */
 static struct plan_span saved_share(const struct carrying *carrying, uint32_t whole, uint32_t rank)
 {
     return run_optimizer_share_of(carrying->optimizer->whole->list[whole].elements, carrying->world,
                                   rank);
 }
 
-/* Returns a range's streams from `skipped` elements on. */
 static struct store_arrays advance(const struct plan_format *format,
                                    const struct store_arrays *streams, uint64_t skipped)
 {
@@ -157,8 +153,8 @@ static struct store_arrays advance(const struct plan_format *format,
     return later;
 }
 
-/* Reads the elements of a chunk that process `rank` saved. `begin` is the chunk's first element,
- * counted in the whole block. */
+/* Reads the elements of a chunk that process `rank` saved. `begin` is counted in the whole
+ * block. */
 static int load_from(struct carrying *carrying, uint32_t rank, const struct run_chunk *chunk,
                      uint64_t begin, const struct store_arrays *streams)
 {
@@ -229,7 +225,7 @@ static int carry_all(struct carrying *carrying,
 
 /* ---- saving ---- */
 
-/* Refuses a directory with another run's checkpoints, which would be mixed with this run's. */
+/* Another run's checkpoints would be mixed with this run's. */
 static int check_others(const struct run_optimizer *optimizer, const char *directory)
 {
     uint64_t step = 0;
@@ -237,7 +233,6 @@ static int check_others(const struct run_optimizer *optimizer, const char *direc
     return rc > 0 ? core_err_set(-EEXIST, "%s has checkpoints of another run", directory) : rc;
 }
 
-/* Returns the plan's options with the number of processes. */
 static struct run_options described(const struct run_optimizer *optimizer)
 {
     struct run_options options = optimizer->options;
@@ -245,7 +240,7 @@ static struct run_options described(const struct run_optimizer *optimizer)
     return options;
 }
 
-/* The manifest's parameter for the number of the process that saved. */
+/* number of the process that saved */
 static const char SHARE[] = "rank";
 
 static void add_share(const struct run_optimizer *optimizer, struct store_manifest *manifest)
@@ -310,8 +305,7 @@ int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, u
 
 /* ---- loading ---- */
 
-/* Reads a number of processes, or of a process, from a manifest. Sets *out to `missing` if the
- * manifest lacks the parameter. */
+/* Sets *out to `missing` if the manifest lacks the parameter. */
 static int process_number(const struct store_checkpoint *checkpoint, const char *name,
                           uint32_t missing, uint32_t *out)
 {
@@ -326,7 +320,6 @@ static int process_number(const struct store_checkpoint *checkpoint, const char 
     return 0;
 }
 
-/* Checks that a checkpoint is the share of process `rank`, and has the optimizer's parameters. */
 static int check_source(const struct carrying *carrying, const struct store_checkpoint *checkpoint,
                         uint32_t rank)
 {
@@ -349,7 +342,6 @@ static int check_source(const struct carrying *carrying, const struct store_chec
                               counted, optimizer->parameter_count);
 }
 
-/* Takes the step and the number of processes that saved from the first checkpoint. */
 static int begin_sources(struct carrying *carrying, const struct store_checkpoint *first)
 {
     int rc = process_number(first, RUN_CHECKPOINT_RANKS, 1, &carrying->world);
@@ -421,8 +413,7 @@ static int close_sources(struct carrying *carrying)
     return rc;
 }
 
-/* Finds the checkpoints with elements of this process's share. Returns -EINVAL if one is
- * missing. */
+/* Finds checkpoints with elements of this process's share. Returns -EINVAL if one is missing. */
 static int find_needed(struct carrying *carrying)
 {
     const struct run_optimizer *optimizer = carrying->optimizer;
@@ -458,8 +449,7 @@ static int verify_needed(const struct carrying *carrying)
     return rc;
 }
 
-/* Takes a parameter's number of updates from a process that saved elements of it, because only such
- * a process counts them. */
+/* Only processes that saved elements of a parameter count its updates. */
 static void take_counters(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -483,8 +473,7 @@ static void take_counters(const struct carrying *carrying)
     }
 }
 
-/* Takes the run, the step and the loss scale from the checkpoint of the same process number, or
- * else from another one. */
+/* Prefers the checkpoint of the same process number. */
 static void take_position(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -499,7 +488,7 @@ static void take_position(const struct carrying *carrying)
     optimizer->loss_scale = manifest->scale.value;
 }
 
-/* Reads the checkpoints. Verifies all needed checksums before anything changes. */
+/* Verifies all needed checksums before anything changes. */
 static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)[PATH_BYTES],
                             size_t count)
 {
@@ -528,7 +517,7 @@ static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)
     return core_err_first(&kept, close_sources(&carrying));
 }
 
-/* Lists the steps at a path, which is a checkpoint or a directory of checkpoints. */
+/* `path` is a checkpoint or a directory of checkpoints. */
 static int list_steps(const char *path, uint64_t **steps, size_t *count)
 {
     struct store_manifest manifest = {.step = 0};
@@ -547,7 +536,7 @@ static int list_steps(const char *path, uint64_t **steps, size_t *count)
 }
 
 /* Sets `out` to `path` if that is a checkpoint, otherwise to the step's checkpoint in this
- * directory; false: there is none. */
+ * directory; false: none. */
 static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
 {
     char manifest[PATH_BYTES + 32];
@@ -613,7 +602,7 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths
 
 /* ---- the states of one parameter ---- */
 
-/* Copies a part's states in a chunk to the caller's arrays; with `set`, the other way. */
+/* Copies a part's states to the caller's arrays; `set`: the other way. */
 static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                       const struct run_lent_part *part, const struct run_chunk *chunk,
                       struct adam *adam, const struct run_optimizer_states *given, bool set)
@@ -647,7 +636,7 @@ static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                : run_chunk_put(optimizer->rank, &place, states, &slot->moved);
 }
 
-/* Checks that the rule has the arrays' moments, before anything changes. */
+/* Checks that the rule has the arrays' moments. */
 static int check_values(const struct run_optimizer *optimizer, uint32_t block,
                         const struct run_optimizer_states *given)
 {

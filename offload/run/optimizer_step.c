@@ -1,5 +1,5 @@
-/* optimizer_step.c: a step on the worker's thread: puts ready blocks on tapes, and fetches the
- * states of blocks that it expects by the previous step's order (docs/decisions/063). */
+/* optimizer_step.c: a step on the worker's thread: puts ready blocks on tapes, and fetches states
+ * ahead in the previous step's order (docs/decisions/063). */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -57,16 +57,16 @@ static int push(struct run_optimizer *optimizer)
                              (struct core_fence){0});
 }
 
-/* Returns the block expected at a place, by the order of the previous step's gradients. Updates
- * after the norm run in the opposite order: that of the next forward pass. */
+/* Gradients come in the previous step's order. Updates after the norm run in the opposite order,
+ * that of the next forward pass. */
 static uint32_t expected_at(const struct run_optimizer *optimizer, uint32_t place)
 {
     return optimizer
         ->order[run_optimizer_inside(optimizer) ? place : optimizer->blocks->count - 1 - place];
 }
 
-/* Fetches states of expected blocks while slots are empty, once per block and step. Stops for a
- * step in which more chunks lost their slots than there are slots: the order differs too much. */
+/* Fetches states of expected blocks into empty slots, once per block and step. Stops if more chunks
+ * lost their slots than there are slots: the order then differs too much. */
 static int fetch_ahead(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -100,9 +100,9 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
            count * PLAN_TILE_SUM_BYTES);
 }
 
-/* Returns whether a block's update also sums its squares, to read gradients once. Needs updates
- * that do not wait for the norm, gradients that are not accumulated, one parameter with chunks that
- * begin at its tiles, and whole tiles for nine tenths of the threads. */
+/* Whether a block's update also sums its squares, to read gradients once. Needs updates that do not
+ * wait for the norm, single gradients, one parameter with chunks that begin at its tiles, and whole
+ * tiles for nine tenths of the threads. */
 static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
 {
     const struct run_lent_block *lent = &optimizer->lent.blocks[block];
@@ -116,7 +116,6 @@ static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t blo
            10 * tiles >= 9 * rounds * threads;
 }
 
-/* Adds the commands of a ready block. */
 static int add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     const bool inside = run_optimizer_inside(optimizer);
@@ -139,7 +138,6 @@ static int add_ready(struct run_optimizer *optimizer, uint32_t block)
     return rc != 0 || !inside ? rc : plan_flow_update(optimizer->flow, block, true);
 }
 
-/* Adds the update of a block that waited for the norm. */
 static int add_update(struct run_optimizer *optimizer, uint32_t block)
 {
     if (!has_gradient(optimizer, block)) {
@@ -160,7 +158,7 @@ static int drive_until_ready(struct run_optimizer *optimizer, struct core_fence 
     return rc;
 }
 
-/* Waits until more than `taken` blocks are ready in all steps. Sets *out to their number. */
+/* Waits for more than `taken` ready blocks of all steps. Sets *out to their number. */
 static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t *out)
 {
     const struct core_fence more = {&optimizer->arrived, taken + 1};
@@ -178,7 +176,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
     return rc < 0 ? rc : 0;
 }
 
-/* Puts the step's blocks on tapes; blocks that are ready at the same time share a tape. */
+/* Blocks that are ready at the same time share a tape. */
 static int take_ready(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
@@ -207,7 +205,6 @@ static int take_ready(struct run_optimizer *optimizer)
     return 0;
 }
 
-/* Computes the norm after updates that do not wait for it. */
 static int take_norm(struct run_optimizer *optimizer)
 {
     struct run_executor *executor = optimizer->rank->executor;
@@ -225,7 +222,6 @@ static int take_norm(struct run_optimizer *optimizer)
                                            PLAN_Q_UPDATE, 1);
 }
 
-/* Puts the updates that waited for the norm on tapes. */
 static int update_deferred(struct run_optimizer *optimizer, double factor)
 {
     const uint32_t count = optimizer->blocks->count;

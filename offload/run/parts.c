@@ -1,5 +1,4 @@
-/* parts.c: moves pieces of several cuts, each followed by a byte that says whether the piece is
- * valid. */
+/* parts.c: moves pieces of cuts, each followed by a byte: whether the piece is valid. */
 #include "offload/run/parts.h"
 
 #include <errno.h>
@@ -10,7 +9,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/remote.h"
 
-/* Returns the ranks, as bits, whose shards of a block overlap a span; 0 if `of` is 0 or 1. */
+/* Returns the ranks, as bits, whose shards overlap a span; 0 if `of` is 0 or 1. */
 static uint64_t ranks_of_span(uint32_t of, uint64_t elements, struct plan_span need)
 {
     uint64_t ranks = 0;
@@ -46,7 +45,7 @@ struct piece {
     uint64_t bytes;
 };
 
-/* Returns the piece at `cut`, of as many cuts as fit; a cut has at most 256 KiB. */
+/* Returns a piece of as many cuts as fit; a cut has at most 256 KiB. */
 static struct piece piece_at(const struct store_image *image, const struct run_part_move *move,
                              uint64_t cut)
 {

@@ -1,5 +1,4 @@
-/* place.c: takes a rank's nodes from core_topo_decide, and divides threads among them by
- * processors, and chunks by threads. */
+/* place.c: divides a rank's threads among nodes by processors, and its chunks by threads. */
 #include "offload/run/place.h"
 
 #include <errno.h>
@@ -23,7 +22,7 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Finds each node's threads [first, end): in proportion to processors, at least one. */
+/* Nodes get threads [first, end) in proportion to processors, at least one. */
 static void divide_threads(struct run_place *place, unsigned threads)
 {
     unsigned cpus = 0;
@@ -42,7 +41,7 @@ static void divide_threads(struct run_place *place, unsigned threads)
     }
 }
 
-/* Gives each turn to the node with the fewest turns per thread. */
+/* The next turn goes to the node with the fewest turns per thread. */
 static void take_turns(struct run_place *place, unsigned threads)
 {
     uint32_t had[RUN_PLACE_NODES_MAX] = {0};
@@ -143,7 +142,7 @@ static void count_ranks(const struct run_options *options, const struct coll_pee
     }
 }
 
-/* Returns whether this machine has several nodes. Much faster than reading its layout. */
+/* Much faster than reading a machine's layout. */
 static bool has_nodes(void)
 {
     struct core_cpus nodes;

@@ -15,7 +15,6 @@ static double at_least_one(double factor)
     return factor > 1 ? factor : 1;
 }
 
-/* Copies the seconds of each kind of block, times `factor`, into the shapes. */
 static void set_seconds(struct run_prepared *prepared, double factor)
 {
     const struct model *model = prepared->shapes->model;
@@ -28,8 +27,8 @@ static void set_seconds(struct run_prepared *prepared, double factor)
     }
 }
 
-/* Ranks of this machine share its drives and, with more threads than processors, those too. They
- * work at the same time. */
+/* Local ranks share drives and, with more threads than processors, processors. They work at the
+ * same time. */
 static void share(struct plan_rates *rates, const struct run_options *options)
 {
     const double ranks = at_least_one(options->drive_ranks);
@@ -49,7 +48,7 @@ static void share(struct plan_rates *rates, const struct run_options *options)
     }
 }
 
-/* The plan is for the slowest rank: the others wait for it in the next collective. */
+/* The plan is for the slowest rank, for which the others wait. */
 static void slow_down(struct plan_rates *rates, double straggler)
 {
     double *const own[] = {
@@ -82,7 +81,7 @@ static int restrict_card(struct run_prepared *prepared, const struct model *mode
     return 0;
 }
 
-/* Groups micro-batches, so that tapes and buffers do not grow with their number. */
+/* Keeps tapes and buffers from growing with the number of micro-batches. */
 static void group_micro_batches(struct run_prepared *prepared, const struct run_options *options,
                                 uint32_t groups_max)
 {
@@ -99,8 +98,8 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Returns whether the weights that other blocks borrow can be loaded by sections. A block that
- * computes must then be able to compute with rows. */
+/* Whether weights that other blocks borrow can be loaded by sections. If their block computes, it
+ * must work with rows. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
     return block >= prepared->shapes->model->compute_count ||
@@ -112,8 +111,8 @@ struct sectioning {
     bool trained;             /* selects blocks with trained weights, too */
 };
 
-/* Keeps the sections of the selected blocks. The rest load whole, and what they borrow cannot be
- * loaded by rows. Returns how many blocks have sections. */
+/* Blocks that are not selected load whole, and what they borrow cannot be loaded by rows. Returns
+ * how many blocks have sections. */
 static uint32_t choose_sections(struct run_prepared *prepared, const struct sectioning *sectioning)
 {
     uint32_t count = 0;
@@ -135,7 +134,6 @@ static uint32_t choose_sections(struct run_prepared *prepared, const struct sect
     return count;
 }
 
-/* Returns the bytes of a layer's weights. */
 static uint64_t layer_bytes(const struct run_prepared *prepared)
 {
     const struct plan_block_shape *blocks = prepared->shapes->blocks;
@@ -146,10 +144,9 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
     return bytes;
 }
 
-/* Plans with whole blocks if they fit. Otherwise loads by sections, which are read more often:
- * frozen weights larger than a layer, then all frozen ones, then all weights. Tries larger groups
- * before smaller ones in a longer tape, because a group's activations are in memory together.
- * Packed weights are gathered whole. */
+/* Prefers whole blocks to sections, which are read more often. By sections: frozen weights larger
+ * than a layer, then all frozen ones, then all weights. Larger groups come before smaller ones,
+ * which need longer tapes but less memory for activations. Packed weights are gathered whole. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     enum { GROUPS = 2 };
@@ -186,7 +183,7 @@ static int find_rates(struct run_prepared *prepared, const struct run_options *o
         prepared->rates.machine.coll_bytes = options->coll_bytes;
         prepared->rates.machine.within_bytes = options->within_bytes;
     }
-    /* A drive's -EFBIG: callers would take it for a plan that does not fit. */
+    /* Callers would take a drive's -EFBIG for a plan that does not fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 

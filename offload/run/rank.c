@@ -18,11 +18,11 @@
 #include "offload/run/rank_internal.h"
 
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
-/* The timeline's tapes; memory and devices warm up during the first tape. */
+/* Tapes of the timeline; the first tape warms up memory and devices. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-/* Ranks with a lane that did not end its command; never freed, because the lane's thread may still
- * use them. */
+/* Ranks with a lane that did not end its command; not freed, because the lane may still use
+ * them. */
 static _Atomic(struct run_rank *) lost_ranks;
 
 static const struct {
@@ -36,8 +36,7 @@ static const struct {
     [PLAN_Q_WRITE_ACT - PLAN_Q_READ_WEIGHT] = {AIO_STATES, "write activations"},
 };
 
-/* Most gradient bytes that GPUs sum at a time; the other ranks' pieces are in this rank's GPU
- * memory. */
+/* Most gradient bytes that GPUs sum at a time; other ranks' pieces take this rank's GPU memory. */
 enum { SUM_BYTES_MAX = 64 << 20 };
 
 static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_options *options)
@@ -58,7 +57,7 @@ static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_opti
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
     enum { GRAIN = 5 * DEV_ALIGN_BYTES };
-    /* for logits.c: the logits of one token */
+    /* for one token's logits (logits.c) */
     const uint64_t logits = (uint64_t)shapes->model->config.vocab * kern_type_bytes(options->type);
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            sum_bytes(shapes, options) + RUN_MEMORY_SPARE_BYTES + GRAIN;
@@ -125,7 +124,6 @@ static int store_progress(void *user, const char *directory, uint64_t done, uint
                : 0;
 }
 
-/* Registers the memory that drives use. */
 static int register_memory(struct run_rank *rank)
 {
     const struct iovec memory[] = {
@@ -255,8 +253,7 @@ static int make_executor(struct run_rank *rank)
 {
     struct run_executor_options options = {
         .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
-    if (rank->application != NULL) { /* no stall limit: an application may compute for any length of
-                                      * time */
+    if (rank->application != NULL) { /* no stall limit: an application may compute for any time */
         options.commands_max = rank->application->commands_max;
         options.sleeps = true;
     } else {
@@ -304,7 +301,7 @@ static int make_executor(struct run_rank *rank)
 
 /* ---- creating and stopping a rank ---- */
 
-/* Finds this rank's device by its index among the ranks of its machine. */
+/* Ranks of a machine take its devices in turn. */
 static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
 {
     const struct coll_peers *peers = rank->given.peers;
@@ -317,7 +314,6 @@ static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
     return dev_name_of_rank(options->device, host.index, host.ranks, name);
 }
 
-/* Opens the device and, unless an application computes, its ops and queues. */
 static int make_device(struct run_rank *rank)
 {
     const bool computes = rank->application == NULL;
@@ -441,7 +437,6 @@ void run_rank_abort(struct run_rank *rank, int code)
     }
 }
 
-/* Returns whether a lane of a stalled run is still executing a command. */
 static bool is_stuck(struct run_rank *rank)
 {
     static const int64_t last_chance_ns = INT64_C(10000000000);
@@ -474,8 +469,7 @@ int run_rank_trace(struct run_rank *rank)
     return plan_trace_write(rank->trace, rank->input, rank->given.trace);
 }
 
-/* Each part ends before the parts that it uses. Memory that a drive may still write to is not
- * freed. */
+/* Parts end before the parts that they use. Memory that a drive may still write to is not freed. */
 bool run_rank_destroy(struct run_rank *rank)
 {
     if (rank == NULL) {

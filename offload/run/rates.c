@@ -1,4 +1,4 @@
-/* rates.c: finds rates in the cache of an earlier run, or measures them, which fills the cache. */
+/* rates.c: finds rates in the cache, or measures them, which fills the cache. */
 #include "offload/run/rates.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static const double command_seconds = 3e-6;
 
 /* ---- cache keys: what the numbers depend on ---- */
 
-/* Describes a GPU in the key, because another GPU may get the same number. */
+/* Another GPU may get the same number. */
 static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
 {
     struct dev_device *device = NULL;
@@ -35,7 +35,7 @@ static void name_device(const struct run_options *options, char out[DEV_DESCRIPT
     dev_close(device);
 }
 
-/* Describes the machine in the key: "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
+/* For example "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
 static void name_machine(const struct run_options *options, char out[MACHINE_BYTES])
 {
     char device[DEV_DESCRIPTION_BYTES];
@@ -96,7 +96,6 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
              options->rows, options->length, options->row_length, options->tile_bytes);
 }
 
-/* Describes a drive in the key by its file system's device and size. */
 static void name_drive(const struct run_shapes *shapes, const struct run_options *options,
                        const char *directory, char key[KEY_BYTES])
 {
@@ -186,7 +185,7 @@ static int find_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- drives ---- */
 
-/* Finds the rates of the stores' drives, except stores in memory or on an aio_mem_disk. */
+/* Skips stores in memory or on an aio_mem_disk. */
 static int find_each_drive(const struct run_shapes *shapes, const struct run_options *options,
                            struct run_drive_rates *each)
 {
@@ -216,7 +215,7 @@ int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *o
     return rc;
 }
 
-/* Returns the cores that the drives' threads can keep busy, one for each drive. */
+/* Returns the cores that the drives' threads can keep busy. */
 static double drive_cores(const struct run_options *options)
 {
     const unsigned drives = options->store_count > 0 ? options->store_count : 1;

@@ -1,5 +1,5 @@
-/* rates_file.c: one table of numbers, for three kinds of files: all rates, for planning on another
- * machine; one cached part of this machine; the description of a machine, which is only read. */
+/* rates_file.c: one table of numbers for three kinds of files: all rates, one cached part, and the
+ * description of a machine. */
 #include "offload/run/rates_file.h"
 #include "offload/model/model.h"
 
@@ -20,10 +20,9 @@
 
 enum { FILE_VERSION = 1, CACHE_VERSION = 3 };
 
-/* Kinds of numbers in these files. */
 enum kind {
     POSITIVE,
-    OPTIONAL, /* positive; 0 if absent: work without cost, or none */
+    OPTIONAL, /* positive, or 0 if absent: no cost, or no such work */
     SECONDS,  /* 0 or more, in an object that may be absent; 0: estimated from flops */
     FLAG,     /* a bool */
     DELAY,    /* positive seconds */
@@ -31,7 +30,7 @@ enum kind {
     OPTIONAL_COUNT,
 };
 
-/* Limits far beyond any machine's numbers; beyond them, a plan's times could be infinite or 0. */
+/* Beyond these limits, a plan's times could be infinite or 0. */
 static const struct limits {
     double least, most;
     const char *expected;
@@ -60,8 +59,7 @@ struct number {
 #define DRIVE(field)       offsetof(struct run_drive_rates, field)
 #define NODE(field)        offsetof(struct run_machine, field)
 
-/* In the order of the file of all rates, which lacks the numbers at the end, of single drives and
- * of machines. */
+/* In the order of the file of all rates, which lacks the last numbers, of drives and machines. */
 static const struct number numbers[] = {
     {"read_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(read_bytes), NULL, NULL},
     {"write_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(write_bytes), NULL, NULL},
@@ -140,7 +138,7 @@ static bool *flag_at(void *rates, const struct number *number)
     return (bool *)(void *)((char *)rates + number->offset);
 }
 
-/* Returns a number as a double; a flag is 0 or 1. */
+/* A flag is 0 or 1. */
 static double cached_value(const void *rates, const struct number *number)
 {
     const void *at = (const char *)rates + number->offset;
@@ -154,7 +152,7 @@ static bool is_of_rates(const struct number *number)
     return number->part != RUN_RATES_DRIVE && number->part != RUN_RATES_MACHINE;
 }
 
-/* Reads a number and checks its limits. Returns -ENOENT if it is missing. */
+/* Returns -ENOENT if the number is missing, an error if it exceeds its limits. */
 static int read_real(const struct core_json *doc, const struct core_json_value *object,
                      const char *key, enum kind kind, double *at)
 {
@@ -321,7 +319,7 @@ static bool is_known(const struct core_json_member *member)
     return known;
 }
 
-/* Refuses unknown keys: a misspelt optional key would look like a missing part. */
+/* A misspelt optional key would look like a missing part. */
 static int check_keys(const struct core_json *doc)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -335,7 +333,7 @@ static int check_keys(const struct core_json *doc)
     return 0;
 }
 
-/* Refuses a `number` of 0, a missing key, although the machine has `with`. */
+/* Refuses a `number` of 0, a missing key, if the machine has `with`. */
 static int check_needed(const struct core_json *doc, double number, const char *key,
                         const char *with)
 {

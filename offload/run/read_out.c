@@ -1,5 +1,5 @@
-/* read_out.c: reads parameters and states from the tiers, chunk by chunk in order. Chunks in STORE
- * or on a GPU pass through slots: some are read while the taker works on others. No tape runs
+/* read_out.c: reads parameters and states in order, chunk by chunk. Chunks that are not in host
+ * memory pass through slots: some are read while the taker works on others. No tape runs
  * meanwhile. */
 #include <assert.h>
 
@@ -7,16 +7,16 @@
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-/* The part of a block to read out. A slot's mark is `tail` after its chunk was passed to the taker;
- * the slot is free when the taker is past that point. */
+/* A slot's mark is `tail` after its chunk was passed to the taker; the slot is free when the taker
+ * is past that point. */
 struct reading {
     struct run_rank *rank; /* borrowed, like all pointers here */
     uint32_t block;
     uint32_t count; /* number of chunks */
     struct run_slots slots;
-    /* weights of the whole block; NULL: a chunk's weights are in its slot */
+    /* of the whole block; NULL: a chunk's weights are in its slot */
     char *weights;
-    struct core_fence weights_read;       /* reached when weights are in memory */
+    struct core_fence weights_read;
     const struct run_take_states *states; /* NULL: only weights, for take_weights */
     run_take_weights *take_weights;
     void *context; /* context of take_weights */
@@ -24,7 +24,7 @@ struct reading {
 
 /* ---- one chunk ---- */
 
-/* Begins to read what is not in the host's memory of a chunk into a slot. */
+/* Reads what is not in host memory of a chunk into a slot. */
 static int read_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     struct run_rank *rank = reading->rank;
@@ -130,8 +130,7 @@ static int read_block(struct reading *reading)
     return core_err_first(&first, run_rank_wait(reading->rank, reading->weights_read));
 }
 
-/* Finds the chunks' slots. If everything is in memory, slots without memory keep the taker's
- * points. */
+/* Slots without memory keep the taker's points if everything is in memory. */
 static void init_slots(struct reading *reading)
 {
     run_slots_init(&reading->slots, reading->rank);
@@ -142,14 +141,13 @@ static void init_slots(struct reading *reading)
 
 /* ---- weights ---- */
 
-/* Returns the slot for a whole block's weights, on a device that is the host. */
+/* for a device that is the host */
 static char *block_slot(const struct run_rank *rank, uint32_t block)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);
     return rank->memory.at[layout->weights.buffers[layout->blocks[block].size][0]];
 }
 
-/* Divides a block's slot into slots of one chunk. */
 static void split_block_slot(struct reading *reading)
 {
     const struct run_rank *rank = reading->rank;
@@ -207,7 +205,6 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
 
 /* ---- states ---- */
 
-/* Begins to read a block's weights into the block's slot. */
 static int read_weights(struct reading *reading)
 {
     struct run_rank *rank = reading->rank;

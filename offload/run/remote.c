@@ -1,4 +1,4 @@
-/* remote.c: sends and receives calls, replies, micro-batches and ranges of streams. */
+/* remote.c: sends and receives calls, replies, micro-batches and streams. */
 #include "offload/run/remote.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ struct batch_head {
 
 enum { PIECE_GRAIN = 64 };
 
-/* A range of streams. Their bytes follow in the same transfer, each stream at a multiple of
+/* A range of streams. Bytes follow in the same transfer, each stream at a multiple of
  * PIECE_GRAIN. */
 struct piece_head {
     uint64_t first, count; /* count 0: the last piece */
@@ -106,7 +106,6 @@ static uint64_t grains(uint64_t bytes)
     return core_round_up(bytes, PIECE_GRAIN);
 }
 
-/* Finds the streams of a piece in `memory`. */
 static struct store_arrays streams_of(void *memory, const struct piece_head *head)
 {
     struct store_arrays arrays = {{NULL}};
@@ -160,7 +159,7 @@ int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_re
 
 /* ---- the arguments of CREATE: structs, then strings ---- */
 
-/* Pointers in these structs are the sender's; the receiver replaces them. */
+/* The receiver replaces pointers in these structs. */
 struct job_head {
     struct run_options options;
     struct run_rates rates;
@@ -192,7 +191,7 @@ static void add_names(struct text *text, const char *const *names, size_t count)
     }
 }
 
-/* Returns the options of adapters; none if a PEFT folder has them. */
+/* None if a PEFT folder has the options. */
 static struct model_lora_options lora_of(const struct run_remote_job *job)
 {
     const struct model_lora_options none = {.rank = 0};
@@ -262,7 +261,7 @@ static const char *take_text(const char **at, const char *end)
     return zero != NULL ? string : NULL;
 }
 
-/* Takes a list's names. Returns the last one, or `last` if there is none. */
+/* Returns the last name, or `last` if there is none. */
 static const char *take_names(struct run_remote_made *out, size_t *used, size_t count,
                               const char *const **list, const char **at, const char *end,
                               const char *last)
@@ -315,7 +314,7 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
 
 /* ---- rates of collectives ---- */
 
-/* Measures once with all processes. Waits for every called process, even after an error. */
+/* Waits for every called process, even after an error. */
 static int measure_once(struct coll_peers *peers, const struct run_remote_measure *with,
                         struct plan_rates *out)
 {
@@ -341,8 +340,7 @@ static int measure_once(struct coll_peers *peers, const struct run_remote_measur
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out)
 {
-    /* The second measurement moves as many bytes as a rank receives in `seconds`, so that a slow
-     * network does not make it long. */
+    /* The second measurement takes about `seconds` of a rank's rate, even on a slow network. */
     static const uint64_t bytes_first = UINT64_C(1) << 20;
     static const double seconds = 0.05;
     const uint64_t most = with->bytes;
@@ -383,8 +381,7 @@ int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply)
     return coll_peers_send(peers, 0, reply, sizeof *reply);
 }
 
-/* Receives an array of a micro-batch into `to`. If the micro-batch does not fit, drops the array,
- * so that the next message is the expected one. */
+/* Drops an array that does not fit, so that the next message is the expected one. */
 static int receive_array(struct coll_peers *peers, int32_t *to, size_t bytes, bool fits)
 {
     size_t got = 0;
@@ -425,7 +422,6 @@ int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct
     return rc;
 }
 
-/* Sets bytes[s] to the size of `count` elements of stream s. */
 static void stream_bytes(const struct plan_format *format, uint64_t count,
                          uint64_t bytes[STORE_STREAM_COUNT])
 {
@@ -472,7 +468,6 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
     return rc;
 }
 
-/* Checks that the checksums of these elements fit into a piece. */
 static int check_sums(uint64_t elements)
 {
     const uint64_t most = RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1) / sizeof(uint64_t);

@@ -1,4 +1,4 @@
-/* runtime.c: reads /proc/self/status, and adds constants that were measured. */
+/* runtime.c: reads /proc/self/status, and adds measured constants. */
 #include "offload/run/runtime.h"
 
 #include <stdatomic.h>
@@ -9,14 +9,14 @@
 
 enum { STATUS_BYTES = 8192 };
 
-/* What a run adds: threads' stacks and tables, oneDNN's code and caches, rings. */
+/* threads' stacks and tables, oneDNN's code and caches, rings */
 static const uint64_t libraries_bytes = UINT64_C(28) << 20;
-/* A smaller program counts as this much, so that its runs get the same plan. */
+/* A smaller program counts as this much, so that its plans are the same. */
 static const uint64_t least_base_bytes = UINT64_C(8) << 20;
 static const uint64_t block_bytes = 96 << 10; /* for a block: tapes, tables, extents */
 static const uint64_t group_bytes = 6 << 10;  /* for a block and a group of micro-batches */
 
-/* Returns the bytes of `key` in /proc/self/status, plus hugetlb pages. */
+/* Adds hugetlb pages to the bytes of `key` in /proc/self/status. */
 static uint64_t status_bytes(const char *key)
 {
     char text[STATUS_BYTES];
@@ -40,8 +40,8 @@ uint64_t run_runtime_peak_bytes(void)
     return status_bytes("VmHWM:");
 }
 
-/* Read once, so that an engine's plan equals an earlier one, even if the process has grown.
- * Concurrent callers get the first one's value. */
+/* Read once, so that an engine's plan equals an earlier one. Concurrent callers get the first one's
+ * value. */
 static uint64_t base_bytes(void)
 {
     static _Atomic uint64_t known;

@@ -13,8 +13,8 @@
 
 /* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
-/* Logits may use one part in LOGITS_PART of a GPU's memory. Logits of a micro-batch that fit are
- * computed once, not twice. */
+/* Logits may use 1 / LOGITS_PART of a GPU's memory. Logits of a micro-batch that fit are computed
+ * once, not twice. */
 enum { LOGITS_PART = 10 };
 
 _Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
@@ -122,8 +122,7 @@ static int describe_stored(struct run_shapes *shapes, const struct run_options *
 }
 
 /* Returns the block whose array is loaded by sections for this block: the largest frozen one that
- * no block needs whole (the embedding only if it can compute with rows), else this block; PLAN_NONE
- * for the embedding. */
+ * no block needs whole, else this block; PLAN_NONE for the embedding. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
 {
     const struct plan_block_shape *shape = &shapes->blocks[index];
@@ -157,7 +156,7 @@ static bool same_stored(const struct model_stored *a, const struct model_stored 
     return same;
 }
 
-/* Blocks with one program share their sections, unless a folder has quantised only some of them. */
+/* Blocks with one program share sections, unless a folder has quantised only some of them. */
 static int make_sections(struct run_shapes *shapes, unsigned index)
 {
     const struct model_block *block = &shapes->model->blocks[index];
@@ -187,7 +186,7 @@ static int make_sections(struct run_shapes *shapes, unsigned index)
     return 0;
 }
 
-/* Raises scratch_bytes to that of training steps, which never make all logits at once. */
+/* Training steps never make all logits at once. */
 static void add_scratch(struct run_shapes *shapes, const struct model_program *program,
                         const char *kind, unsigned threads, const struct kern_grad *grad)
 {
@@ -198,7 +197,6 @@ static void add_scratch(struct run_shapes *shapes, const struct model_program *p
     }
 }
 
-/* Makes the head's sections for one token, and room in the head's slot. */
 static int make_one_sections(struct run_shapes *shapes, unsigned head)
 {
     struct model_sections *sections = shapes->sections[head];
@@ -210,8 +208,7 @@ static int make_one_sections(struct run_shapes *shapes, unsigned head)
     return rc;
 }
 
-/* Makes the head's program for one token. The table is read in tiles, because a product would copy
- * it whole. */
+/* The table is read in tiles, because a product for one token would copy it whole. */
 static int make_one(struct run_shapes *shapes, const struct run_options *options, const char *kind)
 {
     const unsigned index = shapes->model->compute_count - 1;
@@ -234,8 +231,8 @@ static int make_one(struct run_shapes *shapes, const struct run_options *options
     return rc;
 }
 
-/* Returns the memory for logits. It decides how the loss is computed, and so its last bits; so it
- * must not depend on the card's other users. */
+/* The memory for logits decides how the loss is computed, down to the last bits, so it must not
+ * depend on the card's other users. */
 static uint64_t logits_bytes(const struct run_options *options)
 {
     const uint64_t bytes = options->card_bytes > 0 ? options->card_bytes
@@ -243,7 +240,6 @@ static uint64_t logits_bytes(const struct run_options *options)
     return bytes / LOGITS_PART;
 }
 
-/* Returns the parts of the loss over a frozen table. */
 static struct kern_loss_parts loss_parts(const struct model *model,
                                          const struct run_options *options, const char *kind)
 {

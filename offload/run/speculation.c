@@ -1,4 +1,4 @@
-/* speculation.c: counts neutral steps and keeps a balance of seconds gained and lost. */
+/* speculation.c: counts neutral steps, and seconds gained and lost. */
 #include "offload/run/speculation.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ void run_speculation_init(struct run_speculation *policy)
     *policy = (struct run_speculation){.needed = RUN_SPECULATION_FIRST};
 }
 
-/* Returns whether the next step is deferred, to measure what guesses are compared with. */
+/* Whether the next step is deferred, to compare guesses with it. */
 static bool probes_next(const struct run_speculation *policy)
 {
     return policy->deferred_seconds == 0 && policy->streak >= RUN_SPECULATION_TRUST &&
@@ -40,8 +40,7 @@ static void measure(struct run_speculation *policy, const struct run_speculation
     }
 }
 
-/* Returns the seconds that a wrong guess cost in its own step and in the next one, which repeats
- * the update. */
+/* A wrong guess costs time in its own step, and in the next one, which repeats the update. */
 static double lost_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool pays = (step->guessed && !step->neutral) || policy->last_wrong;
@@ -51,8 +50,7 @@ static double lost_in(const struct run_speculation *policy, const struct run_spe
     return pays && step->steady && usual > 0 ? fmax(step->seconds - usual, 0) : 0;
 }
 
-/* Returns the seconds gained by a right guess; negative if the step was slower than a deferred
- * one. */
+/* Negative if a right guess was slower than a deferred step. */
 static double won_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool right = step->guessed && step->neutral && policy->last_guessed &&

@@ -1,5 +1,5 @@
-/* step.c: runs one tape after another: which tape follows, with which update settings, and which
- * results are read. Runs on the rank's thread. */
+/* step.c: runs one tape after another: which tape follows, with which settings, and which results
+ * are read. Runs on the rank's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -19,8 +19,8 @@ enum request {
     REQUEST_COUNT,
 };
 
-/* The tape for each request. If nothing is pending, there is nothing to drain. A step does not
- * speculate while the pending update goes to a checkpoint. */
+/* If nothing is pending, there is nothing to drain. A step does not speculate while the pending
+ * update goes to a checkpoint. */
 static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
     [RUN_PENDING_NONE] = {PLAN_FIRST, PLAN_GUESS, PLAN_FIRST_SAVE_OWN, PLAN_KIND_COUNT},
     [RUN_PENDING_DEFERRED] = {PLAN_NEXT, PLAN_GUESS_NEXT, PLAN_NEXT_SAVE_OWN, PLAN_DRAIN},
@@ -29,7 +29,7 @@ static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
 
 /* ---- tapes ---- */
 
-/* The timeline has ops only while it records tapes; otherwise it has only commands. */
+/* The timeline has ops only while it records tapes. */
 static void time_ops(struct run_rank *rank)
 {
     const bool wanted = plan_trace_wants_ops(rank->trace);
@@ -43,7 +43,7 @@ static void time_ops(struct run_rank *rank)
     }
 }
 
-/* Pushes the tape of `kind` after the one released last. Its gate stays closed. */
+/* The gate of the tape stays closed. */
 static int push_tape(struct run_rank *rank, enum plan_kind kind)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
@@ -65,7 +65,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Withdraws a tape that was pushed in advance and is not the next one. */
+/* Withdraws a tape that was pushed in advance and does not come next. */
 static int withdraw_tape(struct run_rank *rank)
 {
     struct plan_traffic traffic = {0};
@@ -83,8 +83,7 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
-/* Returns the bytes that a tape moves with this step's inputs, which may use fewer rows than
- * planned. */
+/* A step's inputs may use fewer rows than planned. */
 static struct plan_traffic count_traffic(const struct run_rank *rank, const struct plan_tape *tape)
 {
     struct plan_traffic traffic = plan_tape_traffic(tape);
@@ -102,7 +101,7 @@ static struct plan_traffic count_traffic(const struct run_rank *rank, const stru
     return traffic;
 }
 
-/* Opens the next tape's gate; pushes the tape first unless it was pushed in advance. */
+/* Opens the next tape's gate; pushes the tape unless it was pushed in advance. */
 static int release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
@@ -124,8 +123,7 @@ static int release_tape(struct run_rank *rank, enum plan_kind kind)
     return 0;
 }
 
-/* Pushes the likeliest successor of the tape released last, unless it must not follow, so that the
- * drive reads for it while the other tape ends. */
+/* Pushes the likeliest next tape, so that the drive reads for it while the last one ends. */
 static int push_ahead(struct run_rank *rank, enum plan_kind kind)
 {
     if (plan_tape(rank->plan, rank->last, kind) == NULL) {
@@ -138,15 +136,15 @@ static int push_ahead(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Runs the tape of `kind` and all earlier ones to their ends. */
+/* Runs the tape and all earlier ones to their ends. */
 static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
 {
     int rc = release_tape(rank, kind);
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
-/* If the loss is not finite, the gradients of all blocks are not either; the message then blames
- * the forward pass. Returns `rc`, the update's error. */
+/* If the loss is not finite, neither are the gradients; the message then blames the forward pass.
+ * Returns `rc`, the update's error. */
 static int explain_gradients(struct run_rank *rank, int rc)
 {
     const struct core_err error = core_err_keep(rc);
@@ -162,13 +160,12 @@ static int explain_gradients(struct run_rank *rank, int rc)
                : core_err_first(&error, rc);
 }
 
-/* Runs the step's tape until the commands of its update and, if a card updates blocks, of compute
- * are done. */
+/* Waits for the commands of the step's update and, if a card updates blocks, of compute. */
 static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uint64_t number)
 {
     int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
                                    tape->queue_count[PLAN_Q_UPDATE]);
-    /* This step's update terms must stay until the GPU has the updates inside backward. */
+    /* These terms must stay until the GPU has the updates inside backward. */
     const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
     if (rc != 0 || !on_card) {
         return rc;
@@ -179,7 +176,6 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 
 /* ---- the speculative update ---- */
 
-/* Counts the bytes of a tape's speculative update, and its writes to the store. */
 static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uint64_t *writes)
 {
     *bytes = *writes = 0;
@@ -223,7 +219,6 @@ static int decide_speculative(struct run_rank *rank, const struct plan_tape *tap
 
 /* ---- a step ---- */
 
-/* Returns the number of a tape's checkpoint commands that write a chunk. */
 static uint32_t count_saved_chunks(const struct run_rank *rank, enum plan_kind kind)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
@@ -244,8 +239,7 @@ static void set_terms(struct run_rank *rank, const struct run_step_request *requ
     run_update_set_speculative(rank->update, &speculative);
 }
 
-/* Applies the norm's verdict to the step's update: made already, pending with the norm's factor, or
- * skipped. */
+/* The step's update is made already, becomes pending with the norm's factor, or is skipped. */
 static int settle(struct run_rank *rank, const struct plan_tape *tape,
                   const struct run_step_request *request, struct run_result *result)
 {
@@ -317,7 +311,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
         return rc;
     }
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    /* After a guess, no tape is pushed ahead: the verdict decides which generation it reads. */
+    /* After a guess, no tape is pushed ahead: the verdict decides what it reads. */
     if (!tape->guesses) {
         const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
         rc = push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);

@@ -16,7 +16,7 @@ enum owner { ANY, CARD, NO_CARD, RANKS, STORE };
 struct part {
     const char *name;
     enum owner owner;
-    bool computes;           /* also shortens the measured seconds of blocks */
+    bool computes;           /* also shortens the seconds of blocks */
     size_t rates[RATES_MAX]; /* offsets in struct plan_rates */
     unsigned rate_count;
     bool device_size, host_size; /* the part is this budget, not a rate */
@@ -102,7 +102,7 @@ const char *run_what_if_part(const struct run_prepared *prepared, unsigned index
     return part != NULL ? part->name : NULL;
 }
 
-/* Doubles the part's budgets. On the CPU device both tiers are host memory. */
+/* On the CPU device both tiers are host memory. */
 static void enlarge(struct plan_budgets *budgets, const struct part *part)
 {
     if (part->device_size || (part->host_size && budgets->device_is_host)) {
