@@ -13,7 +13,7 @@ struct run_base {
     const struct run_prepared *prepared;
     const struct model *model;
     const struct model_files *files;
-    const char *folder; /* folder of the model; NULL: nothing is kept */
+    const char *folder; /* of the model; NULL: nothing is kept */
 };
 
 /* Opens the file; with `writes`, begins a missing file. Sets *out to NULL if there is no file or

@@ -1,5 +1,5 @@
-/* checkpoint.h: describes a run in a checkpoint's manifest, and compares a run with a manifest.
- * Keeps no state; any thread may call. */
+/* checkpoint.h: describes a run in a checkpoint's manifest, and compares a run with a manifest. No
+ * state; any thread may call. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_H
 #define OFFLOAD_RUN_CHECKPOINT_H
 
@@ -7,37 +7,33 @@
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
-/* The manifest's parameter for the number of ranks, or processes of an application, that saved. */
+/* number of ranks, or processes of an application, that saved */
 #define RUN_CHECKPOINT_RANKS "ranks"
 
-/* The position of a run, for its manifest. */
 struct run_position {
     uint64_t run; /* random number; a resumed run keeps the number */
     uint64_t steps;
     uint64_t updates;
     struct run_scale scale;
-    uint64_t base;        /* identity of the base model, if checkpoints do not contain it
-                           * (blocks.h) */
+    uint64_t base;        /* identity of the base model, unless checkpoints contain it (blocks.h) */
     const char *products; /* borrowed from the rank: library, driver and GPU of matrix products;
                            * NULL: the device is the CPU */
 };
 
-/* Fills in the manifest of a run. The manifest borrows `blocks`. */
+/* The manifest borrows `blocks`. */
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out);
 
-/* Returns 0 if a run with these options and blocks can resume from the checkpoint, or -EINVAL with
- * a message that names the difference. Differences that only change the bits of results are logged
- * as warnings. */
+/* Returns 0 if a run can resume from the checkpoint, or -EINVAL with a message that names the
+ * difference. Differences that only change the bits of results are logged as warnings. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 
-/* Warns if `products` (run_position) names another library, driver or GPU than the manifest
- * does. */
+/* Warns if `products` (run_position) is not the manifest's. */
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
-/* Values that a resumed run takes from the newest readable checkpoint in a directory, because they
- * change the bits of results; zeros: no checkpoint. */
+/* What a resumed run takes from the newest readable checkpoint in a directory, because it changes
+ * the bits of results; zeros: no checkpoint. */
 struct run_checkpoint_shape {
     unsigned threads; /* threads of each rank */
     uint64_t ranks;
@@ -45,8 +41,8 @@ struct run_checkpoint_shape {
 };
 struct run_checkpoint_shape run_checkpoint_shape(const char *directory);
 
-/* Looks for readable checkpoints of another run than `run`. Returns 1 and sets *step to the step of
- * the oldest one; 0 if there is none; -errno if the directory cannot be listed. */
+/* Looks for readable checkpoints of a run other than `run`. Returns 1 and sets *step to the oldest
+ * one's step; 0 if there is none; -errno if the directory cannot be listed. */
 int run_checkpoint_find_foreign(const char *directory, uint64_t run, uint64_t *step);
 
 /* Converts the arrays of an update's window to a checkpoint's streams. */

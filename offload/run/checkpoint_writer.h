@@ -1,7 +1,7 @@
-/* checkpoint_writer.h: writes a checkpoint while the run continues. A run has one writer, with at
- * most one open checkpoint. Each rank has a lane: a queue whose thread writes chunks as updates
- * make them. The last lane to end finishes the checkpoint. A failure does not end the run. The
- * engine's thread calls while no rank works; a rank's thread calls for its own lane. */
+/* checkpoint_writer.h: writes a checkpoint while the run continues; at most one is open. Each rank
+ * has a lane, whose thread writes chunks as updates make them; the last lane to end finishes the
+ * checkpoint. A failure does not end the run. The engine's thread calls while no rank works; a
+ * rank's thread calls for its own lane. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_WRITER_H
 #define OFFLOAD_RUN_CHECKPOINT_WRITER_H
 
@@ -25,14 +25,14 @@ void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
 bool run_checkpoint_writer_is_open(const struct run_checkpoint_writer *writer);
 /* Returns whether a checkpoint of this step is open and not accepted yet. */
 bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, uint64_t step);
-/* Accepts the open checkpoint, which is finished when all lanes have written their expected
- * commands. Takes over the memory of `manifest`. A checkpoint that is not accepted is removed. */
+/* Accepts the open checkpoint, which is finished when all lanes have written what they expect.
+ * Takes over the memory of `manifest`. A checkpoint that is not accepted is removed. */
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
-/* Waits for the lanes' work and closes the checkpoint. Returns 0 if the checkpoint is published or
- * was not accepted; -ECANCELED if a lane of an accepted checkpoint lacks expected commands;
- * otherwise the first write error. Returns -ETIMEDOUT if a lane made no progress; the checkpoint
- * then stays open, because that lane may still write. */
+/* Waits for the lanes and closes the checkpoint. Returns 0 if it is published or was not accepted;
+ * -ECANCELED if a lane of an accepted checkpoint lacks expected commands; or the first write error.
+ * Returns -ETIMEDOUT if a lane made no progress; the checkpoint then stays open, because that lane
+ * may still write. */
 int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 
 /* ---- a rank's thread ---- */
@@ -40,7 +40,7 @@ int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 struct run_checkpoint_lane_options {
     uint32_t rank;
     bool writes_states;              /* false: an earlier rank writes the same states */
-    const struct run_update *update; /* borrowed, like the next member; finds a command's chunk */
+    const struct run_update *update; /* borrowed, like the next member */
     struct core_bell *bell;
     int64_t stall_limit_ns; /* longest time without progress before -ETIMEDOUT */
 };
@@ -52,10 +52,10 @@ int run_checkpoint_lane_create(struct run_checkpoint_writer *writer,
 /* Waits for the submitted commands. Accepts NULL. */
 void run_checkpoint_lane_destroy(struct run_checkpoint_lane *lane);
 struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
-/* The next `count` WRITE commands also go to the open checkpoint; other commands are ignored. */
+/* The next `count` WRITE commands also go to the open checkpoint. */
 void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
-/* Returns whether a wait ended without progress, so that the lane's thread may still be working.
- * Accepts NULL. */
+/* Returns whether a wait ended without progress: the lane's thread may still be working. Accepts
+ * NULL. */
 bool run_checkpoint_lane_stuck(const struct run_checkpoint_lane *lane);
 
 #endif

@@ -1,6 +1,5 @@
-/* chunks.h: moves chunks of a rank's weights and states through slots of the host while no tape
- * runs. For load.c, read_out.c, logits.c and, between steps, the optimizer. Called by the thread of
- * the rank. */
+/* chunks.h: moves chunks of weights and states through slots of the host while no tape runs. Called
+ * by the thread of the rank. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 
@@ -10,7 +9,7 @@
 struct run_chunk {
     uint32_t block;
     uint32_t index;
-    uint64_t first; /* the chunk's first element, counted in the block */
+    uint64_t first; /* first element, counted in the block */
     uint64_t count;
 };
 
@@ -34,12 +33,12 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 /* ---- blocks that compute reads by pages ---- */
 
 /* A part of a block in STORE that compute reads by pages. A part takes half of the block's slot for
- * pages, or the whole slot if that has no room for two. Used only if the device is the host. */
+ * pages, or the whole slot if that has no room for two. Only if the device is the host. */
 struct run_pages {
     uint32_t block;
     char *slot;
-    struct plan_span shard; /* the part of the block that this rank keeps */
-    uint64_t most;          /* elements of the largest part */
+    struct plan_span shard;
+    uint64_t most; /* elements of the largest part */
     uint64_t type_bytes;
     uint32_t turns;        /* number of parts that fit into the slot: 1 or 2 */
     uint32_t turn;         /* place of this part in the slot, from 0 */
@@ -50,7 +49,6 @@ struct run_pages {
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block);
 /* Advances to the first or next part; false: there is none. */
 bool run_pages_next(struct run_pages *pages);
-/* Begins to write a part to STORE, or to read it. */
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 
@@ -60,7 +58,6 @@ int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64
 
 /* ---- slots in rotation ---- */
 
-/* A slot that a chunk passes through. */
 struct run_slot {
     char *memory;
     struct core_fence moved; /* reached when the slot's last move is done */
@@ -68,23 +65,22 @@ struct run_slot {
     uint64_t mark;
 };
 
-/* Slots that are used in turn, so that some are filled while others are emptied. */
+/* Slots in turn: some are filled while others are emptied. */
 struct run_slots {
     struct run_slot at[PLAN_STATE_SLOT_MAX];
     uint32_t count;
     uint32_t next;
 };
 
-/* Sets up the slots of the host for chunks: those of states, or of weights if no states move. If
- * the device is not the host, a slot also has room for the chunk's weights. There may be no
- * slots. */
+/* Sets up the host's slots for chunks of states, or of weights if no states move; if the device is
+ * not the host, for both. There may be no slots. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 /* Returns the next slot. The caller waits until the slot is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* Returns the slot that comes half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, and returns the first error. Returns -ETIMEDOUT at once if
- * a queue makes no progress. */
+/* Waits for the last move of every slot, and returns the first error, or -ETIMEDOUT at once if a
+ * queue makes no progress. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif

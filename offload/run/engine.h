@@ -1,6 +1,5 @@
-/* engine.h: a training run: its ranks, their steps, and the loss scale. Called by the application's
- * thread. Ranks are threads of this process, or separate processes that the first one calls
- * (remote.h, follow.c). */
+/* engine.h: a training run: ranks, steps, and the loss scale. Called by the application's thread.
+ * Ranks are threads of this process, or processes that the first one calls (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -22,16 +21,16 @@ struct run_engine_options {
     const struct run_options *options;
     const struct model *model;
     struct model_files *files;
-    const char *checkpoint; /* folder of the checkpoint to begin from; NULL: the model's files */
+    const char *checkpoint; /* folder to begin from; NULL: the model's files */
     bool *damaged;          /* set to true if the checkpoint cannot be loaded; may be NULL */
-    const char *trace;      /* a file for the timeline of a few steps; NULL: none */
+    const char *trace;      /* for a timeline of a few steps; NULL: none */
     /* borrowed: the processes of the ranks; NULL: ranks are threads */
     struct coll_peers *peers;
-    bool local; /* a machine keeps only the parts of its ranks */
+    bool local; /* machines keep their ranks' parts of checkpoints */
     /* the shelf of `checkpoint`; NULL: machines do not exchange missing parts */
     struct store_shelf *shelf;
-    const char *folder; /* the model's folder */
-    /* for the other processes, which do not get `frozen_as` */
+    const char *folder;
+    /* for other processes, which do not get `frozen_as` */
     const struct model_options *model_options;
     const struct model_peft *peft; /* adapters that the run begins with; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
@@ -40,8 +39,7 @@ struct run_engine_options {
 
 /* Creates the ranks, and loads weights and states. */
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
-/* Accepts NULL. Returns false if a thread still uses the engine's options; the caller must then
- * free none of them. */
+/* Accepts NULL. Returns false if a thread still uses the engine's options, which must then stay. */
 bool run_engine_destroy(struct run_engine *engine);
 
 /* ---- steps ---- */
@@ -49,8 +47,8 @@ bool run_engine_destroy(struct run_engine *engine);
 struct run_step {
     uint64_t step; /* from 1; skipped steps count */
     double loss;
-    /* With pairs: mean rewards of chosen and rejected rows, and the share of pairs whose chosen row
-     * has the larger reward. */
+    /* With pairs: mean rewards of chosen and rejected rows, and the share of pairs in which the
+     * chosen row has the larger reward. */
     double chosen, rejected, right;
     double norm;
     double loss_scale;
@@ -62,15 +60,15 @@ struct run_step {
     /* time lost to wrong guesses of this step and the previous one */
     double guess_seconds;
     struct plan_traffic traffic; /* of all ranks, like the next member */
-    struct run_moved moved;      /* bytes that the drives moved since the last step */
+    struct run_moved moved;      /* bytes since the last step */
     struct run_stats stats;      /* of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
     /* mean wait of a rank, less the wait of the slowest one */
     double imbalance_seconds;
 };
 
-/* Takes a step with `count` micro-batches, assigned rank by rank. If there are fewer than world x
- * micro_batches, missing ones are not computed, but a rank without any computes one of padding. */
+/* Takes a step with `count` micro-batches, assigned rank by rank; a rank without any computes one
+ * of padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
 /* Sets the betas of later steps. */
@@ -82,46 +80,45 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
                         struct kern_loss *out);
 /* Computes the logits, [vocab], of the token that follows a row of `length` ids. */
 int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out);
-/* Does the pending updates of all ranks, and waits until no work is left. */
+/* Does the pending updates, and waits until no work is left. */
 int run_engine_drain(struct run_engine *engine);
 /* Waits for work that has begun. Does not begin pending updates. */
 int run_engine_quiesce(struct run_engine *engine);
-/* Drains, then passes a block's working weights to `take`, in order. If the block is kept in fewer
- * bits, passes the weights in the model's files. */
+/* Drains, then passes a block's working weights to `take`, in order; those in the model's files, if
+ * the block is kept in fewer bits. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
-/* Drains, then passes a trained block's fp32 masters to `take`, in order, as floats. */
+/* Drains, then passes a trained block's fp32 masters to `take`, in order. */
 int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
-/* Drains and writes the timeline, if the options name a file that is not written yet. */
+/* Drains and writes the timeline, if it is wanted and not written yet. */
 int run_engine_trace(struct run_engine *engine);
-/* Closes the checkpoint from which the run resumed, if no state is left in its files. */
+/* Closes the checkpoint of a resumed run, if no state is left in its files. */
 int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
 
-/* Sets *used_bytes to the memory of all processes, and *peak_bytes to the sum of their peaks. Other
- * processes count with the numbers of their last replies. */
+/* Sets *used_bytes to the memory of all processes, and *peak_bytes to the sum of their peaks; other
+ * processes' numbers are those of their last replies. */
 void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
 
 /* ---- in the other processes ---- */
 
 struct run_remote_made;
-/* Makes the engine of a process other than the first, with this process's rank. Calls of the first
- * process load the weights. */
+/* Makes the engine of a process other than the first. Calls of the first process load the
+ * weights. */
 int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
-/* Returns the rank of this process. */
 struct run_rank *run_engine_own(struct run_engine *engine);
 /* Returns the checksums of what this rank has read of the base model; NULL: checkpoints contain the
  * base. */
 const struct model_sums *run_engine_sums(const struct run_engine *engine);
-/* Passes a rank's fp32 masters of a trained block to `take`, in order, as floats. */
+/* Passes a rank's fp32 masters of a trained block to `take`, in order. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
                             void *context);
 struct run_reply;
-/* Executes a call below RUN_CALL_RANKS on this process's rank, with results in *reply. An error
- * also ends the waits of other ranks. */
+/* Executes a call below RUN_CALL_RANKS on this process's rank. An error also ends the waits of
+ * other ranks. */
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
@@ -135,7 +132,7 @@ int run_engine_save_join(struct run_engine *engine, const char *folder,
 int run_engine_save_lead(struct run_engine *engine, struct store_shelf *shelf,
                          const struct run_remote_save *save, const void *application,
                          struct store_checkpoint_write **out);
-/* Writes the rank's part of a block. No rank may be working. `leads`: writes to the part of
+/* Writes the rank's part of a block. No rank may be working. `leads`: to the part of
  * run_engine_save_lead. */
 int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                          uint32_t block, bool leads);
@@ -144,21 +141,21 @@ int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_writ
 
 struct run_save_options {
     struct store_shelf *shelf; /* borrowed, like the other pointers */
-    const char *source;        /* the model's folder; NULL: none */
-    uint32_t keep;             /* number of checkpoints to keep */
-    const void *application;   /* bytes that a resumed run gets back */
+    const char *source;
+    uint32_t keep;           /* number of checkpoints to keep */
+    const void *application; /* bytes that a resumed run gets back */
     size_t application_bytes;
     const struct aio_backend *recipe; /* back end for the checkpoint's files; NULL: the run's */
 };
 
 enum run_save_when {
-    /* Announces a checkpoint of the next step, so that its updates are written as they are made.
-     * May wait for an earlier checkpoint. The announced one is removed unless RUN_SAVE_LATER or
-     * RUN_SAVE_NOW follows that step. */
+    /* Announces a checkpoint of the next step, for its updates to write. May wait for an earlier
+     * checkpoint. The announced one is removed unless RUN_SAVE_LATER or RUN_SAVE_NOW follows that
+     * step. */
     RUN_SAVE_NEXT_STEP,
     /* Saves a checkpoint of the last step. An announced or wholly pending update is written by the
-     * latest with the next step or drain. Otherwise, and after a skipped step, all states are read
-     * out now. Waits for an earlier checkpoint; logs a warning if that one failed. */
+     * next step or drain; otherwise, and after a skipped step, all states are read out now. Waits
+     * for an earlier checkpoint; logs a warning if that one failed. */
     RUN_SAVE_LATER,
     /* Like RUN_SAVE_LATER, and waits until the checkpoint is published. */
     RUN_SAVE_NOW,

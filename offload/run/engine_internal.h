@@ -12,14 +12,13 @@ struct core_queue;
 struct model_kept;
 struct run_checkpoint_writer;
 
-/* A rank, its thread, and the results of the last call. A rank of another process has only
- * results. */
+/* A rank, its thread, and the last call's results; of another process, only results. */
 struct run_engine_worker {
     struct run_options options;
     struct run_prepared *prepared; /* owned; NULL: the engine's plan is used */
     struct core_queue *queue;      /* owned: the rank's thread; NULL: the caller's thread works */
     struct run_rank *rank;         /* owned; NULL: in another process */
-    int64_t targets;               /* number of targets in its micro-batches */
+    int64_t targets;
     struct run_result result;
     struct kern_loss loss;
     struct plan_traffic traffic;
@@ -39,7 +38,7 @@ typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker 
 struct run_engine_job {
     enum run_call call;
     struct run_engine *engine;
-    /* copied, because a rank that does not return may still read the arguments */
+    /* copied: a rank that does not return may still read the arguments */
     const void *arguments;
 };
 
@@ -50,21 +49,20 @@ struct run_engine {
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: this process has only one rank */
-    /* owned, RUN_PIECE_BYTES, for data of other processes; NULL: there are none to call */
+    /* owned, RUN_PIECE_BYTES, for data of other processes; may be NULL */
     void *piece;
     struct run_scale scale;
     double betas[2]; /* betas of the next step */
-    uint64_t run;    /* number of the run, as in its checkpoints */
-    /* owned: checksums of what the ranks have read of the base; NULL: not needed, or no longer */
+    uint64_t run;
+    /* owned: checksums of the base that ranks have read; NULL: not needed, or no longer */
     struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */
-    uint64_t base;                       /* identity of the base model, if checkpoints do not
-                                          * contain it */
+    uint64_t base;                       /* identity of the base model, unless checkpoints contain
+                                          * it */
     double drive_bytes[STORE_PATHS_MAX]; /* bytes per second of each store; 0: unknown */
     struct run_speculation speculation;
     uint64_t steps;
-    struct run_engine_job job; /* job of the last call */
-    /* arguments of the last call */
+    struct run_engine_job job;
     _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES];
     bool called; /* the other processes have an engine */
     bool lost;   /* a rank did not return and may still use this struct */
@@ -77,8 +75,8 @@ struct run_engine {
 /* ---- engine_call.c ---- */
 
 /* Calls all ranks and waits. A failing rank passes its message to the others. Returns the error of
- * the lowest rank that failed. With several threads, `arguments` are copied, because a rank that
- * does not return may still read them. */
+ * the lowest failing rank. With several threads, `arguments` are copied, because a rank that does
+ * not return may still read them. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
 /* Waits for another process's reply, and copies the results to its worker. */
@@ -93,34 +91,32 @@ void run_engine_base_close(struct run_engine *engine);
 /* Takes the result `rc` of each call that reads the kept base: removes a file whose data does not
  * match its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
-/* Computes the base's identity from the ranks' checksums, or takes it from the kept file. Returns
- * -EINVAL if the checkpoint or the initial adapters name another identity. Otherwise finishes a
- * kept file that was begun. */
+/* Computes the base's identity, or takes it from the kept file. Returns -EINVAL if the checkpoint
+ * or the initial adapters name another identity. Otherwise finishes a kept file that was begun. */
 int run_engine_base_identify(struct run_engine *engine);
 
 /* ---- engine_save.c ---- */
 
-/* Returns the first rank on a rank's machine, which begins that machine's part of checkpoints; 0 if
- * all machines share the folder of checkpoints. */
+/* Returns the first rank on a rank's machine, which begins the machine's part of checkpoints; 0 if
+ * machines share the folder of checkpoints. */
 uint32_t run_engine_leader_of(const struct run_engine *engine, uint32_t rank);
 
 /* ---- engine_parts.c ---- */
 
 /* Returns -EBADMSG if a rank's checkpoint has other checksums than the first rank's: machines may
- * have different checkpoints at one path. The hashes are those of the checksums. */
+ * have different checkpoints at one path. */
 int run_engine_compare_checkpoint(const struct run_engine *engine, uint32_t rank,
                                   uint64_t sums_hash, uint64_t first_hash);
-/* With `local`, gives each machine the ranges of the checkpoint that its ranks need and its files
- * lack. Returns -ENODATA if no machine has them. */
+/* With `local`, gives each machine the ranges of the checkpoint that it needs and lacks. Returns
+ * -ENODATA if no machine has them. */
 int run_engine_complete_parts(struct run_engine *engine);
 
 /* ---- engine_make.c ---- */
 
 /* Makes all ranks and loads them. After an error the engine can only be destroyed. */
 int run_engine_make(struct run_engine *engine);
-/* Makes rank `index` in this process; `run` is the run's number. */
+/* `run` is the run's number. */
 int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run);
-/* A rank's work in RUN_CALL_LOAD. */
 run_engine_work run_engine_load_rank;
 
 #endif

@@ -1,7 +1,7 @@
-/* executor.h: runs tapes. Each lane (a queue of the tape, bound to a device, team or drive) takes
- * its commands in tape order; a command starts when its edges are reached. Only the rank's thread
- * calls. Lanes work on other threads and ring the shared bell. After create nothing is allocated or
- * locked. At most two tapes are under way. */
+/* executor.h: runs tapes. Each lane (a queue of the tape) takes its commands in tape order; a
+ * command starts when its edges are reached. Only the rank's thread calls. Lanes work on other
+ * threads and ring the shared bell. After create nothing is allocated or locked. At most two tapes
+ * are under way. */
 #ifndef OFFLOAD_RUN_EXECUTOR_H
 #define OFFLOAD_RUN_EXECUTOR_H
 
@@ -22,10 +22,9 @@ struct run_lane {
 
 struct run_executor_options {
     struct run_lane lanes[PLAN_Q_COUNT]; /* `submit` is NULL for queues without commands */
-    struct core_bell *bell;              /* borrowed: the bell of every lane's line */
-    uint32_t commands_max;               /* number of commands of the longest tape */
-    /* Longest time without a start or end of a command before -ETIMEDOUT, with a message that names
-     * a queue; 0: no limit. */
+    struct core_bell *bell;              /* borrowed: every lane's bell */
+    uint32_t commands_max;               /* of the longest tape */
+    /* Time without progress before -ETIMEDOUT, with a message that names a queue; 0: no limit. */
     int64_t stall_limit_ns;
     /* Waits sleep at once instead of spinning, to leave processors to the application and the
      * update. */
@@ -37,8 +36,7 @@ struct run_executor_options {
     /* Called on the rank's thread when a command is found done, queue by queue in order. `tape`
      * counts pushed tapes from 0. `begin_ns` is the latest of the command's submission, the end of
      * the previous command on its queue, and the ends of the commands that its edges name; `end_ns`
-     * is when the executor found it done. Times are core_clock_now_ns(). NULL: no times are
-     * kept. */
+     * is when the executor found it done, by core_clock_now_ns(). NULL: no times are kept. */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user; /* borrowed */
@@ -66,10 +64,10 @@ struct run_stats {
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out);
 void run_executor_destroy(struct run_executor *executor);
 
-/* Appends a tape. Reads of STORE that do not depend on the step's data (plan_command_is_gated)
- * start when their edges allow; other commands also wait for `gate`: the step's data and the
- * verdict on the previous tape. Returns -EAGAIN while two tapes are under way. `tape` is borrowed
- * until it has retired. */
+/* Appends a tape, borrowed until it has retired. Reads of STORE that do not depend on the step's
+ * data (plan_command_is_gated) start when their edges allow; other commands also wait for `gate`:
+ * the step's data and the verdict on the previous tape. Returns -EAGAIN while two tapes are under
+ * way. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
 /* Removes the tape pushed last, whose gate must be closed. Waits for its reads, and sets
@@ -82,8 +80,8 @@ uint64_t run_executor_pushed(const struct run_executor *executor);
  * after a stall; after an error, later calls return the same error. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
-/* Works like run_executor_drive, but at most until the fence, which is on a line with the
- * executor's bell, is reached or has failed. */
+/* Like run_executor_drive, but at most until the fence, on a line with the executor's bell, is
+ * reached or has failed. */
 int run_executor_drive_until(struct run_executor *executor, struct core_fence fence,
                              uint32_t tapes_left);
 
@@ -91,8 +89,7 @@ int run_executor_drive_until(struct run_executor *executor, struct core_fence fe
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);
 
-/* Returns whether the run ended because no command started or ended, so that a lane may still be
- * executing a command. */
+/* Returns whether a stall ended the run, so that a lane may still be executing a command. */
 bool run_executor_stalled(const struct run_executor *executor);
 
 /* Returns the counts since create or the last call. */

@@ -29,7 +29,7 @@ static uint32_t micros_of(const struct run_compute *compute, const struct plan_c
     return command->single ? 1 : left < compute->group ? left : compute->group;
 }
 
-/* Returns how many micro-batches come before the current one. */
+/* Returns how many micro-batches are computed before the current one. */
 static uint32_t place_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return compute->inputs->places[micro_of(compute, command)];
@@ -193,8 +193,8 @@ static bool begins(const struct plan_command *command, enum model_pass pass)
            (command->section->pass == pass && command->section->first == 0);
 }
 
-/* Zeroes the padding between parameters, which backward does not write, unless that was submitted
- * already. */
+/* Zeroes the padding between parameters, which backward does not write. Skips gaps that were
+ * submitted. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct block *block = &compute->shapes->model->flat->list[command->block];

@@ -1,5 +1,5 @@
-/* lane_compute.h: the lane of forward and backward, and of updates of chunks that stay on a GPU.
- * Turns a command into a block's steps on the device's compute queue. The rank's thread submits. */
+/* lane_compute.h: the lane of forward, backward, and updates of chunks that stay on a GPU. Turns a
+ * command into steps on the device's compute queue. The rank's thread submits. */
 #ifndef OFFLOAD_RUN_LANE_COMPUTE_H
 #define OFFLOAD_RUN_LANE_COMPUTE_H
 

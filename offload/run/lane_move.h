@@ -65,8 +65,7 @@ struct run_collect {
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: borders of shards, in elements */
-    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: borders of collectives for which `borders` has
-     * none, used in turn */
+    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: other collectives' borders, used in turn */
     uint64_t *parts;
     struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: used in turn */
     uint32_t parts_turn;

@@ -1,7 +1,6 @@
 /* lane_update.h: the optimizer's lane: sums of squares, the norm with its verdict, and updates of
- * chunks, on a queue with its own thread and team; with several NUMA nodes, on one queue per node.
- * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread
- * writes the verdict. */
+ * chunks, on a queue with its own thread and team, or on one per NUMA node. The rank's thread
+ * submits, and sets a step's terms while no update runs; the queue's thread writes the verdict. */
 #ifndef OFFLOAD_RUN_LANE_UPDATE_H
 #define OFFLOAD_RUN_LANE_UPDATE_H
 
@@ -19,7 +18,7 @@ struct run_update;
 struct run_update_options {
     const struct blocks *blocks; /* borrowed, like all pointers here except `groups` */
     const struct run_options *options;
-    /* The groups of the blocks' runs, with valid settings, which each step replaces; copied. */
+    /* Copied; valid settings, which each step replaces. */
     const struct adam_group *groups;
     uint32_t group_count;
     const struct plan_input *input;
@@ -49,20 +48,19 @@ struct core_team *run_update_team(struct run_update *update);
 
 struct run_update_terms {
     const struct adam_group *groups; /* as many as in the options; copied */
-    double scale;                    /* factor by which gradients are multiplied */
+    double scale;                    /* of gradients */
 };
 /* Sets the terms of speculative updates (before the tape is pushed) and of deferred ones (after the
  * norm). */
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
-/* Results of the last NORM. */
 struct run_verdict {
-    double norm;   /* norm of the unscaled gradients, before clipping */
+    double norm;   /* of the unscaled gradients, before clipping */
     double factor; /* factor that clips the norm */
     bool finite;
-    /* if not `finite`: the last block with gradients that are not finite in this process, or else
-     * the last block */
+    /* if not `finite`: the last block with gradients that are not finite here, or else the last
+     * block */
     uint32_t bad_block;
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
@@ -71,7 +69,6 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 
 /* ---- blocks that the card updates; the thread of the rank ---- */
 
-/* Returns the arguments of a SUMS command. */
 struct core_squares_args run_update_squares(const struct run_update *update,
                                             const struct plan_command *command);
 /* Calls `take` for each launch of an UPDATE, with the current terms. */

@@ -1,7 +1,6 @@
 /* lent.h: weights and gradients in an application's memory, with separate arrays for each
- * parameter. Sums the squares of gradients and updates weights on the update's thread. The
- * application's thread sets a part's gradient before commands of its block are submitted; the
- * update's thread reads it afterwards. */
+ * parameter. Sums squares and updates weights on the update's thread. The application's thread sets
+ * a part's gradient before commands of its block are submitted. */
 #ifndef OFFLOAD_RUN_LENT_H
 #define OFFLOAD_RUN_LENT_H
 
@@ -13,7 +12,7 @@
 struct run_lent_part {
     uint64_t first; /* the first element, counted in the block */
     uint64_t count;
-    uint64_t inside; /* elements of the parameter before this part, in other processes */
+    uint64_t inside; /* elements before this part, in other processes */
     uint64_t whole;  /* elements of the parameter */
     uint32_t index;  /* of the parameter, and of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */
@@ -24,7 +23,7 @@ struct run_lent_part {
 
 struct run_lent_block {
     enum core_update_master master;
-    enum core_update_type gradients; /* the type in which gradients are submitted */
+    enum core_update_type gradients; /* type of submitted gradients */
     struct run_lent_part *parts;     /* ascending; gaps between parts are padding */
     size_t part_count;
 };
@@ -39,23 +38,21 @@ struct run_lent {
     bool checks;
 };
 
-/* Returns the hash of a part's gradient. */
 uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent_part *part);
 
-/* Returns a part's elements in a chunk [first, first + count) of its block, counted in the block;
- * there may be none. */
+/* Returns a part's elements in [first, first + count) of its block, counted in the block; there may
+ * be none. */
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count);
 
 /* Sets a part's masters in a chunk to the weights. `chunk` has the states. */
 void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
                             const struct adam_arrays *chunk);
 
-/* Creates the `adam` that updates one part. */
 int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
                          const struct run_lent_part *part, const struct run_options *options,
                          struct core_team *team, struct adam **out);
-/* Returns the arrays of a part in `span` of its block: the part's weights, and the states in
- * `chunk`, which contains the span. */
+/* Returns a part's arrays in `span` of its block: its weights, and its states in `chunk`, which
+ * contains the span. */
 struct adam_arrays run_lent_states(const struct run_lent_part *part,
                                    const struct plan_format *format,
                                    const struct adam_arrays *chunk, struct plan_span span);
@@ -68,15 +65,15 @@ int run_lent_update_create(const struct run_lent *lent, const struct blocks *blo
                            struct run_lent_update **out);
 void run_lent_update_destroy(struct run_lent_update *update); /* Accepts NULL */
 
-/* Sums the squares of a block's gradients, tile by tile; missing gradients count as zero. `sum` is
- * the block's sum, if gradients are summed. */
+/* Sums the squares of a block's gradients by tile; missing gradients count as zero. `sum` is the
+ * block's sum, if gradients are summed. */
 int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles);
 
 struct run_lent_step {
     const struct adam_arrays *chunk; /* states, and with `sums` the sums of gradients */
     const struct adam_group *groups; /* the groups of all parameters */
-    double scale;                    /* factor by which gradients are multiplied */
-    /* Receives the sums of squares of the chunk, whose block has one part; may be NULL. */
+    double scale;                    /* of gradients */
+    /* Receives the chunk's sums of squares, if its block has one part; may be NULL. */
     double *tiles;
 };
 

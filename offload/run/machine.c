@@ -9,8 +9,8 @@ static const double copy_touches = 2;
 /* A rounding adds two fp32 sums into a gradient. */
 enum { ROUND_READS_BYTES = 8 };
 
-/* Divides the machine's memory rate for the slowest rank, which uses whole NUMA nodes or shares
- * one. */
+/* Returns the divisor of the machine's memory rate for the slowest rank, which uses whole NUMA
+ * nodes or shares one. */
 static double memory_users(const struct run_machine *machine, double ranks)
 {
     const double nodes = fmax(machine->numa_nodes, 1);

@@ -1,5 +1,4 @@
-/* measure.h: measures parts of a machine one at a time, for rates.c; processes also measure their
- * collectives (remote.c, follow.c). The caller's thread waits. */
+/* measure.h: measures parts of a machine one at a time. The caller's thread waits. */
 #ifndef OFFLOAD_RUN_MEASURE_H
 #define OFFLOAD_RUN_MEASURE_H
 
@@ -11,28 +10,26 @@ struct coll_peers;
 
 /* ---- limits ---- */
 
-/* Returns the bytes that measuring may take: at most a quarter of the budgets, less for a small
- * model. */
+/* Returns the bytes for measuring: at most a quarter of the budgets, less for a small model. */
 uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_options *options);
 
 /* Returns the budgets of HOST and DEVICE together. */
 uint64_t run_measure_budget_bytes(const struct run_options *options);
 
-/* Returns the size of the file for measuring a drive: a power of two within limits, at least the
- * weights and states if possible. A smaller file might be read from a cache. */
+/* Returns the size of a file for measuring a drive: a power of two within limits. A file smaller
+ * than weights and states might be read from a cache. */
 uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
 /* ---- kinds of rates ---- */
 
-/* Measures the seconds of the model's blocks within the budgets, and sets machine.flops. A layer
- * that does not fit is measured with fewer rows; an embedding or head that does not fit or takes
- * over 1 GiB is not measured. Sets *whole to whether all blocks fit; the result then holds for any
- * budgets. */
+/* Measures the model's blocks within the budgets, and sets machine.flops. A layer that does not fit
+ * is measured with fewer rows; an embedding or head that does not fit or takes over 1 GiB is not
+ * measured. Sets *whole to whether all blocks fit; the result then holds for any budgets. */
 int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *out, bool *whole);
 
-/* Measures the update and the sums of squares on the processor, and their loss beside a card's
- * copies. Call it after run_measure_copies. */
+/* Measures the processor's update and sums of squares, also beside a card's copies. Call it after
+ * run_measure_copies. */
 int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
 /* Measures copies between HOST and DEVICE, and within a device; with several ranks on the CPU
@@ -58,9 +55,9 @@ struct run_coll_ranks {
     struct coll_peers *peers; /* borrowed: the other processes; may be NULL */
 };
 /* Measures the bytes per second that a rank receives, with arrays of at most `bytes`. Sets
- * coll_bytes, the mean of a reduction and a gather, and within_bytes, a gather within groups. */
+ * coll_bytes, the mean of a reduction and a gather, and within_bytes, of a gather within groups. */
 int run_measure_coll(const struct run_coll_ranks *with, uint64_t bytes, struct plan_rates *out);
-/* Measures the update and the sums of squares in a card's memory. Sets only card_*; 0 on the CPU
+/* Measures the update and sums of squares in a card's memory. Sets only card_*; 0 on the CPU
  * device. */
 int run_measure_card(const struct run_shapes *shapes, const struct run_options *options,
                      struct plan_rates *out);
@@ -75,9 +72,9 @@ enum { RUN_RATES_PATH_BYTES = 4096 };
 /* Sets `path` to the directory or its nearest existing parent: stores come and go with runs. */
 void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
 
-/* Measures a directory's drive with the store's requests and checksums. Sets *steady to whether the
- * result can be cached: the drive was fast, or equally slow twice and not stalled. Otherwise a
- * warning is logged. */
+/* Measures a directory's drive with the store's requests and checksums. *steady: the result can be
+ * cached, because the drive was fast, or equally slow twice and not stalled. Otherwise logs a
+ * warning. */
 int run_measure_drive(const struct run_shapes *shapes, const struct run_options *options,
                       const char *directory, struct run_drive_rates *out, bool *steady);
 

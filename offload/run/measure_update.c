@@ -82,7 +82,7 @@ static int time_update(struct updating *updating, double *seconds)
 }
 
 /* Sets out->memory_bytes, the rate of copies that would stop the update, from the update's loss
- * beside copies. The CPU device has no such copies. */
+ * beside copies. On the CPU device copies are the processor's own work. */
 static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
                        struct updating *updating, double alone, struct plan_rates *out)
 {

@@ -1,6 +1,5 @@
-/* memory.h: the memory of a plan's buffers on device and host, and each buffer's place. Taken
- * before a run, freed after it. The rank's thread changes it while no lane uses it; lanes read
- * it. */
+/* memory.h: the memory of a plan's buffers on device and host. The rank's thread changes it while
+ * no lane uses it; lanes read it. */
 #ifndef OFFLOAD_RUN_MEMORY_H
 #define OFFLOAD_RUN_MEMORY_H
 
@@ -23,19 +22,20 @@ struct run_memory {
     bool separate; /* `at` owns an allocation for each buffer in DEVICE */
     uint64_t device_bytes;
     struct core_region host; /* owned */
-    bool registered;         /* the host's region is pinned for the device */
-    /* owned, [plan's buffers]; NULL in STORE. Of twins, the first has the current generation. */
+    bool registered;         /* the host's region is pinned */
+    /* owned, [plan's buffers]; NULL in STORE. A buffer with a twin has the current generation, the
+     * twin the other one. */
     char **at;
     uint32_t count;
 };
 
-/* Borrows its pointers; `place` and `team` only during the call. */
+/* Pointers are borrowed, `place` and `team` only during the call. */
 struct run_memory_options {
     const struct plan *plan;
     const struct plan_input *input;
     struct dev_device *device;
     const struct run_place *place; /* where chunks are placed; NULL: anywhere */
-    /* touches the pages, with members on the nodes of `place`; NULL: the caller touches them */
+    /* touches the pages, on the nodes of `place`; NULL: the caller does */
     struct core_team *team;
 };
 int run_memory_init(struct run_memory *memory, const struct run_memory_options *options);
@@ -46,21 +46,20 @@ void run_memory_fini(struct run_memory *memory);
  * the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
-/* Returns the address of operand `index` of those with the role PLAN_AS_BORROWED, which are only
- * read. */
+/* Returns the address of operand `index` with the role PLAN_AS_BORROWED. */
 const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
                                 uint32_t index);
 /* Like run_memory_of, but always in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 
-/* Makes the results of speculative commands current. Call it when they are done and no command that
- * reads a buffer is under way. */
+/* Makes the results of speculative commands current, after them and while no command reads a
+ * buffer. */
 void run_memory_swap_generations(struct run_memory *memory);
 /* Returns whether a buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
-/* Like run_memory_current, but returns the beginning of the operand's buffer: for slots, where
- * streams have offsets (plan_slot_states_offset). */
+/* Like run_memory_current, but returns the beginning of the buffer: for slots, where streams have
+ * offsets (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
                          enum plan_role role);
 

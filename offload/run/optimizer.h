@@ -1,10 +1,9 @@
 /* optimizer.h: the optimizer of an application that computes gradients itself; its plan has no
  * compute. A block is ready when its parameters have their gradients (run_optimizer_submit). The
- * optimizer's thread puts ready blocks on tapes and drives them from a step's first gradient on
- * (optimizer_step.c). The update's thread reads gradients and writes weights; if the norm affects
- * the step, only after the step is closed. For each finished block it increments the block's number
- * of steps and advances a line. A token stands for one block in a step, or for all. One thread at a
- * time calls; any thread may wait for tokens. */
+ * optimizer's thread puts ready blocks on tapes from a step's first gradient on (optimizer_step.c).
+ * The update's thread reads gradients and writes weights; if the norm affects the step, only after
+ * the step is closed. A token stands for one block in a step, or for all. One thread at a time
+ * calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H
 
@@ -32,8 +31,8 @@ struct run_optimizer_options {
     const struct run_optimizer_parameter *parameters; /* read only during create, like `groups`,
                                                        * `rates` and `device` */
     size_t parameter_count;
-    /* smaller parameters share a block until it has this many elements, or more in a large model;
-     * 0: 512 Ki */
+    /* smaller parameters share a block up to this many elements, or more in a large model; 0: 512
+     * Ki */
     uint64_t block_elements;
     /* without `step`: each parameter has a step count */
     const struct adam_group *groups;
@@ -42,21 +41,21 @@ struct run_optimizer_options {
     struct run_options options;
     /* whether a step sums several gradients of a parameter */
     bool sums;
-    bool checks;                   /* -EFAULT for a gradient that changed while it was borrowed;
-                                    * ignored with `sums` and with `device` */
+    bool checks;                   /* -EFAULT for a gradient that changed while borrowed; ignored
+                                    * with `sums` and with `device` */
     const struct run_rates *rates; /* NULL: measured, or from the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
     /* Processes that share the states. 0 and 1: one process has everything. */
     uint32_t world;
     uint32_t rank;
-    /* Replaces `values` by their sums over all processes: once per step, on the update's thread, if
-     * there are several processes. With NULL the norm is that of this process's gradients, and clip
-     * and may_skip are refused. */
+    /* Replaces `values` by their sums over all processes: once per step, on the update's thread.
+     * With NULL the norm is that of this process's gradients, and clip and may_skip are refused for
+     * several processes. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    /* The device of weights and gradients ("cuda:0"), which the update copies to host memory; NULL:
-     * host memory. Weights must be complete before create. */
+    /* The device of weights and gradients ("cuda:0"); NULL: host memory. Weights must be complete
+     * before create. */
     const char *device;
 };
 
@@ -69,8 +68,8 @@ void run_optimizer_destroy(struct run_optimizer *optimizer);
  * for the norm, for steps without a gradient yet. */
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
-/* Sets the factor of the application's loss, by which gradients of later steps are divided. Call it
- * between steps; waits for the last step. */
+/* Sets the factor of the application's loss, by which gradients are divided. Call it between steps;
+ * waits for the last step. */
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
 /* Submits a gradient of a parameter; `last`: the last one in this step. The gradient is borrowed
@@ -79,7 +78,7 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
 /* Closes the step without waiting for its updates. Parameters without a gradient do not change.
- * Returns -ENODATA if the step has no gradient, or an error that has ended the optimizer. */
+ * Returns -ENODATA if there was no gradient, or an error that has ended the optimizer. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
 /* Sets the stream for later copies from and to a device; initially the device's default stream.
@@ -87,7 +86,7 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
  * run_optimizer_wait_weights finds the new weights. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 
-/* Waits until a token is reached. Any thread may call. */
+/* Any thread may call. */
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 /* Returns 1 if the token is reached, 0 if not, or the updates' error. Any thread may call. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
@@ -119,7 +118,7 @@ struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size
 /* States of this process's share of a parameter, as fp32; NULL: not copied. */
 struct run_optimizer_states {
     float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
-    uint64_t updates;                /* number of steps that updated the parameter */
+    uint64_t updates;                /* steps that updated the parameter */
 };
 /* Copies a parameter's states to the caller's arrays. Call it between steps; waits for the last
  * step. Returns -ENOTSUP if the rule lacks a requested moment. */
@@ -130,16 +129,16 @@ int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
 int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
                              const struct run_optimizer_states *states);
 
-/* Writes weights, states and counters to DIRECTORY/checkpoint-N after N steps. Keeps the `keep`
- * newest checkpoints; 0: all. Call it between steps; waits for the last step. Returns -EEXIST if
- * the directory has checkpoints of another run. */
+/* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps. Keeps the `keep` newest ones; 0:
+ * all. Call it between steps; waits for the last step. Returns -EEXIST if the directory has
+ * checkpoints of another run. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
 /* Loads checkpoints of one or more processes. Each of `paths` is a checkpoint or a directory of
  * checkpoints, from which the newest step is loaded that is valid in each. The number of processes
  * may have changed; only checkpoints with elements of this process's share are needed. Parameters
- * and formats must be the same. Overwrites the weights of this process's share, and sets *step.
- * Returns -ENOENT if there is no checkpoint. If a file changes while it is read, -EBADMSG may leave
- * a mixture of old and new states. */
+ * and formats must be the same. Overwrites this process's weights, and sets *step. Returns -ENOENT
+ * if there is no checkpoint. If a file changes while it is read, -EBADMSG may leave a mixture of
+ * old and new states. */
 int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
                        uint64_t *step);
 

@@ -57,8 +57,8 @@ struct run_optimizer {
     uint32_t *ready;          /* owned, ring [2 * blocks]: two steps' ready blocks, written before
                                * `arrived` */
     struct core_line arrived; /* counts ready blocks, in all steps */
-    /* Whether a ready block wakes the worker: not while it waits for a tape or the norm.
-     * Sequentially consistent, like `arrived`. */
+    /* A ready block wakes the worker, unless it waits for a tape or the norm. Sequentially
+     * consistent, like `arrived`. */
     _Atomic bool awaits_ready;
     struct core_line closed; /* counts steps that were closed */
 
@@ -87,20 +87,19 @@ bool run_optimizer_inside(const struct run_optimizer *optimizer);
 
 /* ---- optimizer_blocks.c ---- */
 
-/* Lists the blocks of all parameters, this process's shares, and their places in the application's
- * arrays. */
+/* Lists the blocks of all parameters and this process's shares. */
 int run_optimizer_make_blocks(struct run_optimizer *optimizer,
                               const struct run_optimizer_options *options);
 /* Returns the elements of a block that one process has; they begin and end at cuts. */
 struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
-/* Lists the blocks in which a process has a share, with the elements of that share. Returns -EINVAL
- * if there are none. */
+/* Lists the blocks with a process's share, and the elements of that share. Returns -EINVAL if there
+ * are none. */
 int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
                                struct blocks **out);
 
 /* ---- optimizer_step.c ---- */
 
-/* Fills `terms` with the settings of each parameter's group and the number of its next update. */
+/* Fills `terms` with each parameter's group and number of its next update. */
 void run_optimizer_fill_terms(struct run_optimizer *optimizer);
 /* Gives a block back, `updated` or not: the application may use its weights and reuse its
  * gradients. */
@@ -112,8 +111,8 @@ int run_optimizer_take_step(struct run_optimizer *optimizer, uint64_t step);
 
 struct run_optimizer_device;
 
-/* Allocates host memory for this process's weights and gradients, and copies the weights there.
- * Call it between the rank's creation and its load. */
+/* Allocates host memory for weights and gradients, and copies the weights there. Call it between
+ * the rank's creation and its load. */
 int run_optimizer_device_open(struct run_optimizer *optimizer, const char *name);
 /* Returns the bytes of that memory. */
 uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);

@@ -57,8 +57,8 @@ static int push(struct run_optimizer *optimizer)
                              (struct core_fence){0});
 }
 
-/* Gradients come in the previous step's order. Updates after the norm run in the opposite order,
- * that of the next forward pass. */
+/* Gradients are expected in the previous step's order. Updates after the norm run in the opposite
+ * order, that of the next forward pass. */
 static uint32_t expected_at(const struct run_optimizer *optimizer, uint32_t place)
 {
     return optimizer

@@ -301,7 +301,7 @@ static int make_executor(struct run_rank *rank)
 
 /* ---- creating and stopping a rank ---- */
 
-/* Ranks of a machine take its devices in turn. */
+/* The device follows from the rank's index on its machine. */
 static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
 {
     const struct coll_peers *peers = rank->given.peers;
