@@ -29,7 +29,7 @@ static bool is_free(const struct operation *operation)
     return operation->phase == PHASE_DONE && operation->awaited == 0;
 }
 
-/* Gives the operation the next free token, and advances the operation. The lock is held. */
+/* Gives the operation the next free token. The lock is held. */
 static int operation_begin(struct cache *cache, const struct operation *given, struct block *block,
                            uint64_t *token)
 {
@@ -92,7 +92,7 @@ static int put_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Finds a block, even while it is put for the first time. NULL: none; sets *rc, with a message. The
+/* Finds a block, even while it is put for the first time. Otherwise sets *rc and returns NULL. The
  * lock is held. */
 static struct block *find(struct cache *cache, const char *name, int *rc)
 {
@@ -136,7 +136,7 @@ static int get_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Looks up a token's result. The lock is held. */
+/* The lock is held. */
 static int result_of(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     const struct operation *operation = &cache->operations[token % CACHE_TOKENS];
@@ -166,7 +166,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
     return rc;
 }
 
-/* Waits for a token, and keeps its result until the last wait has ended. */
+/* Keeps the result until the last wait for the token has ended. */
 static int await(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     for (;;) {

@@ -157,7 +157,7 @@ void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 void slots_drop(struct cache *cache, struct block *block);
 /* Lets the cache try again to write a stuck block. */
 void slots_unstick(struct cache *cache, struct block *block);
-/* Moves a changed block to its place in or out of the heap. */
+/* Moves a changed block within, into or out of the heap. */
 void slots_sort(struct cache *cache, struct block *block);
 /* Sorts the heap after many positions have changed. */
 void slots_rebuild(struct cache *cache);

@@ -1,6 +1,5 @@
-/* device.c: copies of blocks in device memory, made from their slots. A copy is dropped when other
- * bytes are put, or when its memory is needed: the one with the farthest next use first. The
- * cache's lock is held. */
+/* device.c: copies of blocks in device memory, made from their slots. Other bytes replace a copy;
+ * if memory is needed, the copy with the farthest next use is dropped. The cache's lock is held. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -51,7 +50,7 @@ void device_drop(struct cache *cache, struct block *block)
     block->copy = NULL;
 }
 
-/* Returns the copy with the farthest next use; NULL: all are pinned. */
+/* NULL: all copies are pinned. */
 static struct block *least_useful(const struct cache *cache)
 {
     struct block *found = NULL;

@@ -1,5 +1,5 @@
-/* drives.c: a cache's store: its directories, its queues, and registered memory. Called only by
- * cache_create and cache_destroy. */
+/* drives.c: a cache's store: directories, queues, registered memory. Called only by cache_create
+ * and cache_destroy. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,6 @@ static int place_path(struct cache *cache, const struct cache_options *options, 
     return 0;
 }
 
-/* Registers the memory of slots and of the caller for requests. */
 static int register_memory(struct cache *cache, const struct cache_options *options)
 {
     struct iovec *all = calloc(options->memory_count + 1, sizeof *all);

@@ -1,5 +1,5 @@
-/* operation.c: the steps of an operation: takes memory, moves bytes, and changes its block. The
- * cache's lock is held, except while operation_copy copies. */
+/* operation.c: the steps of an operation. The cache's lock is held, except while operation_copy
+ * copies. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -174,8 +174,7 @@ static int get_step(struct cache *cache, struct operation *operation)
 
 /* ---- put ---- */
 
-/* Begins to write the caller's memory to the store. Without room for another extent, overwrites a
- * block's extent of the right size. */
+/* Without room for another extent, overwrites a block's extent of the right size. */
 static int put_through(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -201,7 +200,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     int rc = push(cache, operation->background ? QUEUE_WRITE : QUEUE_LATER, &transfer);
     if (rc == 0) {
         block->stored = block->stored && operation->extent != NULL;
-        block->held++; /* so that its slot is not written to the extent meanwhile */
+        block->held++; /* so that the slot is not written to the extent meanwhile */
         device_drop(cache, block);
         slots_sort(cache, block);
         operation->phase = PHASE_TRANSFERS;
@@ -253,7 +252,7 @@ static int put_step(struct cache *cache, struct operation *operation)
             return -EAGAIN;
         }
     }
-    /* The copy may fail, so it goes to the operation's slot, and the old block stays unchanged. */
+    /* The copy may fail, so it goes to another slot, and the old block stays. */
     if (rc == 0 && operation->on_device) {
         rc = device_fetch(cache, operation, &operation->copied);
         if (rc != 0) {
@@ -269,7 +268,7 @@ static int put_step(struct cache *cache, struct operation *operation)
     return rc;
 }
 
-/* Drops a block's bytes in memory, on the device and in the store. */
+/* Drops a block's bytes everywhere. */
 static void block_clear(struct cache *cache, struct block *block)
 {
     device_drop(cache, block);

@@ -11,7 +11,7 @@
 
 enum { ORDER_MAX = 1 << 20, ORDER_ROOM = 256, STRAYS_MAX = 4 };
 
-/* Appends the block, unless the order is too long or there is no memory. */
+/* Leaves the block out if the order is too long or memory is missing. */
 static void record(struct order *order, struct block *block)
 {
     if (order->count == ORDER_MAX) {
@@ -45,7 +45,7 @@ static void report_change(struct cache *cache, const struct block *block)
     }
 }
 
-/* If the use at a position was its block's next use, sets that to the use after it. */
+/* A block whose next use was at this position gets its use after that. */
 static void pass(struct cache *cache, uint64_t position)
 {
     struct block *block = cache->recorded.blocks[position];
@@ -97,7 +97,7 @@ struct block *order_next(struct cache *cache, uint64_t *due)
     return NULL;
 }
 
-/* Computes the first use of each block, and the next use after each use. */
+/* Computes each block's first use, and the use after each use. */
 static void set_positions(struct cache *cache)
 {
     const struct order *order = &cache->recorded;

@@ -60,7 +60,7 @@ static struct transfers *broken_queue(struct cache *cache)
     return NULL;
 }
 
-/* Returns the oldest operation with bytes to copy that no thread copies yet, or NULL. */
+/* Returns the oldest operation with bytes that no thread copies yet, or NULL. */
 static struct operation *copy_left(struct cache *cache)
 {
     struct operation *operation = cache->oldest;
@@ -77,7 +77,7 @@ void cache_delegate(struct cache *cache)
     }
 }
 
-/* Returns whether it worked without the lock, so that there may be more to do. */
+/* Returns whether work was done without the lock, so that there may be more. */
 static bool cache_work(struct cache *cache)
 {
     struct transfers *broken = broken_queue(cache);

@@ -1,5 +1,5 @@
-/* slots.c: host memory of blocks: one region, allocated first fit, and a heap of blocks that may be
- * evicted. */
+/* slots.c: host memory of blocks: one region, allocated first fit, and a heap of blocks to
+ * evict. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@ enum { FAILURES_MAX = 16, HEAP_ROOM = 64 };
 
 /* ---- the heap ---- */
 
-/* Blocks without a known use are the farthest, among them the one unused for the longest time. */
+/* Blocks without a known use are the farthest, longest unused ones first. */
 uint64_t slots_distance(const struct block *block)
 {
     return block->due != BLOCK_NEVER ? block->due
@@ -108,7 +108,7 @@ uint64_t slots_round(uint64_t bytes)
     return core_round_up(bytes, CACHE_ALIGN_BYTES);
 }
 
-/* Returns a free range of the region, or NULL with *rc (-ENOSPC: none is long enough). */
+/* NULL sets *rc; -ENOSPC: no free range is long enough. */
 static unsigned char *take_free(struct cache *cache, uint64_t bytes, int *rc)
 {
     struct aio_range range;
@@ -195,7 +195,7 @@ static int no_memory(const struct cache *cache, uint64_t bytes, const struct cor
                         unused >= bytes ? " in pieces that are too short" : "", why);
 }
 
-/* Lets the cache try again to write stuck blocks, because the drive may have recovered. */
+/* Stuck blocks are written again, because the drive may have recovered. */
 static void unstick_all(struct cache *cache)
 {
     for (size_t i = 0; cache->stuck_count > 0 && i < cache->bucket_count; i++) {

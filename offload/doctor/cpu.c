@@ -1,4 +1,4 @@
-/* cpu.c: the processor's instruction sets, its usable processors and their clock. No state. */
+/* cpu.c: the processor's instruction sets, number and clock. No state. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 static const char topic[] = "cpu";
 
-/* Writes the processor's name from /proc/cpuinfo, or "processor". */
+/* Writes the processor's name, or "processor". */
 static void read_product(const char *root, char *product, size_t bytes)
 {
     char text[4096];
@@ -45,7 +45,7 @@ static void say_flags(struct doctor *doctor)
         "%s has neither AVX2 nor NEON: the update runs one number at a time", product);
 }
 
-/* Returns a cgroup's quota in processors; 0: none. Reads cpu.max of v2 or the two files of v1. */
+/* Returns a cgroup's quota in processors (v1 or v2); 0: none. */
 static double quota_at(const char *root, const char *folder)
 {
     char text[64];
@@ -66,8 +66,8 @@ static double quota_at(const char *root, const char *folder)
     return 0.0;
 }
 
-/* Finds this process's folder below the cgroup's mount, in a line "0::/path" (v2) or
- * "N:cpu,...:/path" (v1). */
+/* Reads the folder below the cgroup's mount from a line "0::/path" (v2) or "N:cpu,...:/path"
+ * (v1). */
 static void read_group(const char *root, char *folder, size_t bytes)
 {
     char text[4096];

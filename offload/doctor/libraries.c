@@ -44,8 +44,7 @@ static void say_absent(struct doctor *doctor, const struct tide_library *library
                "%s%s%s", library->state, need != NULL ? "; " : "", need != NULL ? need->loss : "");
 }
 
-/* Returns whether this build uses the library, and not only found it ("found; this build has no
- * ranks over it"). */
+/* A library may be found but unused ("found; this build has no ranks over it"). */
 static bool is_used(const char *state)
 {
     return strncmp(state, "absent", 6) != 0 && strstr(state, "found; this build has no ") == NULL;

@@ -1,5 +1,4 @@
-/* memory.c: size and speed of usable host memory. Owns the measurement's two buffers and team while
- * it runs. */
+/* memory.c: size and speed of usable host memory. Owns two buffers and a team while it measures. */
 #include <string.h>
 #include <unistd.h>
 
@@ -103,8 +102,7 @@ static double best_rate(struct core_team *team, core_team_part *part, struct pas
     return (double)bytes * 1e9 / (double)(best > 0 ? best : 1);
 }
 
-/* Returns a size above the last-level caches, if limits allow, so that memory is measured and not
- * the caches. */
+/* Exceeds the last-level caches, if limits allow, to measure the memory. */
 static uint64_t buffer_bytes(const struct doctor *doctor, const struct core_mem_limits *limits)
 {
     struct core_cpus cpus;

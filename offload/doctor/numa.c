@@ -1,4 +1,4 @@
-/* numa.c: the NUMA nodes, and whether this build can place memory on them. No state. */
+/* numa.c: the NUMA nodes, and whether this build can use them. No state. */
 #include "core/base/mem_limits.h"
 #include "core/base/sysfile.h"
 #include "core/base/topo_read.h"
@@ -11,7 +11,7 @@
 
 static const char topic[] = "numa";
 
-/* Appends to a text, which is cut if it is too long. */
+/* Appends to a text, which may be cut. */
 __attribute__((format(printf, 2, 3))) static void add(char text[DOCTOR_TEXT_BYTES],
                                                       const char *format, ...)
 {
@@ -35,7 +35,7 @@ static void say_balancing(struct doctor *doctor)
     }
 }
 
-/* Reports the nodes that a run with one rank would use, and the known nodes of GPUs and drives. */
+/* Reports a single rank's nodes, and the known nodes of GPUs and drives. */
 static void say_place(struct doctor *doctor)
 {
     struct core_topo *topo = NULL;

@@ -15,7 +15,7 @@
 
 static const char thp_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/* Returns whether at least half of a mapping of 16 MiB are huge pages. Needs no /sys. */
+/* At least half of the mapping must be huge pages. Needs no /sys. */
 static bool trial_is_huge(void)
 {
     struct core_region_options options = {

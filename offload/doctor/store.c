@@ -1,5 +1,5 @@
-/* store.c: whether a folder can hold a store: file system, free space, direct I/O, speed. Owns the
- * folder's descriptor while it runs; aio measures with unnamed files, so that none is left. */
+/* store.c: whether a folder can hold a store. Owns the folder's descriptor while it runs; aio
+ * measures with unnamed files. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

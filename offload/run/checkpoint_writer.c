@@ -210,7 +210,7 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
     return writer->open && !writer->accepted && writer->step == step;
 }
 
-/* The lane's part ends after its last expected WRITE, perhaps now. */
+/* Ends the lane's part after its last expected WRITE, which may already be submitted. */
 static int seal_lane(struct run_checkpoint_lane *lane)
 {
     const struct lane_job end = {.last = true};

@@ -20,7 +20,7 @@ uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command 
     return left < rows->group ? left : rows->group;
 }
 
-/* Sets *out to the next part of a command's rows. False: the last part was the previous one; starts
+/* Sets *out to the next part of a command's rows. Returns false after the last part, and starts
  * over. */
 static bool next_rows(struct run_rows *rows, const struct plan_command *command,
                       struct run_rows_part *out)

@@ -116,7 +116,7 @@ static void set_terms(const struct run_update *update, struct update_terms *term
     terms->scale = scale;
 }
 
-/* Lists a block's runs by groups of its own; groups[n] is the update's group of number n. Returns
+/* Numbers the groups of a block's runs from 0; groups[n] is the update's group of number n. Returns
  * the number of groups. */
 static size_t list_runs(const struct run_update *update, const struct block *block,
                         struct adam_run *runs, uint32_t *groups)

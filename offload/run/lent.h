@@ -73,7 +73,7 @@ struct run_lent_step {
     const struct adam_arrays *chunk; /* states, and with `sums` the sums of gradients */
     const struct adam_group *groups; /* the groups of all parameters */
     double scale;                    /* of gradients */
-    /* Receives the chunk's sums of squares, if its block has one part; may be NULL. */
+    /* Receives the chunk's sums of squares, whose block must have one part; may be NULL. */
     double *tiles;
 };
 

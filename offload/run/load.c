@@ -140,8 +140,8 @@ static bool is_in_checkpoint(const struct loading *load, uint32_t block)
     return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
 }
 
-/* Whether a frozen block is read from the kept file; while the model's files are summed, only
- * blocks in fewer bits. */
+/* Returns whether a frozen block is read from the kept file; while the model's files are summed,
+ * only blocks in fewer bits. */
 static bool is_kept(const struct loading *load, uint32_t block)
 {
     return model_kept_has(load->kept, block) &&

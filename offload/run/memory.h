@@ -53,8 +53,8 @@ const char *run_memory_borrowed(const struct run_memory *memory, const struct pl
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 
-/* Makes the results of speculative commands current, after them and while no command reads a
- * buffer. */
+/* Makes the results of speculative commands current. No command may read or write a buffer
+ * meanwhile. */
 void run_memory_swap_generations(struct run_memory *memory);
 /* Returns whether a buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);

@@ -369,7 +369,7 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
                                                  memory_order_acquire) >= step;
 }
 
-/* Returns the token of a parameter's last closed step. */
+/* Returns the token of a parameter in the last closed step. */
 static uint64_t token_of_parameter(const struct run_optimizer *optimizer, size_t parameter)
 {
     return optimizer->parts[parameter] == NULL
@@ -447,7 +447,7 @@ static int open_step(struct run_optimizer *optimizer)
     return rc;
 }
 
-/* `handed` blocks of all steps are ready. */
+/* Tells the worker that `handed` blocks of all steps are ready. */
 static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
 {
     core_line_reach(&optimizer->arrived, handed);

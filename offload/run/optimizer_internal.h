@@ -57,7 +57,7 @@ struct run_optimizer {
     uint32_t *ready;          /* owned, ring [2 * blocks]: two steps' ready blocks, written before
                                * `arrived` */
     struct core_line arrived; /* counts ready blocks, in all steps */
-    /* A ready block wakes the worker, unless it waits for a tape or the norm. Sequentially
+    /* A ready block wakes the worker, unless the worker waits for a tape or the norm. Sequentially
      * consistent, like `arrived`. */
     _Atomic bool awaits_ready;
     struct core_line closed; /* counts steps that were closed */
@@ -99,7 +99,7 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
 
 /* ---- optimizer_step.c ---- */
 
-/* Fills `terms` with each parameter's group and number of its next update. */
+/* Fills `terms` with the settings of each parameter's group and the number of its next update. */
 void run_optimizer_fill_terms(struct run_optimizer *optimizer);
 /* Gives a block back, `updated` or not: the application may use its weights and reuse its
  * gradients. */

@@ -100,9 +100,9 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
            count * PLAN_TILE_SUM_BYTES);
 }
 
-/* Whether a block's update also sums its squares, to read gradients once. Needs updates that do not
- * wait for the norm, single gradients, one parameter with chunks that begin at its tiles, and whole
- * tiles for nine tenths of the threads. */
+/* Returns whether a block's update also sums its squares, to read gradients once. Needs updates
+ * that do not wait for the norm, single gradients, one parameter with chunks that begin at its
+ * tiles, and whole tiles for nine tenths of the threads. */
 static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
 {
     const struct run_lent_block *lent = &optimizer->lent.blocks[block];

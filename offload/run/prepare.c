@@ -98,8 +98,8 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Whether weights that other blocks borrow can be loaded by sections. If their block computes, it
- * must work with rows. */
+/* Returns whether weights that other blocks borrow can be loaded by sections. If their block
+ * computes, it must work with rows. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
     return block >= prepared->shapes->model->compute_count ||

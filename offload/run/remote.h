@@ -1,7 +1,7 @@
 /* remote.h: the first process's calls of other processes' ranks, and their replies. The first
  * process decides everything; the others execute its calls in run_follow(). All processes are the
- * same build (coll/peers.h), so structs are sent byte by byte. The first process's application
- * thread uses these functions, elsewhere the thread of run_follow(). */
+ * same build (coll/peers.h), so structs are sent byte by byte. In the first process the
+ * application's thread calls, in the others the thread of run_follow(). */
 #ifndef OFFLOAD_RUN_REMOTE_H
 #define OFFLOAD_RUN_REMOTE_H
 

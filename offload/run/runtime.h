@@ -15,7 +15,7 @@ uint64_t run_runtime_peak_bytes(void);
 uint64_t run_runtime_bytes(uint32_t block_count, const struct run_options *options);
 
 /* For a run without a budget: sets *budget_bytes to what fits into a GPU's free memory, and
- * *card_bytes to all its memory, which is the same for every run. */
+ * *card_bytes to the GPU's whole memory, which is the same for every run. */
 int run_runtime_card_bytes(const char *device, uint64_t *budget_bytes, uint64_t *card_bytes);
 
 #endif

@@ -12,7 +12,7 @@ void run_speculation_init(struct run_speculation *policy)
     *policy = (struct run_speculation){.needed = RUN_SPECULATION_FIRST};
 }
 
-/* Whether the next step is deferred, to compare guesses with it. */
+/* Returns whether the next step is deferred, to compare guesses with it. */
 static bool probes_next(const struct run_speculation *policy)
 {
     return policy->deferred_seconds == 0 && policy->streak >= RUN_SPECULATION_TRUST &&

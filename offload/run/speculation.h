@@ -1,7 +1,8 @@
 /* speculation.h: decides whether a step's update starts before its norm is known, because the norm
- * is expected neither to clip nor to skip it. Guesses follow steps for which a guess would have
- * been right: more such steps after wrong guesses, none for a while if guessing proves slower. A
- * norm far below the limit counts as two steps. Plain data; no thread, no I/O. */
+ * is expected neither to clip nor to skip it. Guesses begin after a few steps for which a guess
+ * would have been right; after wrong guesses, more such steps are needed. If guessing proves
+ * slower, guesses stop for a while. A norm far below the limit counts as two steps. Plain data; no
+ * thread, no I/O. */
 #ifndef OFFLOAD_RUN_SPECULATION_H
 #define OFFLOAD_RUN_SPECULATION_H
 
