@@ -1,5 +1,5 @@
 /* blocks.c: builds a list of blocks. Runs, spans and tensors are in three growing arrays, so that
- * 100,000 blocks need few allocations; blocks_finish points the blocks into them. */
+ * 100,000 blocks need few allocations. */
 #include "offload/blocks/blocks.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "core/base/size.h"
 #include "core/base/utf8.h"
 
-/* Names in a row; they do not move while the list grows. */
+/* Names do not move while the list grows. */
 struct blocks_text {
     struct blocks_text *next;
     size_t bytes;
@@ -49,8 +49,8 @@ void blocks_destroy(struct blocks *blocks)
 
 /* ---- creating a list ---- */
 
-/* Returns the array, which may have moved, with room for one more element. NULL: no memory, with a
- * message; `array` is unchanged. */
+/* Returns the array, perhaps moved, with room for one more element; NULL: no memory, and `array` is
+ * unchanged. */
 static void *reserve(void *array, size_t count, size_t *room, size_t bytes)
 {
     if (count < *room) {
@@ -131,8 +131,7 @@ static struct block *last_block(struct blocks *blocks)
     return &blocks->list[blocks->count - 1];
 }
 
-/* Extends the last run to `end`, and the last span if the elements are trained, or adds new
- * ones. */
+/* Extends the last run, and the last span if the elements are trained, or adds new ones. */
 static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t group, bool trained)
 {
     struct block *block = last_block(blocks);

@@ -1,7 +1,6 @@
-/* blocks.h: a list of blocks without their computation: names, tensors, and which elements have a
- * gradient and are updated alike. Models list layers, applications parameters; updates, stores and
- * checkpoints need nothing else. Built by one thread; constant after blocks_finish, when any thread
- * may read it. */
+/* blocks.h: lists of blocks without their computation: names, tensors, and which elements have a
+ * gradient and are updated alike. Built by one thread; constant after blocks_finish, when any
+ * thread may read it. */
 #ifndef OFFLOAD_BLOCKS_BLOCKS_H
 #define OFFLOAD_BLOCKS_BLOCKS_H
 
@@ -11,7 +10,7 @@
 
 enum {
     /* Arrays begin at multiples of this, the size of a block of 8-bit moments, so that an update
-     * may be cut between arrays of different groups. */
+     * may be cut between arrays. */
     BLOCKS_ALIGN_ELEMENTS = 256,
     BLOCKS_NAME_BYTES_MAX = 255, /* of a block or a tensor, without the NUL */
     BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
@@ -21,8 +20,8 @@ enum {
 /* A block has at most this many elements, so sizes in bytes stay far below 2^63. */
 #define BLOCKS_ELEMENTS_MAX (UINT64_C(1) << 48)
 
-/* Consecutive elements that are updated alike, from the previous run's end to `end`, exclusive.
- * Padding belongs to the run before it. A block's runs cover it. */
+/* Consecutive elements that are updated alike, up to `end`, exclusive, with the padding after them.
+ * A block's runs cover it. */
 struct block_run {
     uint64_t end;
     uint32_t group; /* index into the update's groups: rate, betas, decay */
@@ -64,7 +63,7 @@ struct block {
     size_t tensor_count;
 };
 
-/* family of an application's parameters, which have no model */
+/* family of an application's parameters */
 #define BLOCKS_APPLICATION "application"
 
 struct blocks_text;
@@ -77,8 +76,8 @@ struct blocks {
     uint32_t count;
     /* an array begins where the previous one ends; set before arrays are added */
     bool packed;
-    bool base_apart; /* frozen blocks stay in a base model's files: checkpoints have trained blocks
-                      * and the base's identity (model_sums_identity). Set by the list's creator */
+    bool base_apart; /* checkpoints have only trained blocks and the identity of a base model
+                      * (model_sums_identity). Set by the list's creator */
     /* Private: runs, spans and tensors in the order of blocks, and names. */
     struct block_run *runs;
     struct block_span *spans;

@@ -1,6 +1,6 @@
-/* cache.h: named blocks of bytes in a budget of host memory and in a store. A block is in memory
- * (in a slot), in the store (in an extent), or in both with the same bytes. A slot whose block is
- * not in the store is dirty, and is written to the store before its memory is reused.
+/* cache.h: named blocks of bytes in a budget of host memory and in a store. A block is in a slot
+ * (in memory), in an extent (in the store), or in both with the same bytes. The slot of a block that
+ * is not in the store is dirty, and is written to the store before its memory is reused.
  * How a call becomes I/O:
  *
  *     caller ── lock ──▶ operation ── its turn on the block ──▶ takes free memory, or evicts blocks
@@ -10,15 +10,12 @@
  *          ▼
  *     the cache's thread ── lock ──▶ ends transfers and operations, reads ahead ──▶ wakes waiters
  *
- * One lock, held only briefly, guards everything; copies and I/O run without it. Calls do as much
- * as they can without waiting, so a block in memory is found without another thread. The cache's
- * thread continues only operations that had to wait, so that I/O advances while the caller
- * computes. Operations on one block run in the order in which they were begun; operations on
- * different blocks overlap.
- * The order in which blocks are read is recorded from one cache_iteration to the next. If an order
- * is known, blocks are read ahead in it, and the least useful block is the one whose next use is
- * farthest away. Blocks that are not in the order are less useful than all others; among them, it
- * is the one that was not used for the longest time.
+ * One lock guards everything; copies and I/O run without it. Calls do what they can without
+ * waiting; the cache's thread continues operations that had to wait. Operations on one block run in
+ * the order in which they were begun; operations on different blocks overlap.
+ * The order in which blocks are read is recorded from one cache_iteration to the next, and blocks
+ * are then read ahead in that order. Blocks that are not in the order are evicted first, longest
+ * unused ones first; then the block whose next use is farthest away.
  * Any thread may call. While cache_destroy runs, no other call may run. */
 #ifndef OFFLOAD_CACHE_CACHE_H
 #define OFFLOAD_CACHE_CACHE_H
@@ -43,7 +40,7 @@ enum {
 
 struct cache_options {
     uint64_t host_bytes; /* for slots; rounded down to a multiple of 4096 */
-    /* The store. The cache creates a directory inside each path's directory. */
+    /* The cache creates a directory inside each path's directory. */
     const struct aio_store_path *paths;
     unsigned path_count; /* up to AIO_PATHS_MAX; 0: blocks are only in memory */
     const char *backend; /* NULL: probed; "mem": memory instead of directories */
@@ -57,7 +54,7 @@ struct cache_options {
 
 int cache_create(const struct cache_options *options, struct cache **out);
 /* Cancels unfinished operations and drops all blocks. Returns -ETIMEDOUT if a drive does not
- * respond; memory that the drive may access is leaked. Accepts NULL. */
+ * respond, and leaks memory that the drive may access. Accepts NULL. */
 int cache_destroy(struct cache *cache);
 
 /* ---- operations ----
@@ -83,7 +80,7 @@ struct cache_result {
 };
 
 /* Begin an operation. Return -EINVAL, -ENOENT or -ENOMEM if it cannot begin, or -EAGAIN if
- * CACHE_TOKENS operations are unfinished or waited for. Later errors are the operation's result. */
+ * CACHE_TOKENS operations are unfinished or waited for. Later errors are results. */
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
 
@@ -105,7 +102,7 @@ int cache_drop(struct cache *cache, const char *name);
 int cache_release(struct cache *cache, const char *name, bool changed);
 /* Starts to read a block into memory, if there is room. */
 int cache_prefetch(struct cache *cache, const char *name);
-/* Begins an iteration, in which blocks are read ahead in the order of the last one. */
+/* Begins an iteration, which reads ahead in the last one's order. */
 int cache_iteration(struct cache *cache);
 
 struct cache_look {

@@ -1,6 +1,6 @@
-/* cache_internal.h: the state of a cache, for this module only. Files call each other to the right
- * only: cache.c -> pass.c -> operation.c, order.c -> device.c, table.c -> slots.c -> transfer.c;
- * and cache.c -> drives.c -> transfer.c. `lock` guards everything. */
+/* cache_internal.h: the state of a cache, for this module only. Calls go to the right: cache.c ->
+ * pass.c -> operation.c, order.c -> device.c, table.c -> slots.c -> transfer.c; and cache.c ->
+ * drives.c -> transfer.c. `lock` guards everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 
@@ -140,7 +140,7 @@ struct cache {
 struct block *table_find(const struct cache *cache, const char *name);
 /* Finds or adds a block. NULL: no memory, with a message. */
 struct block *table_add(struct cache *cache, const char *name);
-/* Returns whether the block has bytes in a slot or in the store. */
+/* Returns whether the block has bytes anywhere. */
 bool table_holds(const struct block *block);
 /* Forgets a block without bytes and references. */
 void table_settle(struct cache *cache, struct block *block);
@@ -155,7 +155,6 @@ uint64_t slots_round(uint64_t bytes);
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 void slots_drop(struct cache *cache, struct block *block);
-/* Lets the cache try again to write a stuck block. */
 void slots_unstick(struct cache *cache, struct block *block);
 /* Moves a changed block within, into or out of the heap. */
 void slots_sort(struct cache *cache, struct block *block);
@@ -164,7 +163,7 @@ void slots_rebuild(struct cache *cache);
 /* Makes room for another block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
-/* Returns how far away a block's next use is, to compare with other blocks. */
+/* The distance of a block's next use, to compare with other blocks. */
 uint64_t slots_distance(const struct block *block);
 
 /* ---- device.c: copies in device memory ---- */
@@ -172,8 +171,8 @@ uint64_t slots_distance(const struct block *block);
 int device_open(struct cache *cache, const char *name, uint64_t bytes);
 /* Accepts a cache without a device. */
 void device_close(struct cache *cache);
-/* Begins to copy a block's slot, which must stay until *fence is reached, to the device. Returns
- * -EAGAIN to try again later, -ENOMEM if pinned blocks leave too little memory. */
+/* Begins to copy a block's slot, which must stay until *fence is reached. Returns -EAGAIN to try
+ * again later, -ENOMEM if pinned blocks leave too little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
 /* Begins to copy an operation's bytes from device memory to its slot. Returns -EAGAIN to try again
  * later. */
@@ -210,7 +209,7 @@ void operation_copy(struct cache *cache, struct operation *operation);
 
 /* ---- pass.c ---- */
 
-/* Ends transfers, continues operations and reads ahead. The lock is held. */
+/* The lock is held. */
 void cache_pass(struct cache *cache);
 /* Wakes the cache's thread if a queue is broken or bytes must be copied. */
 void cache_delegate(struct cache *cache);
@@ -219,10 +218,8 @@ void *cache_main(void *argument);
 
 /* ---- drives.c: the store on its drives ---- */
 
-/* Opens the store and its queues, and registers memory. */
 int drives_open(struct cache *cache, const struct cache_options *options);
-/* Closes the store, whose queues are closed, and removes its directories. Accepts a cache without a
- * store. */
+/* The queues are closed. Accepts a cache without a store. */
 int drives_close(struct cache *cache);
 
 #endif

@@ -1,7 +1,7 @@
-/* transfer.h: reads and writes whole extents on one queue of the store, with a result for each
+/* transfer.h: reads and writes whole extents on a queue of the store, with a result for each
  * transfer. A queue of aio ends with its first error and does not say which request failed. The
- * queue is then opened again, and unfinished transfers are repeated one by one, so that only the
- * faulty one fails. One thread at a time, by the owner's lock. */
+ * queue is then opened again, and unfinished transfers are repeated one by one. One thread at a
+ * time, by the owner's lock. */
 #ifndef OFFLOAD_CACHE_TRANSFER_H
 #define OFFLOAD_CACHE_TRANSFER_H
 
@@ -62,8 +62,8 @@ int transfers_push(struct transfers *transfers, const struct transfer *transfer)
  * and returns 1; otherwise returns 0. */
 int transfers_retire(struct transfers *transfers, struct transfer *out, int *rc);
 
-/* Closes a broken queue and opens another one for transfers_repaired. Called without the lock;
- * until transfers_repaired, which is called with the lock, push and retire do not use the queue. */
+/* Closes a broken queue and opens another one for transfers_repaired. Called without the lock; push
+ * and retire do not use the queue until transfers_repaired, which is called with the lock. */
 struct aio_queue *transfers_repair(struct transfers *transfers, struct core_err *result);
 void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
                         const struct core_err *result);

@@ -1,7 +1,6 @@
-/* doctor.h: what the doctor's topics share: the examined machine and the receiver of findings. A
- * topic examines and reports one part. It never fails: a value that cannot be read is a finding,
- * too. Private to offload/doctor and its tests. One thread; a topic ends the teams that it
- * starts. */
+/* doctor.h: what the doctor's topics share. A topic examines and reports one part of the machine,
+ * and never fails: a value that cannot be read is a finding, too. Private to offload/doctor and its
+ * tests. One thread; a topic ends the teams that it starts. */
 #ifndef OFFLOAD_DOCTOR_DOCTOR_H
 #define OFFLOAD_DOCTOR_DOCTOR_H
 
@@ -39,7 +38,7 @@ enum { DOCTOR_SIZE_BYTES = 24 };
 /* Writes a size such as "16.0 GiB" to `text`, and returns it. */
 const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 
-/* Sets times and sizes of measurements, for about five seconds with `stores` stores. */
+/* Sets the measurements' times and sizes, for about five seconds in all. */
 void doctor_init(struct doctor *doctor, size_t stores);
 
 /* Runs the machine's topics, then the topic of each store. */
@@ -54,13 +53,11 @@ void doctor_io(struct doctor *doctor);
 void doctor_gpu(struct doctor *doctor);
 void doctor_libraries(struct doctor *doctor);
 void doctor_store(struct doctor *doctor, const char *folder);
-/* Examines the block device `major`:`minor` under a store. */
 void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor);
 
 /* Advice if no thread can be started. */
 extern const char doctor_threads_cure[];
-/* Returns the command that raises the limit of locked memory, in this shell if the hard limit
- * allows it. */
+/* Returns the command that raises the limit of locked memory, in this shell if possible. */
 const char *doctor_memlock_cure(void);
 
 /* Returns the cgroup's quota in processors, such as 1.5; 0: no quota. */

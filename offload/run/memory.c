@@ -24,7 +24,7 @@ static int alloc_buffers(struct run_memory *memory)
     return rc;
 }
 
-/* Begins at a page, for drives, if the memory is the host's. */
+/* Begins at a page, because drives use the memory if it is the host's. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
 {
     void *block = NULL;
@@ -124,7 +124,7 @@ static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
                : add_chunk(parts, &gradient, node);
 }
 
-/* Of parts with one begin, all but the one added last are empty. */
+/* Of parts with the same begin, all but the one added last are empty. */
 static int by_begin(const void *left, const void *right)
 {
     const struct part *a = left;

@@ -1,5 +1,5 @@
 /* place.h: where a rank's memory and threads belong on a machine with several NUMA nodes. Decided
- * when the rank is created; any thread reads it. */
+ * once; any thread reads it. */
 #ifndef OFFLOAD_RUN_PLACE_H
 #define OFFLOAD_RUN_PLACE_H
 
@@ -9,7 +9,7 @@
 
 /* A node with some of a rank's chunks, and the threads that update them. */
 struct run_place_node {
-    int number; /* the kernel's number of the node */
+    int number; /* the kernel's number */
     struct core_cpus cpus;
     unsigned first, end; /* the team's members [first, end) run here */
 };
@@ -17,7 +17,7 @@ struct run_place_node {
 enum { RUN_PLACE_NODES_MAX = 24, RUN_PLACE_TURN_MAX = 256 };
 
 struct run_place {
-    uint32_t node_count; /* 0: one node, or nothing is placed; no thread is bound */
+    uint32_t node_count; /* 0: one node, or nothing is placed */
     struct run_place_node nodes[RUN_PLACE_NODES_MAX];
     struct core_cpus cpus; /* processors of all these nodes */
     /* The node of each chunk, in turn, in proportion to threads. */
@@ -29,25 +29,23 @@ struct run_place {
 
 struct coll_peers;
 
-/* A place that places nothing. */
 extern const struct run_place run_place_none;
 
 struct run_place_wish {
-    uint32_t rank, ranks; /* among the ranks on this machine */
+    uint32_t rank, ranks; /* on this machine */
     unsigned threads;
     int card; /* the card's NUMA node, near which ranks are placed; -1: none */
-    /* [drive_count]: the drive of each path of the store; NULL: unknown */
+    /* [drive_count]: each path's drive; NULL: unknown */
     const char *const *drives;
     uint32_t drive_count;
 };
 
-/* Decides for one rank. Pure. On a machine with one node, node_count is 0. */
+/* Pure. On a machine with one node, node_count is 0. */
 int run_place_decide(const struct core_topo *topo, const struct run_place_wish *wish,
                      struct run_place *out);
 
-/* Decides for a rank on this machine, or on the one in options->topology. `card` is as in struct
- * run_place_wish. `peers`: the processes; NULL: only this one. If the layout cannot be read, logs a
- * warning and places nothing. */
+/* Decides for a rank on this machine, or on the one in options->topology. `peers`: the processes;
+ * NULL: only this one. If the layout cannot be read, logs a warning and places nothing. */
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out);
 

@@ -1,6 +1,5 @@
-/* rank.h: one rank: its device, memory, store, queues and executor. It loads weights, takes steps,
- * evaluates, and hands out weights and states, as the plan says. One thread calls; lanes have their
- * own threads. */
+/* rank.h: one rank: its device, memory, store, queues and executor. Loads weights, takes steps,
+ * evaluates, and hands out weights and states. One thread calls; lanes have their own threads. */
 #ifndef OFFLOAD_RUN_RANK_H
 #define OFFLOAD_RUN_RANK_H
 
@@ -47,14 +46,14 @@ struct run_rank_options {
     /* the processes of all ranks; NULL: only this process */
     struct coll_peers *peers;
     uint64_t run;      /* distinguishes runs */
-    const char *trace; /* a file for the timeline of a few steps; NULL: none */
+    const char *trace; /* for a timeline of a few steps; NULL: none */
     /* Called repeatedly by create and load; a result other than 0 ends them with that error. May be
      * NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
 
-/* Returns the DEVICE bytes of a rank besides the plan's buffers. */
+/* Returns a rank's DEVICE bytes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
 /* Returns a number that distinguishes a run from others on this machine. The address of `owner`, an
@@ -86,25 +85,23 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
 int run_rank_load_application(struct run_rank *rank);
 /* Closes the checkpoint of run_rank_resume, unless its bytes are still used. */
 int run_rank_release_checkpoint(struct run_rank *rank);
-/* Returns the number of updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
 /* Describes the library of a GPU's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200";
- * NULL: the device is the CPU. Valid until destroy. */
+ * NULL on the CPU. Valid until destroy. */
 const char *run_rank_products(const struct run_rank *rank);
 
-/* inputs of a step besides its micro-batches */
 struct run_step_request {
     double lr;
     double betas[2];
     double loss_scale;
     int64_t targets; /* of all ranks: tokens or pairs */
-    uint64_t seed;   /* seed of dropout in this step */
-    bool guess;      /* update before the norm is known, if the plan has a tape for that */
+    uint64_t seed;
+    bool guess; /* update before the norm is known, if the plan has a tape for that */
 };
 
 struct run_result {
-    struct kern_loss loss; /* loss of this rank */
-    double norm;           /* of the whole gradient, before clipping */
+    struct kern_loss loss;
+    double norm; /* of the whole gradient, before clipping */
     bool skipped;
     bool norm_neutral;    /* the norm neither clipped nor skipped the update */
     bool guessed;         /* updated before the norm was known; right if norm_neutral */
@@ -113,12 +110,11 @@ struct run_result {
     int64_t wait_ns;      /* for other ranks; set by the engine */
 };
 
-/* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its
- * targets to *targets. Call it for each of them in order; a step computes only these. A rank
- * without any calls it once with 0, 0 and NULL, and computes one micro-batch of padding. */
+/* Copies micro-batch `index` of the `count` of the next step on this rank, and adds its targets to
+ * *targets. Call it for each in order. A rank without any calls it once with 0, 0 and NULL, and
+ * computes one micro-batch of padding. */
 int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
                   const struct model_batch *batch, int64_t *targets);
-/* Takes a step with the fed micro-batches. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
 /* Returns 0 if a batch can be evaluated, or -EINVAL with a message. */
@@ -137,12 +133,11 @@ int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- updates that are written to the open checkpoint ---- */
 
-/* Returns whether this rank writes states to checkpoints: no earlier rank has the same states. */
+/* False: an earlier rank writes the same states. */
 bool run_rank_writes_states(const struct run_rank *rank);
 /* Returns whether a step's update, or a part of it, runs inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
-/* Returns whether the pending update is a whole step's, so that it can be written to a
- * checkpoint. */
+/* Returns whether the pending update is a whole step's, and can be written to a checkpoint. */
 bool run_rank_can_save(const struct run_rank *rank);
 /* Writes the pending update to the checkpoint, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
@@ -162,7 +157,6 @@ typedef int run_take_weights(void *context, uint64_t first, uint64_t count, cons
  * place or in a slot. Call it after a drain. */
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
-/* Receives all streams that an update uses, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
     /* NULL if take() is done with the arrays on return. Otherwise `tail` returns the point after
@@ -180,7 +174,7 @@ struct run_moved {
     struct store_moved paths[STORE_PATHS_MAX];
 };
 
-/* Sets *out to the bytes that the drives of the rank's store moved since the last call, by path. */
+/* Sets *out to the bytes that the store's drives moved since the last call, by path. */
 void run_rank_moved_take(struct run_rank *rank, struct run_moved *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* rank_internal.h: the state of a rank. Only for the rank's files (rank.c, step.c, chunks.c,
- * load.c, read_out.c, logits.c) and, through chunks.h, the optimizer. */
+/* rank_internal.h: the state of a rank. Only for the rank's files and, through chunks.h, the
+ * optimizer. */
 #ifndef OFFLOAD_RUN_RANK_INTERNAL_H
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
@@ -15,7 +15,7 @@ enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 
 /* state of the last step's update */
 enum run_pending {
-    RUN_PENDING_NONE,     /* nothing */
+    RUN_PENDING_NONE,
     RUN_PENDING_DEFERRED, /* the update, or its deferred part, is left to the next step or a
                            * drain */
     RUN_PENDING_SAVED,    /* like DEFERRED; also goes to the checkpoint */
@@ -54,7 +54,7 @@ struct run_rank {
     struct aio_queue *io_queues[RANK_IO_QUEUES];
 
     struct run_compute compute;
-    struct model_binding binding; /* owned arrays: the binding of the block being submitted */
+    struct model_binding binding; /* owned arrays: of the block being submitted */
     struct run_copy up;
     struct run_copy down;
     struct run_io io[RANK_IO_QUEUES];
@@ -70,9 +70,9 @@ struct run_rank {
     enum plan_kind last;   /* tape released last; PLAN_KIND_COUNT: none yet */
     enum plan_kind ahead;  /* tape pushed in advance, which only reads STORE until its release;
                             * PLAN_KIND_COUNT: none */
-    struct core_line gate; /* a tape's gated commands (plan_command_is_gated) wait until this line
+    struct core_line gate; /* gated commands of a tape (plan_command_is_gated) wait until this line
                             * reaches the tape's number */
-    uint64_t gates;        /* number of tapes released */
+    uint64_t gates;        /* tapes released */
     enum run_pending pending;
     enum run_saved saved;
     uint64_t updates; /* updates done or pending; skipped steps have none */
@@ -82,7 +82,7 @@ struct run_rank {
     struct run_rank *lost; /* next rank that could not be destroyed */
 };
 
-/* Waits for a fence of this rank's queues as long as its queue makes progress. */
+/* Waits for a fence of this rank's queues while its queue makes progress. */
 int run_rank_wait(struct run_rank *rank, struct core_fence fence);
 
 #endif

@@ -28,7 +28,7 @@ enum run_call {
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
     RUN_CALL_MASTERS,                 /* with a block; pieces of its masters, as floats, precede the
                                        * reply */
-    /* pieces with the checksums of what the rank has read of the base precede the reply */
+    /* pieces with the rank's checksums of the base precede the reply */
     RUN_CALL_SUMS,
     RUN_CALL_SAVE,       /* with struct run_remote_save */
     RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
@@ -83,8 +83,7 @@ typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
 int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
                       void *context);
 
-/* How another process takes part in a checkpoint. A folder and the application's bytes follow the
- * struct. */
+/* A folder and the application's bytes follow the struct. */
 struct run_remote_save {
     uint32_t leads; /* 1: first process of a machine with its own part */
     uint32_t keep;
@@ -96,11 +95,10 @@ struct run_remote_save {
  * other processes write. */
 int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_remote_save *save,
                     const char *folder, const void *application);
-/* Sends a rank a whole block's checksums, with RUN_CALL_SAVE_SUMS. */
+/* Begins RUN_CALL_SAVE_SUMS with a whole block's checksums. */
 int run_remote_sums(struct coll_peers *peers, uint32_t rank, void *memory, uint32_t block,
                     const struct store_arrays *sums, uint64_t elements);
 
-/* arguments of CREATE, from which another process makes its rank */
 struct run_remote_job {
     const struct run_options *options;
     const struct run_rates *rates;
@@ -119,7 +117,7 @@ struct run_remote_measure {
     uint32_t within;
 };
 /* Measures coll_bytes and within_bytes between all processes. with->bytes is the largest size of
- * arrays; on return, the limit of the last measurement. */
+ * arrays; on return, the last measurement's. */
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out);
 
@@ -128,8 +126,8 @@ int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with
 /* Receives the next call, with its arguments in `memory` of RUN_PIECE_BYTES. */
 int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
 int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply);
-/* Receives a micro-batch into `memory`, where its arrays stay. If it exceeds `room` bytes, drops
- * the arrays and sets `ids` to NULL. */
+/* Receives a micro-batch into `memory`. If it exceeds `room` bytes, drops the arrays and sets `ids`
+ * to NULL. */
 int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out);
 /* Sends a range of streams in pieces. `count` 0: sends the empty piece that ends a series. */
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
@@ -137,7 +135,7 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
 /* Sends a range's checksums, one for each cut of each stream. */
 int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
                          uint64_t first, uint64_t count);
-/* Receives a whole block's checksums into `memory`, and points `sums` to them. */
+/* Receives a whole block's checksums; `sums` points into `memory`. */
 int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store_arrays *sums);
 enum { RUN_NAMES_MAX = 1024 };
 

@@ -15,8 +15,8 @@ enum {
     RUN_SPECULATION_NEUTRAL_MAX = 64,
     RUN_SPECULATION_TRUST = 16, /* after this many right guesses, half as many neutral steps are
                                  * needed, and a deferred step is measured if none was */
-    RUN_SPECULATION_PROBES = 2, /* most steps deferred only to be measured; a call between two steps
-                                 * can spoil a measurement */
+    RUN_SPECULATION_PROBES = 2, /* most steps deferred to be measured; a call between two steps can
+                                 * spoil a measurement */
     RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing proved slower */
 };
 
@@ -26,7 +26,7 @@ struct run_speculation {
     uint32_t streak;  /* right guesses since the last wrong one */
     uint32_t probes;  /* steps deferred to be measured */
     uint32_t pause;   /* steps left without a guess */
-    /* time of a step without a guess after another such step; 0: unknown */
+    /* time of a step without a guess after another one; 0: unknown */
     double deferred_seconds;
     double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
     double balance_seconds;     /* time gained less time lost; older steps count less */
@@ -36,8 +36,8 @@ struct run_speculation {
 
 struct run_speculation_step {
     bool guessed;
-    bool neutral; /* the norm neither clipped nor skipped the step */
-    bool far;     /* `neutral`, with a norm less than half of the clipping limit */
+    bool neutral; /* neither clipped nor skipped */
+    bool far;     /* `neutral`, with less than half of the clipping limit */
     bool steady;  /* no other call since the previous step */
     double seconds;
 };
