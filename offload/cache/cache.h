@@ -1,6 +1,6 @@
 /* cache.h: named blocks of bytes in a budget of host memory and in a store. A block is in a slot
- * (in memory), in an extent (in the store), or in both with the same bytes. The slot of a block that
- * is not in the store is dirty, and is written to the store before its memory is reused.
+ * (in memory), in an extent (in the store), or in both with the same bytes. The slot of a block
+ * that is not in the store is dirty, and is written to the store before its memory is reused.
  * How a call becomes I/O:
  *
  *     caller ── lock ──▶ operation ── its turn on the block ──▶ takes free memory, or evicts blocks
@@ -35,7 +35,7 @@ enum {
     CACHE_NAME_MAX = 255,
     CACHE_TOKENS = 1024,         /* places for unfinished operations and results */
     CACHE_ALIGN_BYTES = 4096,    /* of memory that is read and written without a copy */
-    CACHE_STORE_BYTES = 1 << 20, /* limits of paths are rounded down to multiples */
+    CACHE_STORE_BYTES = 1 << 20, /* paths' limits are rounded down to multiples of this */
 };
 
 struct cache_options {

@@ -77,7 +77,7 @@ void cache_delegate(struct cache *cache)
     }
 }
 
-/* Returns whether work was done without the lock, so that there may be more. */
+/* Returns whether work was done without the lock; there may then be more. */
 static bool cache_work(struct cache *cache)
 {
     struct transfers *broken = broken_queue(cache);

@@ -13,7 +13,7 @@
 #include "offload/run/engine_internal.h"
 #include "offload/run/parts.h"
 
-/* A machine's data, and what its ranks need. Bit r: written by rank r. */
+/* The data that a machine has, and the data that its ranks need. Bit r: written by rank r. */
 struct machine {
     bool leads; /* first process of its machine; false: the rest is not set */
     bool present;

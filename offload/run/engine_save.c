@@ -219,7 +219,7 @@ static int write_blocks(struct run_engine *engine, struct store_checkpoint_write
     return 0;
 }
 
-/* Other processes open their leader's files once these exist. */
+/* Other processes open their leader's files once these files exist. */
 static int join_all(struct run_engine *engine, const struct run_save_options *options,
                     struct store_checkpoint_write *checkpoint)
 {

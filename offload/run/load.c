@@ -46,7 +46,8 @@ struct loading {
 /* ---- data that arrives ---- */
 
 /* Returns 1 if the store takes the chunk over in the checkpoint's files until its update, 0 if it
- * must be written, or an error. */
+ * must be written, or an error. Frozen chunks would stay there for the whole run, and pages have no
+ * checksums there, so both are written. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;

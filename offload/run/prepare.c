@@ -27,8 +27,8 @@ static void set_seconds(struct run_prepared *prepared, double factor)
     }
 }
 
-/* Local ranks share drives and, with more threads than processors, processors. They work at the
- * same time. */
+/* Local ranks work at the same time. They share drives and, with more threads than processors, also
+ * the processors. */
 static void share(struct plan_rates *rates, const struct run_options *options)
 {
     const double ranks = at_least_one(options->drive_ranks);

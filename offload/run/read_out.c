@@ -24,7 +24,7 @@ struct reading {
 
 /* ---- one chunk ---- */
 
-/* Reads what is not in host memory of a chunk into a slot. */
+/* Reads the parts of a chunk that are not in host memory into a slot. */
 static int read_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     struct run_rank *rank = reading->rank;
