@@ -7,7 +7,7 @@
 #include "core/base/err.h"
 #include "offload/api/build.h"
 
-/* No struct becomes larger than this; a larger size is probably an uninitialised one. */
+/* A larger size is probably an uninitialised one. */
 enum { STRUCT_BYTES_MAX = 4096 };
 
 /* Fields come in groups of 8 bytes. */

@@ -1,5 +1,4 @@
-/* about.c: describes this build: version, back ends, third-party libraries. Constant; any
- * thread. */
+/* about.c: describes this build: version, back ends, libraries. Constant; any thread. */
 #include <errno.h>
 #include <tide/tide.h>
 
@@ -30,8 +29,7 @@ int tide_build_info(struct tide_build *out)
     return abi_struct_write("tide_build", &info, sizeof info, out);
 }
 
-/* A module's registry: returns the name of a back end by index (NULL after the last), and tells
- * whether it is built in. */
+/* A module's back ends. `backend` returns NULL after the last name. */
 static const struct module {
     const char *name;
     const char *(*backend)(unsigned index);

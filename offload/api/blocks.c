@@ -1,5 +1,5 @@
-/* blocks.c: the block store as applications see it, over offload/cache. Any thread may call; a
- * forked child is refused. */
+/* blocks.c: the block store of applications, over offload/cache. Any thread may call; a forked
+ * child is refused. */
 #include <tide/blocks.h>
 
 #include <errno.h>
@@ -143,7 +143,7 @@ void tide_blocks_destroy(struct tide_blocks *blocks)
 
 /* ---- operations ---- */
 
-/* Returns 0 if this process may use the store; then `before` is set. */
+/* Sets `before` if this process may use the store. */
 static int enter(const struct tide_blocks *blocks, struct context_before *before)
 {
     int rc = abi_pointer_check("the block store", blocks);
@@ -222,7 +222,6 @@ static void give(const struct cache_result *found, struct tide_block *out)
     }
 }
 
-/* Gets the result through cache_poll or cache_wait. */
 static int result(struct tide_blocks *blocks, uint64_t token, struct tide_block *out,
                   int (*ask)(struct cache *cache, uint64_t token, struct cache_result *out))
 {

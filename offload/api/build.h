@@ -1,5 +1,4 @@
-/* build.h: constants that the build generates: version, commit, libraries (build_commit.c.in,
- * build_info.c.in). */
+/* build.h: constants that the build generates (build_commit.c.in, build_info.c.in). */
 #ifndef OFFLOAD_API_BUILD_H
 #define OFFLOAD_API_BUILD_H
 
@@ -9,7 +8,7 @@ extern const char api_build_commit[];
 extern const char api_build_version[];
 extern const char api_build_compiler[];
 extern const char api_build_target[];
-extern const bool api_build_checks; /* a debug build: checks that cost time are on by default */
+extern const bool api_build_checks; /* checks that cost time are on by default */
 /* {name, state} of each foreign library; the last row is NULL. */
 extern const char *const api_build_libraries[][2];
 

@@ -1,6 +1,5 @@
-/* checkpoint.c: the checkpoints of an application's engine: the checkpoint that it resumes from,
- * and the folder that it saves to, which may contain checkpoints of another run. The caller's
- * thread. */
+/* checkpoint.c: resumes an application's engine from a checkpoint, and saves checkpoints. The
+ * caller's thread. */
 #include <tide/checkpoint.h>
 
 #include <errno.h>
@@ -21,8 +20,8 @@ enum { PATH_BYTES = 4096 };
 
 /* ---- resuming ---- */
 
-/* Checks that the engine's run can continue from this checkpoint, and keeps its manifest. Sets
- * *other to whether the options do not match; then an older checkpoint will not match either. */
+/* Checks that the run can continue from this checkpoint, and keeps the manifest. *other: the
+ * options do not match, so older checkpoints will not match either. */
 static int look(struct tide_engine *engine, const char *path, bool *other)
 {
     struct store_manifest manifest = {.step = 0};
@@ -61,8 +60,8 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     return rc;
 }
 
-/* Tries the newest checkpoint first. A checkpoint that cannot be read is skipped with a warning. A
- * checkpoint that does not match the options ends the search. */
+/* Tries the newest checkpoint first. Skips unreadable ones with a warning; stops if options do not
+ * match. */
 static int begin_from(struct tide_engine *engine, struct run_engine_options *run,
                       const char *directory, const uint64_t *steps, size_t count)
 {
@@ -165,8 +164,7 @@ int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *o
 
 /* ---- saving ---- */
 
-/* Returns whether a checkpoint belongs to another run; false for a checkpoint that cannot be
- * read. */
+/* Returns whether a readable checkpoint belongs to another run. */
 static bool is_foreign(const struct tide_engine *engine, const char *directory, uint64_t step)
 {
     struct store_manifest manifest = {.step = 0};
@@ -180,7 +178,7 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
 
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
-/* Refuses, counts or removes the checkpoints of other runs; adds their number to *found. */
+/* Refuses, counts or removes checkpoints of other runs; adds their number to *found. */
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
                     size_t *found)
 {
@@ -223,8 +221,8 @@ static int hold_shelf(struct tide_engine *engine, const char *directory)
     return rc;
 }
 
-/* Reads the options, locks the directory, and counts the checkpoints of other runs in it. Without
- * `replace`, such a checkpoint is an error. */
+/* Reads the options, locks the directory and counts checkpoints of other runs. Without `replace`,
+ * such a checkpoint is an error. */
 static int prepare(struct tide_engine *engine, const struct tide_checkpoint_options *from,
                    struct tide_checkpoint_options *options, size_t *others)
 {
@@ -275,8 +273,7 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
     return rc;
 }
 
-/* Announces a checkpoint after the next step. Does nothing if checkpoints of other runs would have
- * to be removed. */
+/* Announces a checkpoint after the next step, unless checkpoints of other runs would be removed. */
 static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_options *from)
 {
     struct tide_checkpoint_options options;

@@ -1,6 +1,5 @@
-/* context.c: contexts, which pass log messages and progress to the application's callbacks, and own
- * a claim on a folder for an engine that is made later. One thread at a time, except for
- * messages. */
+/* context.c: contexts pass messages and progress to the application, and own a claim on a folder.
+ * One thread at a time, except for messages. */
 #include "offload/api/context.h"
 
 #include <errno.h>

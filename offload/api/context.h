@@ -1,5 +1,4 @@
-/* context.h: every public function first binds the context's sink to the calling thread and gives
- * the thread the default floating-point environment; at its end it undoes both. */
+/* context.h: scope of a public call: the log sink and floating-point environment of its thread. */
 #ifndef OFFLOAD_API_CONTEXT_H
 #define OFFLOAD_API_CONTEXT_H
 
@@ -16,13 +15,12 @@ struct context_before {
     fenv_t fpu;
 };
 
-/* Binds the context's sink to the calling thread, and with it to the threads that it starts, and
- * installs the default floating-point environment. Returns what context_leave restores. `context`
- * NULL binds no sink. */
+/* Binds the context's sink to the calling thread and its new threads, and sets the default
+ * floating-point environment. `context` NULL: no sink. */
 struct context_before context_enter(const struct tide_context *context);
 void context_leave(const struct context_before *before);
 
-/* Reports progress. Returns 0, or -ECANCELED with a message if the application asked to stop. */
+/* Reports progress. Returns -ECANCELED with a message if the application asked to stop. */
 int context_progress(const struct tide_context *context, const char *phase, uint64_t done,
                      uint64_t total);
 

@@ -1,4 +1,4 @@
-/* context_parts.h: what a context holds; private to context.c and folder.c. */
+/* context_parts.h: struct tide_context; private to context.c and folder.c. */
 #ifndef OFFLOAD_API_CONTEXT_PARTS_H
 #define OFFLOAD_API_CONTEXT_PARTS_H
 
@@ -12,7 +12,7 @@ struct tide_context {
     void (*log)(void *user, uint32_t level, const char *line);
     int (*progress)(void *user, const struct tide_progress *progress);
     void *user;               /* borrowed from the application */
-    struct model_claim claim; /* owned: the claim on a folder, for an engine that is made later */
+    struct model_claim claim; /* owned: on the folder of a later engine */
 };
 
 #endif

@@ -1,5 +1,4 @@
-/* device.c: lists and measures devices, for `tide doctor` and planning tools. The caller's
- * thread. */
+/* device.c: lists and measures devices. The caller's thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +31,7 @@ int tide_device_count(struct tide_context *context, const char *kind)
     return count;
 }
 
-/* Opens a device with a budget of `bytes` of its memory. */
+/* `bytes`: budget of device memory. */
 static int open_device(const char *name, size_t bytes, struct dev_device **out)
 {
     if (name == NULL) {

@@ -454,8 +454,7 @@ static int put(void *context, uint64_t first, uint64_t count, const void *weight
     return model_save_put(putting->save, putting->block, first, count, putting->type, weights);
 }
 
-/* Frees disk space that only saves need: the files of a removed checkpoint that the next checkpoint
- * would reuse, and the files of a checkpoint that was removed while in use. */
+/* Frees disk space of removed checkpoints: the spare, and a checkpoint that was still in use. */
 static int make_room(struct tide_engine *engine)
 {
     int rc = run_engine_drain(engine->engine);
@@ -519,7 +518,7 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     return rc;
 }
 
-/* Reserves the folder for this engine, and checks that the engine could write it. */
+/* Reserves the folder, and checks that the engine could write a model there. */
 static int save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;

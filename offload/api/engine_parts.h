@@ -15,24 +15,23 @@ struct tide_engine {
     struct tide_plan plan;       /* a view of `setup` */
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
-    int64_t step_ns;             /* when the time of the next step begins */
-    /* statistics of the last step; `moved` is also of that step */
+    int64_t step_ns;             /* start of the next step's time */
+    /* `stats` and `moved` are of the last step */
     struct run_stats stats;
     struct run_moved moved;
     struct model_claim claim;  /* on the folder that was reserved for a save */
     struct store_shelf *shelf; /* owned: the folder of checkpoints; NULL: none was used */
-    /* The manifest of the checkpoint that the engine resumed from; step 0: the engine began with
-     * the model. */
+    /* Manifest of the resumed checkpoint; step 0: none was resumed. */
     struct store_manifest resumed;
-    char resumed_path[4096]; /* path of that checkpoint; "": the engine began with the model */
-    uint32_t passed_over;    /* number of newer checkpoints that could not be read */
+    char resumed_path[4096]; /* path of that checkpoint; "": none */
+    uint32_t passed_over;    /* newer checkpoints that could not be read */
 };
 
 /* Begins a public call: returns -EINVAL without an engine, otherwise sets `before`. */
 int engine_enter(const struct tide_engine *engine, struct context_before *before);
 
-/* Creates engine->engine from the newest checkpoint that can be read in the folder to resume from;
- * if there is none, from the model's files. */
+/* Creates engine->engine from the newest readable checkpoint of the folder to resume from, or else
+ * from the model's files. */
 int engine_begin(struct tide_engine *engine, struct run_engine_options *run);
 
 #endif

@@ -1,5 +1,5 @@
-/* export.c: tide_checkpoint_export: writes a checkpoint's weights as a Hugging Face folder, or its
- * adapters as a PEFT folder. The caller's thread. */
+/* export.c: tide_checkpoint_export: writes a checkpoint as a Hugging Face or PEFT folder. The
+ * caller's thread. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -28,8 +28,7 @@ struct export
     struct model_save *save;             /* owned */
     char *buffer;                        /* owned */
     char *master;                        /* owned; NULL: not needed */
-    /* For adapters, arguments of model_create: names of modules, each owned. */
-    const char **modules[2]; /* owned: modules that are adapted, and modules that are saved whole */
+    const char **modules[2]; /* owned, with their names: adapted modules, modules saved whole */
     size_t counts[2];
 };
 
@@ -50,7 +49,7 @@ static int add_module(struct export *export, bool saved, const char *name, size_
     return 0;
 }
 
-/* Finds adapted and saved modules, rank and magnitudes, from the tensors in the checkpoint. */
+/* Finds modules, rank and magnitudes from the checkpoint's tensors. */
 static int find_modules(struct export *export, const struct blocks *blocks,
                         struct model_lora_options *lora)
 {
@@ -80,7 +79,7 @@ static int find_modules(struct export *export, const struct blocks *blocks,
     return rc;
 }
 
-/* Makes the model of a checkpoint that contains only adapters. */
+/* For a checkpoint that contains only adapters. */
 static int make_adapters(struct export *export, const struct model_config *config)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -112,7 +111,7 @@ static int make_adapters(struct export *export, const struct model_config *confi
     return model_create(config, &options, &export->model);
 }
 
-/* Opens the checkpoint's model and checks that its blocks are those of the checkpoint. */
+/* The checkpoint's blocks must be those of its model. */
 static int open_model(struct export *export, const char *path)
 {
     const struct blocks *blocks = store_checkpoint_manifest(export->checkpoint)->blocks;
@@ -140,8 +139,7 @@ static int open_model(struct export *export, const char *path)
 
 /* ---- weights ---- */
 
-/* Reads a range of a block's weights into the buffer; for adapters, the range of their fp32
- * masters. */
+/* Reads a range of weights into the buffer; of adapters, the fp32 masters. */
 static int read_range(struct export *export, uint32_t block, uint64_t at, uint64_t count)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -182,8 +180,7 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return 0;
 }
 
-/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest one; for
- * another folder, it says what to name. */
+/* For a folder of checkpoints, the error names the newest checkpoint. */
 static int open_checkpoint(const char *path, struct store_checkpoint **out)
 {
     uint64_t *steps = NULL;
@@ -210,7 +207,7 @@ static int open_checkpoint(const char *path, struct store_checkpoint **out)
                   : core_err_first(&kept, 0);
 }
 
-/* A part of a checkpoint has the weights of some ranks only, unless each rank has all. */
+/* A part of a checkpoint may lack the weights of some ranks. */
 static int check_whole(const struct store_manifest *manifest, const char *path)
 {
     const struct store_part *part = &manifest->part;

@@ -1,4 +1,4 @@
-/* folder.c: claims a folder before there is an engine that writes it. The caller's thread. */
+/* folder.c: claims folders before engines write them. The caller's thread. */
 #include "offload/api/folder.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ int folder_check(const char *folder)
                : 0;
 }
 
-/* The lock on the folder proves that the run named in the note has ended. An extent file is removed
- * only if its own lock and header prove that tide wrote it and nobody uses it. */
+/* The folder's lock proves that the noted run has ended. An extent file is removed only if its
+ * header and lock prove that the file is tide's and unused. */
 int folder_claim(const char *folder, struct model_claim *claim)
 {
     int rc = model_claim_take(folder, claim);
@@ -38,8 +38,7 @@ int folder_claim(const char *folder, struct model_claim *claim)
     return rc;
 }
 
-/* Appends the path of a directory as a line: unchanged if it is absolute, otherwise resolved, or
- * joined to the working directory if it does not exist yet. */
+/* Appends the absolute path of a directory, which may not exist yet, as a line. */
 static void add_path(char *text, size_t bytes, const char *directory)
 {
     const size_t length = strlen(text);

@@ -1,5 +1,4 @@
-/* inspect.c: tide_inspect: describes and checks models, adapters, checkpoints, stores and kept
- * bases. The caller's thread. */
+/* inspect.c: tide_inspect: describes and checks a folder or file. The caller's thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -27,7 +26,7 @@
 #include "offload/store/checkpoint.h"
 #include "offload/store/ranks.h"
 
-/* Bytes of the path of a file in a folder whose path has up to PATH_MAX bytes. */
+/* Room for a path of PATH_MAX bytes and a file name. */
 enum { PATH_BYTES = PATH_MAX + 104 };
 
 static void count_file(const struct model_safetensors *file,
@@ -54,8 +53,7 @@ static void count_file(const struct model_safetensors *file,
     }
 }
 
-/* Turns an error that reports damage into a result: the inspection succeeds, and `problem` says
- * what is wrong. */
+/* Turns damage into a result: the inspection succeeds, and `problem` has the message. */
 static int judge(int rc, struct tide_inspection *out)
 {
     out->verified = rc == 0;
@@ -140,8 +138,7 @@ static bool has(const char *path, const char *file)
     return access(name, F_OK) == 0;
 }
 
-/* Checks that the manifest lists the tensors of the model that config.json describes. Checksums
- * cover only the bytes of the streams. */
+/* Compares the manifest's tensors with config.json; checksums cover only the streams. */
 static int check_tensors(const char *path, const struct blocks *blocks)
 {
     char name[PATH_BYTES];
@@ -198,7 +195,7 @@ done:;
 
 /* ---- stores ---- */
 
-/* Returns whether the path leads to a folder or a file of this name. */
+/* Follows links. */
 static bool is_named(const char *path, const char *name)
 {
     char *whole = realpath(path, NULL);
@@ -208,8 +205,7 @@ static bool is_named(const char *path, const char *name)
     return is;
 }
 
-/* Sets *there if a run or a block store uses this directory or has left files in it, or if it is
- * empty. */
+/* Sets *there if the directory is empty, or has files of a run or block store. */
 static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
 {
     struct store_look look;
@@ -244,8 +240,7 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
 
 /* ---- other folders ---- */
 
-/* Sets the error for a folder without a model. The message says what the folder contains
- * instead. */
+/* The message says what the folder contains instead of a model. */
 static int nothing_here(const char *path, struct tide_inspection *out)
 {
     out->what = TIDE_OTHER_FOLDER;
@@ -269,7 +264,7 @@ static int nothing_here(const char *path, struct tide_inspection *out)
 
 /* ---- the public function ---- */
 
-/* Warnings from reading a model become the note; a run that opens the model logs them itself. */
+/* Adds warnings from reading a model to the note. */
 static void keep_note(void *user, enum core_log_level level, const char *line)
 {
     struct tide_inspection *out = user;
@@ -351,8 +346,7 @@ static int inspect_base(const char *path, struct tide_inspection *out)
     return judge(rc, out);
 }
 
-/* Inspects a directory that contains kept bases and no files of a run. Returns false if it has no
- * base. */
+/* Returns false if the directory has no kept base. */
 static bool inspect_bases(const char *path, struct tide_inspection *out)
 {
     const unsigned count = model_kept_count(path);

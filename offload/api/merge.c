@@ -1,5 +1,5 @@
-/* merge.c: tide_adapter_merge: adds LoRA adapters to the weights of their base model, a few rows at
- * a time. The caller's thread, with a team. */
+/* merge.c: tide_adapter_merge: adds LoRA adapters to the weights of their base, a few rows at a
+ * time. The caller's thread, with a team. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -22,8 +22,7 @@
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
 
-/* Elements of a tensor that are merged at a time; more if a single row, or a transposed tensor, has
- * more. */
+/* Elements merged at a time; more for a transposed tensor or a longer row. */
 enum { ELEMENTS = 1 << 20 };
 
 struct merge {
@@ -33,7 +32,7 @@ struct merge {
     struct model_peft *peft;
     struct model_save *save;
     struct core_team *team;
-    enum model_dtype type; /* type of the base's weights, and of the result's weights */
+    enum model_dtype type; /* of the base's weights and the result's */
 };
 
 /* A tensor of the base model. */
@@ -90,7 +89,7 @@ static int check_tensor(const struct merge *merge, const struct tensor *tensor)
                                merge->peft->folder, tensor->part->name, rows, cols);
 }
 
-/* Calls `call` for each tensor of the base model, in order, until a call fails. */
+/* Calls `call` for the base's tensors in order, until a call fails. */
 static int each_tensor(struct merge *merge,
                        int (*call)(struct merge *merge, const struct tensor *tensor, void *user),
                        void *user)
@@ -115,11 +114,11 @@ static int each_tensor(struct merge *merge,
     return 0;
 }
 
-/* Results of a check of all tensors of the base model. */
+/* Result of visiting the base's tensors. */
 struct survey {
     size_t matched;
-    const char **names; /* owned array: names of the tensors that matched */
-    bool mixed;         /* true if the base's tensors have several types */
+    const char **names; /* owned array: tensors that matched */
+    bool mixed;         /* the tensors have several types */
     bool any;
 };
 
@@ -138,7 +137,7 @@ static int survey_tensor(struct merge *merge, const struct tensor *tensor, void 
     return check_tensor(merge, tensor);
 }
 
-/* Each adapter must have its tensor in the base; an adapter that is passed over would be lost. */
+/* Refuses an adapter that has no tensor in the base; a merge would lose that adapter. */
 static int check_adapter(struct merge *merge)
 {
     struct survey survey = {.names = calloc(merge->peft->count, sizeof(*survey.names))};
@@ -160,7 +159,7 @@ static int check_adapter(struct merge *merge)
     return rc;
 }
 
-/* Reads all frozen blocks of `model` from the base's files and adds them to `sums`, in order. */
+/* Adds the base's frozen blocks to `sums`, in order. */
 static int sum_base(struct merge *merge, const struct model *model, struct model_sums *sums)
 {
     char *buffer = malloc(ELEMENTS * sizeof(float));
@@ -182,7 +181,7 @@ static int sum_base(struct merge *merge, const struct model *model, struct model
     return rc;
 }
 
-/* If the adapter's folder names the identity of its base, this base must have that identity. */
+/* If the adapter's folder names a base, the identities must be equal. */
 static int check_identity(struct merge *merge, const struct model_config *config, const char *base)
 {
     struct model_lora_options lora = {.rank = 0};
@@ -217,13 +216,12 @@ static int check_identity(struct merge *merge, const struct model_config *config
 
 /* ---- one tensor ---- */
 
-/* Reads elements of a tensor of the PEFT file as fp32. `to` has room for them. */
+/* Reads elements as fp32; `to` has room for them. */
 static int read_floats(const struct model_peft *peft, const struct model_tensor *tensor,
                        uint64_t begin, uint64_t count, float *to)
 {
     const size_t bytes = model_dtype_bytes(tensor->dtype);
-    /* Reads narrow elements into the end of the destination and widens them in place, from the
-     * first one on. */
+    /* Reads narrow elements into the end of `to`, and widens them in place from the first on. */
     char *from = (char *)to + count * (sizeof *to - bytes);
     int rc = model_safetensors_read(peft->file, tensor, begin * bytes, from, count * bytes);
     if (rc == 0 && tensor->dtype != MODEL_F32) {
@@ -236,10 +234,8 @@ static int read_floats(const struct model_peft *peft, const struct model_tensor 
     return rc;
 }
 
-/* Computes rows [begin, end) of work->delta = scale * B A. Each term is added as by a fused
- * multiply-add in fp32, as PyTorch's products do: where the sum nearly cancels the weight, bf16
- * shows every bit. In double the product is exact, and rounding the sum twice hardly ever gives
- * another result than rounding it once. */
+/* Computes rows [begin, end) of work->delta = scale * B A. Double products are exact, so terms
+ * hardly ever differ from PyTorch's fused multiply-adds in fp32. */
 static void multiply(const struct merge *merge, const struct work *work, uint64_t begin,
                      uint64_t end, uint64_t cols)
 {
@@ -261,7 +257,7 @@ static void multiply(const struct merge *merge, const struct work *work, uint64_
     }
 }
 
-/* Adds the product to rows [begin, end); with DoRA, gives each row its magnitude. */
+/* Adds work->delta to rows [begin, end); with DoRA, scales the rows to their magnitudes. */
 static void add(const struct work *work, bool dora, uint64_t begin, uint64_t end, uint64_t cols)
 {
     for (uint64_t r = begin; r < end; r++) {
@@ -281,7 +277,7 @@ static void add(const struct work *work, bool dora, uint64_t begin, uint64_t end
     }
 }
 
-/* Reads the tensor of the adapter's file that replaces the base's tensor, as rows. */
+/* Reads rows of the tensor that replaces the base's tensor. */
 static int read_whole(const struct merge *merge, const struct tensor *tensor, uint64_t first,
                       uint64_t rows, const struct work *work)
 {
@@ -516,7 +512,7 @@ int tide_adapter_merge(struct tide_context *context, const char *base, const cha
     if (!is_checkpoint(adapter) || folder == NULL) {
         return merge_adapter(context, base, adapter, folder, overwrite);
     }
-    /* First writes the adapters of the checkpoint as a PEFT folder beside the result. */
+    /* First exports the adapters to a PEFT folder beside the result. */
     if ((size_t)snprintf(exported, sizeof exported, "%s.adapter-XXXXXX", folder) >=
         sizeof exported) {
         return core_err_set(-ENAMETOOLONG,

@@ -1,5 +1,5 @@
-/* optimizer.c: the optimizer as applications see it, over offload/run/optimizer.h. A forked child
- * is refused. */
+/* optimizer.c: the optimizer of applications, over offload/run/optimizer.h. A forked child is
+ * refused. */
 #include <tide/optimizer.h>
 
 #include <errno.h>
@@ -18,15 +18,14 @@
 
 struct tide_optim {
     struct tide_context *context; /* borrowed */
-    struct setup setup;        /* has the names and stores that the options of the run point to */
-    struct run_optimizer *run; /* owned */
+    struct setup setup;           /* owns what the run's options point to */
+    struct run_optimizer *run;    /* owned */
     uint64_t parameters;
     bool on_device; /* weights and gradients are in GPU memory */
     pid_t process;  /* the process that created the optimizer */
 };
 
-/* Bytes that the library takes besides the plan: for threads, tables and buffers, and for each
- * parameter. */
+/* Bytes that the library takes beside the plan: for threads and buffers, and per parameter. */
 static const uint64_t runtime_bytes = UINT64_C(8) << 20;
 static const uint64_t parameter_bytes = 1024;
 
@@ -279,7 +278,7 @@ void tide_optim_destroy(struct tide_optim *optim)
 
 /* ---- public functions of a step ---- */
 
-/* Returns 0 if this process may use the optimizer; then `before` is set. */
+/* Sets `before` if this process may use the optimizer. */
 static int enter(const struct tide_optim *optim, struct context_before *before)
 {
     int rc = abi_pointer_check("the optimizer", optim);
@@ -305,7 +304,7 @@ static int check_parameter(const struct tide_optim *optim, uint64_t parameter)
                               parameter, optim->parameters);
 }
 
-/* Like enter; also checks that the parameter exists. */
+/* Also checks the parameter. */
 static int enter_for(const struct tide_optim *optim, uint64_t parameter,
                      struct context_before *before)
 {

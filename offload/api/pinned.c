@@ -1,4 +1,4 @@
-/* pinned.c: host memory that applications use as buffers of fast transfers. The caller's thread. */
+/* pinned.c: host memory for fast transfers. The caller's thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <tide/blocks.h>
@@ -13,10 +13,10 @@
 struct tide_pinned {
     struct core_region region; /* owned */
     struct dev_device *device; /* owned; NULL: not pinned for a GPU */
-    pid_t process;             /* process that allocated it */
+    pid_t process;             /* the allocating process */
 };
 
-/* Pins the region for a device. A driver's refusal is not an error. */
+/* A driver's refusal to pin is not an error. */
 static int pin(struct tide_pinned *pinned, const char *device)
 {
     if (device == NULL || dev_is_cpu(device)) {

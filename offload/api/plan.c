@@ -1,5 +1,4 @@
-/* plan.c: tide_plan_*: makes a plan and answers questions about it; no step runs. The caller's
- * thread. */
+/* plan.c: tide_plan_*: makes and describes a plan without running a step. The caller's thread. */
 #include "offload/api/plan.h"
 
 #include <errno.h>
@@ -32,7 +31,7 @@ static int find_base(struct tide_plan *plan)
     if (rc == -ENOMEM) {
         return rc;
     }
-    if (rc != 0) { /* a plan needs no weights, so this is not the caller's last error */
+    if (rc != 0) { /* no error: a plan needs no weights */
         (void)core_err_first(&before, 0);
         return 0;
     }

@@ -7,7 +7,7 @@
 struct tide_plan {
     const struct setup *setup; /* borrowed from the engine, or `owned` */
     struct setup *owned;       /* NULL in an engine */
-    /* size of the file in which the base is kept; 0: the base is not kept */
+    /* size of the kept base's file; 0: none */
     uint64_t base_bytes;
     bool base_exists;
 };

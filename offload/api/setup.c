@@ -1,5 +1,4 @@
-/* setup.c: turns public options into those of the internal modules, in this order: training,
- * requests, ranks, the model, the store. Then makes the plan. */
+/* setup.c: turns public options into internal ones, and makes the plan. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +12,8 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
 
-/* Without given budgets or a given machine, a step of the plan may take longer than one of the
- * fastest plan by this share, to use less memory. */
+/* A plan without given budgets or machine may be slower than the fastest by this share, to save
+ * memory. */
 static const double thrift = 0.05;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
@@ -42,9 +41,8 @@ enum core_update_type setup_moments(uint32_t moments)
     return types[moments];
 }
 
-/* Returns the number of tokens that a pair has room for. A run's bits depend on it, so a resumed
- * run keeps the checkpoint's number, unless pairs or rows may now be longer, or rows are too short
- * for it; resuming then warns that bits differ. */
+/* Tokens that a pair has room for. A resumed run keeps the checkpoint's number if possible, because
+ * results depend on that number. */
 static int64_t pair_length_of(const struct tide_engine_options *given)
 {
     const uint64_t longest = 2 * (uint64_t)given->length;

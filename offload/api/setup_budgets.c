@@ -1,5 +1,4 @@
-/* setup_budgets.c: the memory that a run may use: the given budget, or the memory of the machine
- * less a reserve. */
+/* setup_budgets.c: the memory that a run may use. */
 #include <inttypes.h>
 
 #include "core/base/log.h"
@@ -8,16 +7,16 @@
 #include "offload/api/setup_parts.h"
 #include "offload/run/runtime.h"
 
-/* The memory of the process itself differs by less than this from one start to the next. */
+/* The process's own memory varies by less than this between starts. */
 static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
 
-/* Returns the part of the `usable` bytes that is left to other programs if no budget is given. */
+/* Bytes left to other programs if no budget is given. */
 static uint64_t spare_bytes(uint64_t usable)
 {
     return usable > UINT64_C(4) * SETUP_RESERVE_BYTES ? SETUP_RESERVE_BYTES : usable / 16;
 }
 
-/* For a machine in a file, sets budgets that were not given to the memory of one of its nodes. */
+/* Missing budgets become the memory of one node of the machine's file. */
 static void take_machine_budgets(struct setup *setup)
 {
     const struct run_machine *machine = &setup->machine;
@@ -95,9 +94,8 @@ static int find_budgets(struct setup *setup)
     return 0;
 }
 
-/* A budget is for the process, for a host, or for a node of the machine in a file; the ranks there
- * share it. Memory that a process takes before its plan, the application's included, is
- * divided among ranks that are threads; a rank that is a process counts all of it. */
+/* Ranks share a budget. Memory taken before the plan is divided among ranks that are threads, not
+ * among processes. */
 static void share_budgets(struct setup *setup, uint64_t given_store_bytes)
 {
     struct run_options *options = &setup->options;

@@ -1,5 +1,4 @@
-/* setup_check.c: checks the public options, alone and together. Pure, except that it asks which
- * back ends work here. */
+/* setup_check.c: checks the public options. Pure, except that it asks which back ends work here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -194,7 +193,7 @@ static int check_device(const struct tide_engine_options *given)
                         device);
 }
 
-/* A plan may name an I/O back end that does not work here, but not an unknown one. */
+/* A plan may name an I/O back end that fails here, but not an unknown one. */
 static int check_io(const struct tide_engine_options *given, bool here)
 {
     char reason[AIO_REASON_BYTES];
@@ -204,8 +203,8 @@ static int check_io(const struct tide_engine_options *given, bool here)
     return here || rc == -EINVAL ? rc : 0;
 }
 
-/* More than one node requires the file of a machine. Such a machine is only planned for; nothing
- * runs on it. Its file has the rates and drives. */
+/* Several nodes need a machine's file, which has the rates and drives. Nothing runs on that
+ * machine. */
 static int check_machine(const struct tide_engine_options *given, bool here)
 {
     if (given->machine == NULL) {

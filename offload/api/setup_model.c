@@ -10,8 +10,7 @@
 #include "offload/api/setup_parts.h"
 #include "offload/model/config_read.h"
 
-/* Sets the modules that get adapters. Without a list, or with "all-linear", all linear layers
- * do. */
+/* Without a list, or with "all-linear", all linear layers get adapters. */
 static void fill_targets(const struct tide_engine_options *given, struct model_lora_options *lora)
 {
     const bool all = given->lora_target_count == 0 ||
@@ -21,8 +20,7 @@ static void fill_targets(const struct tide_engine_options *given, struct model_l
     lora->target_count = all ? 0 : given->lora_target_count;
 }
 
-/* The reference of pairs is the model without adapters, even if training continues given
- * adapters. */
+/* The reference of pairs is the model without adapters, also if adapters are given. */
 static int check_reference(const struct tide_engine_options *given,
                            const struct model_lora_options *lora)
 {
@@ -42,7 +40,7 @@ static int check_reference(const struct tide_engine_options *given,
     return 0;
 }
 
-/* Opens the PEFT folder with the initial adapters, and checks that no option contradicts it. */
+/* Options must not contradict the initial adapters. */
 static int open_adapter(struct setup *setup, struct model_lora_options *lora)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -126,7 +124,7 @@ static int create_model(struct setup *setup, const struct model_config *config)
                    : core_err_prefix(rc, "%s does not fit %s", given->adapter, given->model);
 }
 
-/* A base in fewer bits requires a layer, or a part of one, that is frozen. */
+/* A base in fewer bits needs a frozen layer or part of a layer. */
 static int check_base(const struct setup *setup)
 {
     const enum model_storage base = setup->options.base;
@@ -146,7 +144,7 @@ static int check_base(const struct setup *setup)
                      model_storage_name(base), setup->given.model);
 }
 
-/* A quantised folder decides how its layers are kept, and only adapters can be trained on it. */
+/* A quantised folder decides the storage of its layers; only adapters can be trained. */
 static int take_quantised(struct setup *setup, const struct model_config *config)
 {
     const struct tide_engine_options *given = &setup->given;

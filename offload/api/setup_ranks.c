@@ -1,5 +1,4 @@
-/* setup_ranks.c: the ranks of a run: their number, threads, GPUs and machine, and how they exchange
- * weights and gradients. */
+/* setup_ranks.c: the ranks of a run: threads, GPUs, machine, and exchange of weights and gradients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,8 +14,7 @@
 #include "offload/run/measure.h"
 #include "offload/run/remote.h"
 
-/* Returns the number of processors for the update's team. With a GPU, two are left to the threads
- * that feed and watch it, because a team is as slow as its slowest member. */
+/* Leaves two processors to the GPU's threads, because a team is as slow as its slowest member. */
 static unsigned processors(const char *device)
 {
     enum { CARD_THREADS = 2, TEAM_MIN = 2 };
@@ -26,9 +24,8 @@ static unsigned processors(const char *device)
     return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
 }
 
-/* Returns the number of threads of one rank. A run's bits depend on it, so a resumed run keeps the
- * checkpoint's number, unless the options give a number, the number of ranks changed, or this
- * machine has too few processors; resuming then warns that bits differ. */
+/* Threads of one rank. A resumed run keeps the checkpoint's number if possible, because results
+ * depend on that number. */
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -46,7 +43,7 @@ static unsigned threads_of(const struct setup *setup)
     return before > 0 && (before == 1 || before * local <= all) ? before : each;
 }
 
-/* Sets the number of ranks; with several processes, it is the number of processes. */
+/* With several processes, a rank is a process. */
 static int count_ranks(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -68,7 +65,7 @@ static int count_ranks(struct setup *setup)
     return 0;
 }
 
-/* Checks that each rank of this machine can have a GPU and that NCCL can connect the GPUs. */
+/* Each rank of this machine needs a GPU; several ranks need NCCL. */
 static int check_cards(const struct setup *setup)
 {
     const struct run_options *options = &setup->options;
@@ -137,8 +134,7 @@ static int read_machine(struct setup *setup)
                : 0;
 }
 
-/* Sets how many ranks share this machine, because its rates are measured while one rank runs
- * alone. */
+/* Rates are measured while one rank runs alone, but ranks share the machine. */
 static void share_machine(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -155,7 +151,6 @@ static void share_machine(struct setup *setup)
     }
 }
 
-/* Sets whether weights are gathered as codes of 8 bits. */
 static int choose_gather(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -177,8 +172,7 @@ static int choose_gather(struct setup *setup)
     return 0;
 }
 
-/* Finds the first rank on another host than the first rank of its group. Returns whether there is
- * one. */
+/* Finds the first rank whose host differs from that of its group's first rank. */
 static bool find_stray(const struct setup *setup, uint32_t within, uint32_t *stray)
 {
     for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
@@ -205,8 +199,7 @@ static void check_neighbours(const struct setup *setup, uint32_t within)
     }
 }
 
-/* Checks that all hosts have the same number of ranks, and that the ranks of a host are
- * consecutive. */
+/* Hosts must have equal numbers of ranks, and the ranks of a host must be consecutive. */
 static int check_nodes(const struct setup *setup)
 {
     const uint32_t world = setup->options.world;
@@ -232,8 +225,7 @@ static int check_nodes(const struct setup *setup)
     return 0;
 }
 
-/* Sets `fast`: on the CPU the ranks of each node add their gradients first; on GPUs NCCL adds
- * all. */
+/* On the CPU, the ranks of a node add gradients first; on GPUs, NCCL adds all. */
 static int choose_fast(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -256,7 +248,6 @@ static int choose_fast(struct setup *setup)
     return 0;
 }
 
-/* Sets whether gradients are reduced as codes of 4 bits, or in another order than that of ranks. */
 static int choose_reduce(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -281,8 +272,7 @@ static int choose_reduce(struct setup *setup)
     return 0;
 }
 
-/* Sets the size of the groups of ranks that gather weights among themselves; each group keeps a
- * copy of the weights. */
+/* A group of ranks gathers weights from its own copy. */
 static int choose_within(struct setup *setup)
 {
     struct run_options *options = &setup->options;

@@ -1,5 +1,4 @@
-/* setup_stores.c: the directories of the store: the free space of their file systems, and how much
- * each directory may use. */
+/* setup_stores.c: the store's directories, and how much of their file systems they may use. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,7 +38,7 @@ static int look_at(const char *directory, struct disk *out)
     return 0;
 }
 
-/* The paths that are on the same file system as a given one, that path included. */
+/* The paths on one file system. */
 struct disk_use {
     uint32_t first;       /* the first of these paths */
     uint32_t unlimited;   /* number of paths without their own limit */
@@ -62,16 +61,15 @@ static struct disk_use disk_use_of(const struct tide_engine_options *given,
     return use;
 }
 
-/* Returns the bytes for a path without its own limit: the free space, less the reserve and the
- * limits of other paths on the same file system, in equal parts. 0: nothing is left. */
+/* Bytes for a path without a limit: an equal part of the free space, less the reserve and other
+ * limits. */
 static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
 {
     const uint64_t left = free_bytes > SETUP_RESERVE_BYTES ? free_bytes - SETUP_RESERVE_BYTES : 0;
     return left > use->limit_bytes ? (left - use->limit_bytes) / use->unlimited : 0;
 }
 
-/* Sets *out to the bytes that a path may use. A given limit is not reduced to the space that is
- * free now, because files of an earlier run may be removed first. */
+/* A given limit may exceed the free space, because files of an earlier run may be removed first. */
 static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
                       uint32_t index, uint64_t *out)
 {
@@ -130,8 +128,7 @@ int setup_read_stores(struct setup *setup)
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* A missing directory may be the mount point of a drive that is not mounted; the run would then
- * fill and wear the disk below it. */
+/* A missing directory may be an unmounted drive's mount point; the run would fill the disk below. */
 static int check_missing(const char *directory)
 {
     char parent[STORE_PATH_BYTES];

@@ -29,8 +29,7 @@ static bool asked_to_stop(void *user)
     return world->given.stop != NULL && world->given.stop(world->given.user) != 0;
 }
 
-/* torchrun starts processes but does not connect them: NCCL connects their GPUs, and all other data
- * goes over TCP. */
+/* torchrun does not connect processes: NCCL connects their GPUs, and other data goes over TCP. */
 static int check_torchrun(struct tide_world *world)
 {
     struct coll_launch *launch = &world->launch;
@@ -84,7 +83,7 @@ static int open_peers(struct tide_world *world)
 
 /* ---- arguments ---- */
 
-/* Returns the bytes of all arguments, with the zero bytes at their ends. */
+/* Bytes of the arguments and their final zeros. */
 static uint64_t argument_bytes(const struct tide_world_options *given)
 {
     uint64_t bytes = 0;
@@ -127,7 +126,7 @@ static const char *own_argument(const struct tide_world *world, uint64_t index)
     return index < world->given.argument_count ? world->given.arguments[index] : NULL;
 }
 
-/* Sends the arguments to the first process: the size of their texts, then the texts. */
+/* Sends the size of the texts, then the texts, to the first process. */
 static int send_arguments(const struct tide_world *world)
 {
     const uint64_t bytes = argument_bytes(&world->given);
@@ -148,8 +147,7 @@ static int send_arguments(const struct tide_world *world)
     return rc;
 }
 
-/* Describes the difference of an argument. `own`, `other` NULL: there is no such argument. `before`
- * is the argument before it. */
+/* `own`, `other` NULL: there is no such argument. `before`: the argument before. */
 static void describe_difference(struct tide_world *world, unsigned rank, const char *before,
                                 const char *own, const char *other)
 {
@@ -176,8 +174,7 @@ static void describe_difference(struct tide_world *world, unsigned rank, const c
     }
 }
 
-/* In the first process: compares the arguments of process `rank` with its own, until one
- * differs. */
+/* In the first process: finds the first argument of `rank` that differs. */
 static void find_difference(struct tide_world *world, unsigned rank, const char *texts,
                             const char *end)
 {

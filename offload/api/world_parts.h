@@ -15,17 +15,14 @@ struct tide_world {
     char difference[512];     /* describes the first argument that differs; "": none does */
 };
 
-/* Returns the largest number of ranks on one host. A budget is for a host, so this many ranks share
- * it. */
+/* Returns the largest number of ranks on one host; they share the host's budget. */
 unsigned world_ranks_per_host(const struct coll_peers *peers);
 /* Returns the number of ranks on this process's host. */
 unsigned world_ranks_of_host(const struct coll_peers *peers);
-/* Returns the number of threads for each rank. The ranks of a host share the processors that they
- * may use together; the host with the fewest for each rank decides. */
+/* Returns threads per rank; the host with the fewest processors per rank decides. */
 unsigned world_threads(const struct coll_peers *peers);
-/* Returns the number of computing threads per processor while all ranks compute, for the host with
- * the highest number; at least 1. A rank's threads count only up to the number of its processors,
- * because rates are measured with the same threads by a rank that computes alone. */
+/* Returns computing threads per processor on the fullest host while all ranks compute; at least 1.
+ * Threads of a rank beyond its processors do not count: measured rates include their effect. */
 double world_crowding(const struct coll_peers *peers, unsigned threads);
 /* Warns if a launcher binds a rank to fewer processors than it has threads. */
 void world_check_binding(const struct coll_peers *peers, unsigned threads);
