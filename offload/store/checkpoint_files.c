@@ -1,4 +1,4 @@
-/* checkpoint_files.c: reads and hashes small files, and prints and parses the file of checksums. */
+/* checkpoint_files.c: reads, hashes, prints and parses small files of a checkpoint. */
 #include "offload/store/checkpoint_files.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
 
 /* ---- checksums ---- */
 
-/* Prints the header, which says where the checksums of each stream begin after it. */
+/* The header says where each stream's checksums begin after the header. */
 static int print_header(const struct store_image *image, struct core_json_write *write)
 {
     uint64_t at = 0;

@@ -1,5 +1,4 @@
-/* checkpoint_read.c: opens a checkpoint: first its manifest, then the small files, the headers of
- * the streams, and the checksums. Reads and verifies its streams. */
+/* checkpoint_read.c: opens a checkpoint, and reads and verifies its streams. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -207,7 +206,7 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
     return store_flow_wait(checkpoint->flow, point);
 }
 
-/* Marks a stream's cuts that a part of a checkpoint contains. */
+/* Marks the cuts of a stream that a part contains. */
 static void mark_part(const struct store_image *image, const struct store_part *part,
                       enum store_stream stream, unsigned char *marks)
 {

@@ -1,6 +1,6 @@
-/* checkpoint_remove.h: removes a checkpoint's own files and leaves all others. The manifest says
- * which files are its own. It is first renamed to the mark STORE_REMOVED_NAME: from then on the
- * folder is not a checkpoint, and any later run that finds the mark may continue the removal. */
+/* checkpoint_remove.h: removes the files that a checkpoint's manifest lists, and no others. The
+ * manifest is first renamed to the mark: the folder is then no checkpoint, and a later run may
+ * continue the removal. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 #define OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 
@@ -14,12 +14,10 @@ bool store_checkpoint_is_ours(const char *path);
 /* Returns whether the folder has the mark and no manifest. */
 bool store_checkpoint_is_marked(const char *path);
 
-/* Renames the manifest to the mark, durably. Sets *foreign to whether the folder has entries that
- * are not the checkpoint's. */
+/* Renames the manifest to the mark, durably. Sets *foreign to whether the folder has other entries. */
 int store_checkpoint_mark(const char *path, bool *foreign);
-/* Removes the files of a folder with the mark, the mark last, and then the folder if it is empty.
- * Logs a warning if a file cannot be removed, and a line if the folder stays because of other
- * files. */
+/* Removes the files of a marked folder, the mark last, and the folder if empty. Logs a warning if a
+ * removal fails, and a line if other files remain. */
 void store_checkpoint_remove(const char *path);
 
 #endif

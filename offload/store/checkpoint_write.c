@@ -1,5 +1,4 @@
-/* checkpoint_write.c: writes a checkpoint into a new folder with a temporary name, reads it back,
- * and gives it its final name. */
+/* checkpoint_write.c: writes a checkpoint under a temporary name, reads it back, and publishes it. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,17 +27,15 @@ struct store_checkpoint_write {
     struct store_image image;
     struct store_flow *flow; /* owned */
     char folder[4096];       /* final name; after join: the folder that was joined */
-    /* claim on the temporary folder; its path is NULL before creation, after publishing and after
-     * join */
+    /* claim on the temporary folder; path NULL: before creation, after publishing, after join */
     struct model_claim own;
-    uint64_t cuts;            /* number of cuts whose checksums are known */
+    uint64_t cuts;            /* cuts with known checksums */
     struct store_marks marks; /* owned: cuts that this process reads back */
 };
 
 /* ---- beginning a checkpoint ---- */
 
-/* Takes over the files of a checkpoint that rotation kept as the spare, and removes the rest of the
- * spare to free space. */
+/* Takes over the spare's files, and removes the rest of the spare. */
 static void take_spare(struct store_checkpoint_write *checkpoint)
 {
     char text[sizeof checkpoint->folder + 64];
@@ -56,8 +53,7 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Returns whether tide wrote the folder. Other programs use the same names for their checkpoints'
- * folders, and their files are not replaced. */
+/* Other programs name checkpoint folders alike; their files are not replaced. */
 static bool is_ours(const char *folder)
 {
     return has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder);
@@ -71,9 +67,8 @@ static int refuse_file(const char *folder, const char *name)
                         folder, name);
 }
 
-/* Refuses a `folder` that tide did not write if it has a configuration, a manifest, or a file with
- * the name of one in `path`, the temporary folder with copies of the model's small files. Called
- * before anything large is written. */
+/* Refuses another program's folder if its files would be replaced. `path` is the temporary folder
+ * with the model's small files. */
 static int check_replaced(const char *folder, const char *path)
 {
     static const char *const names[] = {"config.json", MODEL_MANIFEST_NAME};
@@ -180,7 +175,7 @@ static int join(struct store_checkpoint_write *checkpoint)
     return open_flow(checkpoint, checkpoint->folder, true);
 }
 
-/* `joined` is the folder that another process has created; NULL: this process creates it. */
+/* `joined`: folder of another process; NULL: creates a folder. */
 static int create(const struct store_checkpoint_options *options, const char *joined,
                   struct store_manifest *manifest, struct store_checkpoint_write **out)
 {
@@ -222,7 +217,7 @@ const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpo
 
 /* ---- putting ---- */
 
-/* Counts the cuts of a range once, and marks the first `own` of them to be read back. */
+/* Counts each cut once, and marks the first `own` cuts to be read back. */
 static void note_cuts(struct store_checkpoint_write *checkpoint, enum store_stream stream,
                       uint32_t block, struct plan_span span, uint64_t own)
 {
@@ -286,8 +281,7 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
     return sums;
 }
 
-/* With `here`, reading back the first cut detects a folder that only has the same path in both
- * processes. */
+/* Reading back the first cut (`here`) detects equal paths to different folders. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here)
@@ -367,8 +361,7 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Returns whether this entry belongs in the manifest's list of files: it is a regular file, not
- * hidden, and neither a stream nor the checksums nor the manifest itself. */
+/* Streams, checksums, the manifest, hidden files and irregular files are not listed. */
 static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
 {
     struct stat info;
@@ -430,8 +423,7 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Opens the checkpoint as a resuming run would, checks that it is this one, and verifies the cuts
- * that this process is to read back. */
+/* Opens the checkpoint as a resuming run would, and verifies this process's cuts. */
 static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;

@@ -1,9 +1,8 @@
-/* chunk.h: a chunk's one or two extents, and which of them is current. This is recorded only in
- * memory. With two extents, a write goes to the one that is not current, which becomes current when
- * the write is done; so a failed write leaves the old data. A write before the step's norm is known
- * also waits for a decision. A single extent is overwritten in place. A chunk may read from a
- * checkpoint's file (store.h) until one of its own writes is done. The engine's thread. Nothing is
- * allocated here. */
+/* chunk.h: a chunk's one or two extents, and which is current; recorded only in memory. With two
+ * extents, a write goes to the other extent, which becomes current when the write is done, so a
+ * failed write keeps the old data. A write before the step's norm is known also waits for a
+ * decision. A single extent is overwritten. Until its first own write is done, a chunk may read
+ * from a checkpoint's file (store.h). The engine's thread; allocates nothing. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H
 
@@ -17,20 +16,18 @@ struct aio_extent;
 enum { STORE_GENERATIONS_MAX = 2 };
 
 struct store_chunk {
-    struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: the extent does
-                                                        * not exist */
+    struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: none */
     struct aio_extent *adopted;                        /* owned by the store: in a checkpoint's or a
                                                         * kept base's file */
     struct core_fence written;                         /* the last write, if `waits` */
     uint8_t current;
-    bool of_base; /* `adopted` is a part of a kept base and stays in its file */
+    bool of_base; /* `adopted` is in a kept base, and stays there */
     bool borrows; /* `adopted` is current, and the next write goes to extents[current] */
-    bool waits;   /* when `written` is reached, the extent that was written becomes current */
+    bool waits;   /* the written extent becomes current at `written` */
     bool ahead;   /* the switch also waits for store_chunk_decide() */
 };
 
-/* Return the extent to read from, and the extent that the next write goes to. NULL: the chunk is
- * not in the store. */
+/* Return the extents of the next read and the next write. NULL: the chunk is not in the store. */
 struct aio_extent *store_chunk_current(struct store_chunk *chunk);
 struct aio_extent *store_chunk_next(struct store_chunk *chunk);
 

@@ -1,5 +1,4 @@
-/* flow.c: opens or creates the files of a flow, cuts ranges into pieces, and moves each piece from
- * its request to its checksum. */
+/* flow.c: opens a flow's files, cuts ranges into pieces, and moves pieces with their checksums. */
 #include "offload/store/flow.h"
 
 #include <assert.h>
@@ -25,7 +24,7 @@
 struct flow_piece {
     enum store_stream stream;
     uint32_t block;
-    uint64_t cut; /* index of the first one */
+    uint64_t cut; /* index of the first cut */
     uint64_t count;
     uint64_t offset; /* offset in the file */
     uint64_t bytes;
@@ -50,15 +49,13 @@ struct store_flow {
     struct core_region buffers;                  /* owned, STORE_FLOW_PIECES of piece_bytes */
     uint64_t piece_bytes;                        /* maximum of a piece */
     struct flow_piece pieces[STORE_FLOW_PIECES]; /* a ring */
-    uint64_t begun;                              /* number of pieces begun */
-    /* number of pieces finished; the pieces from here to `begun`, at most STORE_FLOW_PIECES, are in
-     * flight */
+    uint64_t begun;
+    /* number of pieces finished; the pieces from here to `begun` are in flight */
     uint64_t finished;
     struct core_err failed; /* the error that ended the flow */
 };
 
-/* The drive's own limit ends a wait first, with a better message; these limits are for a drive
- * whose thread is stuck. */
+/* The drive's own limit ends waits first; these limits are for a drive whose thread is stuck. */
 static const int64_t still_default_ns = INT64_C(180) * 1000000000;
 static const int64_t still_more_ns = INT64_C(3) * 1000000000;
 
@@ -75,8 +72,8 @@ static int file_failed(const struct store_flow *flow, const char *name, const ch
 
 /* ---- one file ---- */
 
-/* Writes the header of a file. Reserves the space of the whole file, so that a full disk is noticed
- * now; if only a part will be written, just sets the size. */
+/* Reserves the space of a whole file, so that a full disk is noticed now; a partial file only gets
+ * its size. */
 static int fill_header(const struct model_folder *folder, const struct store_flow *flow,
                        enum store_stream stream, int fd, const char *name)
 {
@@ -128,8 +125,7 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
     return rc;
 }
 
-/* Opens for direct I/O if the file system supports it and cuts are whole pages; cuts of scales are
- * too small for that. */
+/* Opens for direct I/O if possible; cuts of scales are too small for that. */
 static int open_file(struct store_flow *flow, const struct store_flow_options *options,
                      enum store_stream stream)
 {
@@ -193,8 +189,7 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     return rc == 0 ? aio_queue_open(&flow->drive, 1, &queue, &flow->queue) : rc;
 }
 
-/* Returns the size of a piece: STORE_FLOW_PIECE_BYTES, or less if all files together are smaller
- * than the pieces; but each piece has room for the largest cut of a block. */
+/* STORE_FLOW_PIECE_BYTES, or less for a small checkpoint; at least the largest cut. */
 static uint64_t piece_bytes(const struct store_image *image)
 {
     uint64_t all = 0;
@@ -298,7 +293,7 @@ int store_flow_direct_file(const struct store_flow *flow, enum store_stream stre
 
 /* ---- one piece ---- */
 
-/* Returns a piece of as many cuts from `cut` on as fit. */
+/* A piece of as many cuts as fit, from `cut` on. */
 static struct flow_piece piece_at(const struct store_flow *flow, enum store_stream stream,
                                   uint32_t block, uint64_t cut, uint64_t end)
 {
@@ -316,8 +311,7 @@ static struct flow_piece piece_at(const struct store_flow *flow, enum store_stre
     return piece;
 }
 
-/* Requests use the caller's memory directly if the file allows that and the bytes need no
- * padding. */
+/* Requests use the caller's memory if the file allows that address and no padding is needed. */
 static char *place_of(const struct store_flow *flow, const struct flow_piece *piece, uint32_t turn)
 {
     const bool aligned = !flow->direct[piece->stream] ||
@@ -337,7 +331,7 @@ static int mismatch(const struct store_flow *flow, const struct flow_piece *piec
                         flow->image->blocks->list[piece->block].name, sums[0], sums[1]);
 }
 
-/* Computes the checksums of what is written, or verifies those of what was read. */
+/* Computes checksums of written data, or verifies those of read data. */
 static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
 {
     uint64_t *sums = flow->sums[piece->stream] +
@@ -356,7 +350,7 @@ static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
     return 0;
 }
 
-/* Waits for a piece in flight; verifies what was read and copies it to the caller. */
+/* Waits for a piece; verifies data that was read, and copies that data to the caller. */
 static int finish(struct store_flow *flow, struct flow_piece *piece)
 {
     int rc = core_fence_wait_moving(piece->done, flow->still_ns);
@@ -387,8 +381,8 @@ static int request(struct store_flow *flow, struct flow_piece *piece)
 
 /* ---- several pieces ---- */
 
-/* Waits for all pieces in flight and keeps the first error. Afterwards nothing uses the caller's
- * memory, unless the drive has failed; then the memory must stay until the flow is closed. */
+/* Waits for all pieces and keeps the first error. Afterwards nothing uses the caller's memory,
+ * unless the drive has failed; then that memory must stay until the flow is closed. */
 static int end_flow(struct store_flow *flow, int rc)
 {
     flow->failed = core_err_keep(rc);
@@ -399,7 +393,7 @@ static int end_flow(struct store_flow *flow, int rc)
     return core_err_first(&flow->failed, 0);
 }
 
-/* Finishes all pieces before a point. If the flow has failed before, returns its error. */
+/* Finishes all pieces before a point, or returns an earlier error of the flow. */
 static int finish_until(struct store_flow *flow, uint64_t point)
 {
     if (flow->failed.code != 0) {
@@ -435,8 +429,7 @@ static int begin_piece(struct store_flow *flow, const struct flow_piece *piece)
 
 /* ---- ranges ---- */
 
-/* Moves all pieces of a stream between two cuts. With `memory` NULL, they go into the flow's
- * buffers. */
+/* `memory` NULL: into the flow's buffers. */
 static int move_stream(struct store_flow *flow, enum store_stream stream, uint32_t block,
                        const uint64_t cuts[2], char *memory)
 {
@@ -479,7 +472,7 @@ int store_flow_wait(struct store_flow *flow, uint64_t point)
     return finish_until(flow, point);
 }
 
-/* Sets `cuts` to the next range of marked cuts (`marks` NULL: all) from cuts[1] on. Returns false
+/* Sets `cuts` to the next range of marked cuts from cuts[1] on (`marks` NULL: all). Returns false
  * if there is none. */
 static bool next_marked(const unsigned char *marks, uint64_t count, uint64_t cuts[2])
 {

@@ -44,8 +44,7 @@ const char *store_block_dtype(enum block_weights weights)
     return names[weights];
 }
 
-/* Returns the format of a block. Moments are the same for all blocks; weights and masters may
- * differ. */
+/* Moments have one format; weights and masters may differ by block. */
 static struct plan_format format_of(const struct store_image *image, uint32_t block)
 {
     static const struct {

@@ -1,8 +1,7 @@
 /* image.h: the layout of a checkpoint's files: one safetensors file per stream, one tensor per
- * block. Blocks are whole, whatever the ranks, chunks and tiers of the run that wrote them. Tensors
- * begin at multiples of 4096; between them are tensors of zeros named "padding.N". Checksums cover
- * cuts of 64 Ki elements; the checksum of a block's last cut includes the padding after it. Pure;
- * constant after init, when any thread may read it. */
+ * block, whatever the run's ranks, chunks and tiers. Tensors begin at multiples of 4096; tensors of
+ * zeros named "padding.N" fill the gaps. Checksums cover cuts of 64 Ki elements; the last cut of a
+ * block includes its padding. Pure; after init any thread may read it. */
 #ifndef OFFLOAD_STORE_IMAGE_H
 #define OFFLOAD_STORE_IMAGE_H
 
@@ -28,8 +27,8 @@ enum store_stream {
 
 enum {
     STORE_CUT_BYTES_MAX = PLAN_CUT_ELEMENTS * 4,
-    /* The largest size of a file's header, which is the limit of safetensors' own readers. Such a
-     * header holds 200,000 blocks with names of 255 bytes, or 500,000 with short names. */
+    /* Limit of safetensors' own readers: 200,000 blocks with names of 255 bytes, or 500,000 with
+     * short names. */
     STORE_HEADER_BYTES_MAX = 100 * 1000 * 1000,
 };
 
@@ -38,11 +37,11 @@ struct store_image {
     /* type of these blocks' weights: "BF16", as safetensors names it */
     char weight_dtype[8];
     const struct blocks *blocks; /* borrowed */
-    /* owned, [blocks + 1]: offset of each block in the file; the last one is the end */
+    /* owned, [blocks + 1]: offset of each block, and the end */
     uint64_t *offsets[STORE_STREAM_COUNT];
     /* owned, [blocks + 1]: index of each block's first checksum */
     uint64_t *first_cuts[STORE_STREAM_COUNT];
-    /* owned; the first bytes of each file: the length of the header, and the header */
+    /* owned: the header of each file, after its length */
     char *headers[STORE_STREAM_COUNT];
     uint64_t header_bytes[STORE_STREAM_COUNT]; /* a multiple of 4096 */
 };
@@ -50,8 +49,8 @@ struct store_image {
 /* Returns "weights", "m_scales" ... The file is NAME.safetensors. */
 const char *store_stream_name(enum store_stream stream);
 
-/* Returns -EINVAL if a block has a name that the files use themselves; -EFBIG if the names are too
- * long for a header; each with a message. */
+/* Returns -EINVAL for a block name that the files use themselves, -EFBIG if names are too long for
+ * a header; with a message. */
 int store_image_init(struct store_image *image, const struct plan_format *format,
                      const char *weight_dtype, const struct blocks *blocks);
 /* Accepts a zeroed struct. */
@@ -70,8 +69,7 @@ uint64_t store_image_file_bytes(const struct store_image *image, enum store_stre
 uint64_t store_image_cuts(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_cuts_all(const struct store_image *image);
 
-/* Cut `index` of a block's tensor: its offset in the file, and its bytes without and with
- * padding. */
+/* A cut of a block's tensor: offset in the file, bytes without and with padding. */
 struct store_cut {
     uint64_t offset;
     uint64_t bytes;

@@ -72,7 +72,6 @@ static void write_file(struct core_json_write *write, const char *key,
     core_json_write_object_end(write);
 }
 
-/* Says where each tensor of the model's files is in its block. */
 static void write_tensors(struct core_json_write *write, const struct block *block)
 {
     core_json_write_array_begin(write, "tensors");
@@ -107,8 +106,7 @@ static void write_blocks(struct core_json_write *write, const struct blocks *blo
     core_json_write_array_end(write);
 }
 
-/* Prints the tensors of a block, or `found`, the list of a manifest, if that is not NULL. The
- * caller frees *out. */
+/* Prints `found`, a manifest's list, or if NULL, the block's tensors. The caller frees *out. */
 static int print_tensors(const struct block *block, const struct core_json_value *found, char **out)
 {
     struct core_json_write write;
@@ -213,7 +211,7 @@ static void write_run(struct core_json_write *write, const struct store_manifest
     core_json_write_object_end(write);
 }
 
-/* Writes the bytes in hexadecimal, because they are few and any reader can decode them. */
+/* Hexadecimal, because the bytes are few and any reader can decode it. */
 static int write_application(struct core_json_write *write, const struct store_manifest *manifest)
 {
     const unsigned char *bytes = manifest->application;
@@ -248,7 +246,7 @@ static void write_part(struct core_json_write *write, const struct store_part *p
     core_json_write_object_end(write);
 }
 
-/* Returns the first version that has the features that the manifest uses. */
+/* Returns the first version with the manifest's features. */
 static int version_of(const struct store_manifest *manifest)
 {
     const struct blocks *blocks = manifest->blocks;

@@ -1,7 +1,6 @@
-/* manifest.h: the description of a checkpoint: its run and step, the run's parameters, the blocks
- * of the model, and the checksums of its other files; those of the streams are in sums.safetensors.
- * The text ends in a checksum of itself. docs/checkpoint-format.md names every key. A plain value,
- * without locks. */
+/* manifest.h: the description of a checkpoint: run, step, parameters, blocks, and checksums of
+ * files other than streams. The text ends in its own checksum. docs/checkpoint-format.md names
+ * every key. A plain value, without locks. */
 #ifndef OFFLOAD_STORE_MANIFEST_H
 #define OFFLOAD_STORE_MANIFEST_H
 
@@ -10,9 +9,9 @@
 #include "offload/store/image.h"
 
 enum {
-    /* A manifest has the lowest version with its features. 4: a part of a checkpoint; 3: frozen
-     * blocks are in the base model; 2: the weights of some blocks have another type than the run;
-     * 1: none of these */
+    /* A manifest has the lowest version with its features. 4: part of a checkpoint; 3: frozen
+     * blocks are in the base model; 2: weights of some blocks have another type than the run; 1:
+     * none of these */
     STORE_MANIFEST_VERSION = 4,
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
@@ -48,10 +47,9 @@ struct store_scale {
     uint32_t hysteresis_left;
 };
 
-/* A part of a checkpoint, if each machine of a run keeps the cuts of its own ranks on its own
- * drives. Only the cuts of `ranks` are in the part's files; all other ranges of the files are
- * empty. The cuts of a block's weights are divided among `weights_of` ranks, and the cuts of its
- * other streams among `states_of` (plan_shard_border); 1: each part has all cuts. */
+/* A part of a checkpoint: the cuts of the `ranks` of one machine; other ranges of the files are
+ * empty. A block's weights are divided among `weights_of` ranks, its other streams among
+ * `states_of` (plan_shard_border); 1: each part has all cuts. */
 enum { STORE_PART_RANKS = 64 };
 struct store_part {
     uint64_t ranks; /* bit r: rank r. 0: this is a whole checkpoint */
@@ -59,19 +57,17 @@ struct store_part {
 };
 
 struct store_manifest {
-    uint64_t run;  /* the same number in all checkpoints of a run, even after the run was resumed */
-    uint64_t step; /* steps done, including skipped ones */
-    uint64_t updates; /* number of updates, without those of skipped steps */
+    uint64_t run;     /* the same number in all checkpoints of a run, even if it was resumed */
+    uint64_t step;    /* steps done, including skipped ones */
+    uint64_t updates; /* updates, without those of skipped steps */
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
     struct plan_format format;
     char weight_dtype[8];        /* type of weights of blocks that have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
-    struct blocks *parsed;       /* owned: the blocks of a parsed manifest; each has a single
-                                  * block_run */
-    uint64_t base;               /* identity of the base model, if checkpoints do not contain it
-                                  * (blocks.h) */
+    struct blocks *parsed;       /* owned: the parsed blocks, each with a single block_run */
+    uint64_t base;               /* identity of the base model, if apart (blocks.h) */
     struct store_file *files;    /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
@@ -85,15 +81,15 @@ int store_manifest_set_application(struct store_manifest *manifest, const void *
 /* Returns the value of a parameter; NULL: there is none. */
 const char *store_manifest_parameter(const struct store_manifest *manifest, const char *name);
 
-/* Prints the manifest; the caller frees the text. Returns -EFBIG if it would be too long to be
+/* Prints the manifest; the caller frees the text. Returns -EFBIG if the text is too long to be
  * read. */
 int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes);
 /* Returns -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
- * missing or impossible values; each with a message that names `source`. */
+ * missing or impossible values; with a message that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
-/* Returns -EBADMSG if the table of tensors in the text is not that of `blocks`, even if the
- * checksum is right. `blocks` are those of the model that config.json describes. */
+/* Returns -EBADMSG if the text's tensors are not those of `blocks`, the blocks of the model in
+ * config.json. */
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
                                  const struct blocks *blocks);
 /* Accepts a zeroed struct. */

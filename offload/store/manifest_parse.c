@@ -58,8 +58,7 @@ static int get_text(const struct core_json *doc, const struct core_json_value *o
     return rc;
 }
 
-/* Accepts only plain names of files, so that a manifest cannot name a file outside the checkpoint's
- * folder. */
+/* Refuses paths, so that a manifest cannot name a file outside its folder. */
 static int get_file(const struct core_json *doc, const struct core_json_value *object,
                     struct store_file *out)
 {
@@ -192,7 +191,7 @@ static int parse_streams(const struct core_json *doc, const struct core_json_val
     return rc == 0 ? get_file(doc, sums, &out->sums) : rc;
 }
 
-/* Parses the type of a block's weights, if the block has its own type. */
+/* The key is missing if the block has the run's type. */
 static int parse_weights(const struct core_json *doc, const struct core_json_value *from,
                          struct blocks *blocks)
 {

@@ -28,8 +28,7 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
                               length, bytes - 1);
 }
 
-/* Calls `each` for every rank's folder. Returns -errno, with a message, if the directory cannot be
- * read. */
+/* Returns -errno, with a message, if the directory cannot be read. */
 static int for_each(const char *directory, void (*each)(void *context, unsigned rank),
                     void *context)
 {

@@ -1,5 +1,4 @@
-/* shelf.c: locks the folder, lists checkpoints by name, removes the remains of killed runs, and
- * rotates. */
+/* shelf.c: locks the folder, lists and rotates checkpoints, and removes remains of killed runs. */
 #include "offload/store/shelf.h"
 
 #include <dirent.h>
@@ -31,7 +30,7 @@ static const char removed[] = ".removed";
 struct store_shelf {
     char directory[PATH_BYTES - 64];
     int fd;                 /* descriptor of the folder */
-    int file;               /* descriptor of the file that is locked */
+    int file;               /* descriptor of the lock file */
     struct core_lock *lock; /* owned */
     bool has_spare;
     uint64_t spare; /* step of the checkpoint that became the spare */
@@ -86,8 +85,7 @@ static int list(DIR *dir, const char *end, uint64_t **steps, size_t *count)
     return 0;
 }
 
-/* Other programs use names of this form, too, and a rotated checkpoint may leave a folder with
- * files that are not its own. A checkpoint whose manifest is missing is listed, so that the caller
+/* Other folders may have such names. A checkpoint without a manifest is listed, so that the caller
  * reports the damage. */
 static bool is_checkpoint(const char *directory, uint64_t step)
 {
@@ -173,8 +171,7 @@ static const char *path_with(const struct store_shelf *shelf, uint64_t step, con
     return text;
 }
 
-/* Publishes a checkpoint that was complete when its run was killed during publishing. Returns
- * whether it was one, even if it cannot be published. */
+/* Publishes a checkpoint whose run was killed while publishing. Returns whether there was one. */
 static bool publish(const struct store_shelf *shelf, const char *path, uint64_t step)
 {
     char folder[PATH_BYTES + 64];
@@ -190,8 +187,8 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* Returns whether a killed run left the folder: it has tide's mark, or, if its name has an ending,
- * it is empty. */
+/* Returns whether a killed run left the folder: it has tide's mark, or a name with an ending and no
+ * files. */
 static bool is_left(const char *path, const char *end)
 {
     char mark[PATH_BYTES + 128];
@@ -211,8 +208,7 @@ static void remove_left(const char *path, const char *end)
     }
 }
 
-/* Removes the folders checkpoint-N with the ending `end` that killed runs left, but publishes those
- * that are complete. Other folders with such names stay as they are. */
+/* Publishes or removes folders checkpoint-N with the ending `end` that killed runs left. */
 static void sweep(const struct store_shelf *shelf, const char *end, const char *why)
 {
     DIR *dir = opendir(shelf->directory);
@@ -290,10 +286,8 @@ void store_shelf_close(struct store_shelf *shelf)
 
 /* ---- rotation ---- */
 
-/* Renames the checkpoint before removing files, so that an incomplete one is never found. A folder
- * that also contains other files is not renamed, and some folders cannot be renamed (on an overlay,
- * or if the new name exists). In these cases only the checkpoint's own files are removed. Returns
- * whether the folder was renamed. */
+/* Renames the checkpoint before removing files, so that an incomplete one is never found. Returns
+ * false if the folder has other files or cannot be renamed; then only own files are removed. */
 static bool take_away(const struct store_shelf *shelf, uint64_t step, const char *end)
 {
     char path[PATH_BYTES + 64];
@@ -328,8 +322,8 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step)
     }
 }
 
-/* The renaming is made durable before the next checkpoint overwrites the files; otherwise a power
- * failure could leave the overwritten files under the name of a checkpoint. */
+/* The rename becomes durable before files are overwritten; otherwise a power failure could leave
+ * overwritten files in a checkpoint. */
 static void make_spare(struct store_shelf *shelf, uint64_t step)
 {
     shelf->has_spare = take_away(shelf, step, spare);

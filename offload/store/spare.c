@@ -7,9 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The kernel grants a write lease only if no other process has the file open or mapped. If one
- * opens it at that moment, the kernel sends a signal: SIGURG, which is ignored by default. The
- * usual one, SIGIO, would end the process. */
+/* A write lease is granted only if no other process has the file open or mapped. SIGURG is ignored
+ * by default; the usual SIGIO would end the process. */
 static bool is_alone(int fd)
 {
     return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0 &&

@@ -1,5 +1,5 @@
-/* store.c: the paths of a store, the extents of a plan's chunks, and extents in the files of a
- * checkpoint that the store adopts, one part per stream. */
+/* store.c: the paths of a store, the extents of chunks, and extents in files of an adopted
+ * checkpoint. */
 #include "offload/store/store.h"
 
 #include <assert.h>
@@ -28,8 +28,7 @@ enum { STORE_PATH_BYTES = 4096 };
 /* The chunks of one kind and block; an activation's block is the block that produces the
  * boundary. */
 struct store_row {
-    struct store_chunk *chunks; /* owned, [count]; a chunk that is not in the store has no
-                                 * extents */
+    struct store_chunk *chunks; /* owned, [count]; no extents: not in the store */
     uint32_t count;
 };
 
@@ -56,16 +55,16 @@ struct store {
     uint32_t block_count;
     const struct plan_layout *layout; /* borrowed */
     uint64_t next_owner;
-    uint64_t ahead_written; /* number of submitted writes that are ahead of their norm */
-    uint64_t ahead_decided; /* number of these writes about which a decision was made */
-    bool stands;            /* the last decision: whether the writes became current */
+    uint64_t ahead_written; /* submitted writes ahead of their norm */
+    uint64_t ahead_decided; /* of these writes, those decided */
+    bool stands;            /* the last decision: the writes became current */
     struct store_adopting adopting;
     uint32_t base_file; /* index of the kept base's file in the first path's drive */
 };
 
 /* ---- the chunks of a plan ---- */
 
-/* Returns how many chunks a block has; activations have one per micro-batch. */
+/* Activations have one chunk per micro-batch. */
 static uint32_t row_count(const struct plan_input *input, const struct plan *plan,
                           enum store_kind kind, uint32_t block)
 {
@@ -79,7 +78,6 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
 typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
                         unsigned generations);
 
-/* Visits the chunks of weights, states or gradients that the plan keeps in STORE. */
 static int each_chunk(const struct plan_input *input, const struct plan *plan, enum store_kind kind,
                       each_extent *each, void *context)
 {
@@ -104,7 +102,6 @@ static int each_chunk(const struct plan_input *input, const struct plan *plan, e
     return 0;
 }
 
-/* Visits the boundary activations that the plan keeps in STORE. */
 static int each_activation(const struct plan_input *input, const struct plan *plan,
                            each_extent *each, void *context)
 {
@@ -125,7 +122,7 @@ static int each_activation(const struct plan_input *input, const struct plan *pl
     return 0;
 }
 
-/* Visits everything that the plan keeps in STORE; stops at the first error. */
+/* Stops at the first error. */
 static int for_each(const struct plan_input *input, const struct plan *plan, each_extent *each,
                     void *context)
 {
@@ -140,8 +137,7 @@ static int for_each(const struct plan_input *input, const struct plan *plan, eac
 
 /* ---- paths ---- */
 
-/* Creates `parent`, the caller's directory, if it is missing, and sets the path of our directory in
- * it. */
+/* Creates `parent` if missing, and sets the path of our directory in it. */
 static int place_directory(struct store_directory *place, const char *parent, unsigned rank)
 {
     if (mkdir(parent, 0700) == 0) {
@@ -202,8 +198,8 @@ static uint64_t path_limit(const struct store_path *path)
     return bytes / PLAN_EXTENT_BYTES * PLAN_EXTENT_BYTES;
 }
 
-/* Returns the bytes that extents can surely use of a path that is one of several: they are spread
- * over the paths by MiB, and the rest of a path may be too small for the next MiB. */
+/* Bytes that extents can surely use of one of several paths: the rest may be too small for another
+ * MiB. */
 static uint64_t path_room(const struct store_path *path)
 {
     const uint64_t limit = path_limit(path);
@@ -220,8 +216,7 @@ uint64_t store_capacity(const struct store_path *paths, unsigned count)
     return bytes;
 }
 
-/* Distributes by speed among the paths that are not full. A path whose share reaches its limit is
- * full, and the others take the excess. */
+/* Distributes by speed. If a share reaches its path's limit, other paths take the excess. */
 static void share_by_weight(const struct store_path *paths, unsigned count, uint64_t bytes,
                             uint64_t shares[STORE_PATHS_MAX])
 {
@@ -389,8 +384,8 @@ int store_close(struct store *store)
     if (store == NULL) {
         return 0;
     }
-    /* Closes drives first, because late completions of a stalled drive are still compared with the
-     * extents' checksums. */
+    /* Closes drives first, because late completions of a stalled drive still use the extents'
+     * checksums. */
     int rc = aio_store_close(store->extents);
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
         for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
@@ -476,9 +471,8 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
     return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
 }
 
-/* Returns the extent with the beginning of a range of a block's weights, and reduces the range to
- * the part in that extent, in whole pages. Returns NULL, with a message, if the plan does not keep
- * it in STORE. */
+/* Returns the extent where the range begins, and reduces the range to whole pages there. NULL, with
+ * a message: not in STORE. */
 static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
                                      uint64_t *bytes)
 {
@@ -572,8 +566,7 @@ void store_decide(struct store *store, uint64_t count, bool stands)
 
 /* ---- the files of an adopted checkpoint ---- */
 
-/* Returns whether a file is on the same file system as the store's only path, so that reading it
- * costs no more than reading the store. */
+/* Reading a file on the file system of the store's only path costs no more than reading the store. */
 static bool is_beside(const struct store *store, int fd)
 {
     struct stat mine;
@@ -629,8 +622,7 @@ int store_adopt_begin(struct store *store, const struct store_checkpoint *checkp
 
 /* ---- adopted chunks ---- */
 
-/* Sets `streams` to the streams of a kind, in their order in an extent; the rest is
- * STORE_STREAM_COUNT. */
+/* Streams in their order in an extent, then STORE_STREAM_COUNT. */
 static void streams_of(enum store_kind kind, enum store_stream streams[3])
 {
     const bool states = kind == STORE_STATES;
@@ -653,9 +645,8 @@ static uint64_t element_bytes(const struct plan_format *format, enum store_strea
     return 0;
 }
 
-/* Finds the parts of a chunk's extent in the checkpoint's files. Returns their number; 0 if the
- * extent cannot consist of them: a file was not taken over, the states have 8-bit moments, or a
- * part is not a multiple of AIO_SUM_BYTES. */
+/* Finds the parts of a chunk's extent in the checkpoint's files. Returns 0 if a file was not taken
+ * over, states have 8-bit moments, or a part is no multiple of AIO_SUM_BYTES. */
 static unsigned parts_of(const struct store *store, const struct store_place *place,
                          const struct store_image *image, struct plan_span span,
                          struct aio_extent_part parts[3])
