@@ -15,7 +15,7 @@
 struct tide_blocks {
     struct tide_context *context; /* borrowed */
     struct cache *cache;          /* owned */
-    pid_t process;                /* the process that created the store */
+    pid_t process;                /* the creator */
 };
 
 _Static_assert((int)TIDE_BLOCKS_TOKENS == (int)CACHE_TOKENS, "the header says how many");
@@ -213,7 +213,6 @@ int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *bu
     return rc;
 }
 
-/* `out` may be NULL. */
 static void give(const struct cache_result *found, struct tide_block *out)
 {
     const struct tide_block block = {.data = found->data, .bytes = found->bytes};

@@ -20,8 +20,7 @@ enum { PATH_BYTES = 4096 };
 
 /* ---- resuming ---- */
 
-/* Checks that the run can continue from this checkpoint, and keeps the manifest. *other: the
- * options do not match, so older checkpoints will not match either. */
+/* *other: the options do not match, so older checkpoints will not match either. */
 static int look(struct tide_engine *engine, const char *path, bool *other)
 {
     struct store_manifest manifest = {.step = 0};
@@ -60,8 +59,7 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     return rc;
 }
 
-/* Tries the newest checkpoint first. Skips unreadable ones with a warning; stops if options do not
- * match. */
+/* Skips unreadable checkpoints with a warning; stops if options do not match. */
 static int begin_from(struct tide_engine *engine, struct run_engine_options *run,
                       const char *directory, const uint64_t *steps, size_t count)
 {
@@ -164,7 +162,7 @@ int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *o
 
 /* ---- saving ---- */
 
-/* Returns whether a readable checkpoint belongs to another run. */
+/* False for an unreadable checkpoint. */
 static bool is_foreign(const struct tide_engine *engine, const char *directory, uint64_t step)
 {
     struct store_manifest manifest = {.step = 0};
@@ -178,7 +176,7 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
 
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
-/* Refuses, counts or removes checkpoints of other runs; adds their number to *found. */
+/* Adds the number of checkpoints of other runs to *found. */
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
                     size_t *found)
 {
@@ -221,8 +219,7 @@ static int hold_shelf(struct tide_engine *engine, const char *directory)
     return rc;
 }
 
-/* Reads the options, locks the directory and counts checkpoints of other runs. Without `replace`,
- * such a checkpoint is an error. */
+/* Without `replace`, checkpoints of other runs are an error. */
 static int prepare(struct tide_engine *engine, const struct tide_checkpoint_options *from,
                    struct tide_checkpoint_options *options, size_t *others)
 {

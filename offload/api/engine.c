@@ -518,7 +518,6 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     return rc;
 }
 
-/* Reserves the folder, and checks that the engine could write a model there. */
 static int save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;

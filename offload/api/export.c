@@ -49,7 +49,6 @@ static int add_module(struct export *export, bool saved, const char *name, size_
     return 0;
 }
 
-/* Finds modules, rank and magnitudes from the checkpoint's tensors. */
 static int find_modules(struct export *export, const struct blocks *blocks,
                         struct model_lora_options *lora)
 {
@@ -111,7 +110,6 @@ static int make_adapters(struct export *export, const struct model_config *confi
     return model_create(config, &options, &export->model);
 }
 
-/* The checkpoint's blocks must be those of its model. */
 static int open_model(struct export *export, const char *path)
 {
     const struct blocks *blocks = store_checkpoint_manifest(export->checkpoint)->blocks;
@@ -156,7 +154,7 @@ static int read_range(struct export *export, uint32_t block, uint64_t at, uint64
         .w32 = split ? NULL : (float *)(void *)export->master,
     };
     float *floats = (float *)(void *)export->buffer;
-    /* converts from the end, because a float is longer than a weight */
+    /* from the end, because floats are longer than weights */
     for (uint64_t i = count; i-- > 0;) {
         floats[i] = adam_master_value(&arrays, i);
     }

@@ -38,7 +38,7 @@ int folder_claim(const char *folder, struct model_claim *claim)
     return rc;
 }
 
-/* Appends the absolute path of a directory, which may not exist yet, as a line. */
+/* The directory may not exist yet. */
 static void add_path(char *text, size_t bytes, const char *directory)
 {
     const size_t length = strlen(text);

@@ -26,7 +26,7 @@
 #include "offload/store/checkpoint.h"
 #include "offload/store/ranks.h"
 
-/* Room for a path of PATH_MAX bytes and a file name. */
+/* A path and a file name. */
 enum { PATH_BYTES = PATH_MAX + 104 };
 
 static void count_file(const struct model_safetensors *file,
@@ -138,7 +138,7 @@ static bool has(const char *path, const char *file)
     return access(name, F_OK) == 0;
 }
 
-/* Compares the manifest's tensors with config.json; checksums cover only the streams. */
+/* Checksums cover only the streams. */
 static int check_tensors(const char *path, const struct blocks *blocks)
 {
     char name[PATH_BYTES];
@@ -240,7 +240,6 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
 
 /* ---- other folders ---- */
 
-/* The message says what the folder contains instead of a model. */
 static int nothing_here(const char *path, struct tide_inspection *out)
 {
     out->what = TIDE_OTHER_FOLDER;
@@ -264,7 +263,6 @@ static int nothing_here(const char *path, struct tide_inspection *out)
 
 /* ---- the public function ---- */
 
-/* Adds warnings from reading a model to the note. */
 static void keep_note(void *user, enum core_log_level level, const char *line)
 {
     struct tide_inspection *out = user;
@@ -346,7 +344,6 @@ static int inspect_base(const char *path, struct tide_inspection *out)
     return judge(rc, out);
 }
 
-/* Returns false if the directory has no kept base. */
 static bool inspect_bases(const char *path, struct tide_inspection *out)
 {
     const unsigned count = model_kept_count(path);

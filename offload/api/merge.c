@@ -1,5 +1,5 @@
-/* merge.c: tide_adapter_merge: adds LoRA adapters to the weights of their base, a few rows at a
- * time. The caller's thread, with a team. */
+/* merge.c: tide_adapter_merge: merges LoRA adapters into their base, a few rows at a time. The
+ * caller's thread, with a team. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -43,7 +43,7 @@ struct tensor {
     const struct model_peft_entry *entry; /* NULL: the tensor does not change */
 };
 
-/* The arrays for one tensor, all owned. */
+/* Owned arrays for one tensor. */
 struct work {
     float *rows; /* [row_count][cols] */
     float *delta;
@@ -89,7 +89,7 @@ static int check_tensor(const struct merge *merge, const struct tensor *tensor)
                                merge->peft->folder, tensor->part->name, rows, cols);
 }
 
-/* Calls `call` for the base's tensors in order, until a call fails. */
+/* Stops when a call fails. */
 static int each_tensor(struct merge *merge,
                        int (*call)(struct merge *merge, const struct tensor *tensor, void *user),
                        void *user)
@@ -114,10 +114,9 @@ static int each_tensor(struct merge *merge,
     return 0;
 }
 
-/* Result of visiting the base's tensors. */
 struct survey {
     size_t matched;
-    const char **names; /* owned array: tensors that matched */
+    const char **names; /* owned array */
     bool mixed;         /* the tensors have several types */
     bool any;
 };
@@ -137,7 +136,7 @@ static int survey_tensor(struct merge *merge, const struct tensor *tensor, void 
     return check_tensor(merge, tensor);
 }
 
-/* Refuses an adapter that has no tensor in the base; a merge would lose that adapter. */
+/* A merge would lose an adapter that has no tensor in the base. */
 static int check_adapter(struct merge *merge)
 {
     struct survey survey = {.names = calloc(merge->peft->count, sizeof(*survey.names))};
@@ -181,7 +180,7 @@ static int sum_base(struct merge *merge, const struct model *model, struct model
     return rc;
 }
 
-/* If the adapter's folder names a base, the identities must be equal. */
+/* The base must be the one that the adapter's folder names, if any. */
 static int check_identity(struct merge *merge, const struct model_config *config, const char *base)
 {
     struct model_lora_options lora = {.rank = 0};
@@ -257,7 +256,7 @@ static void multiply(const struct merge *merge, const struct work *work, uint64_
     }
 }
 
-/* Adds work->delta to rows [begin, end); with DoRA, scales the rows to their magnitudes. */
+/* With DoRA, scales the rows to their magnitudes. */
 static void add(const struct work *work, bool dora, uint64_t begin, uint64_t end, uint64_t cols)
 {
     for (uint64_t r = begin; r < end; r++) {
@@ -296,7 +295,6 @@ static int read_whole(const struct merge *merge, const struct tensor *tensor, ui
     return rc;
 }
 
-/* The rows that a team merges. */
 struct job {
     const struct merge *merge;
     const struct work *work;
@@ -329,7 +327,7 @@ static int check_finite(const struct merge *merge, const struct tensor *tensor,
     return 0;
 }
 
-/* Merges rows [first, first + rows) of the tensor into work->rows. */
+/* Result in work->rows. */
 static int merge_rows(const struct merge *merge, const struct tensor *tensor, uint64_t first,
                       uint64_t rows, const struct work *work)
 {
@@ -512,7 +510,6 @@ int tide_adapter_merge(struct tide_context *context, const char *base, const cha
     if (!is_checkpoint(adapter) || folder == NULL) {
         return merge_adapter(context, base, adapter, folder, overwrite);
     }
-    /* First exports the adapters to a PEFT folder beside the result. */
     if ((size_t)snprintf(exported, sizeof exported, "%s.adapter-XXXXXX", folder) >=
         sizeof exported) {
         return core_err_set(-ENAMETOOLONG,

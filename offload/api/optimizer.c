@@ -22,7 +22,7 @@ struct tide_optim {
     struct run_optimizer *run;    /* owned */
     uint64_t parameters;
     bool on_device; /* weights and gradients are in GPU memory */
-    pid_t process;  /* the process that created the optimizer */
+    pid_t process;  /* the creator */
 };
 
 /* Bytes that the library takes beside the plan: for threads and buffers, and per parameter. */
@@ -304,7 +304,6 @@ static int check_parameter(const struct tide_optim *optim, uint64_t parameter)
                               parameter, optim->parameters);
 }
 
-/* Also checks the parameter. */
 static int enter_for(const struct tide_optim *optim, uint64_t parameter,
                      struct context_before *before)
 {

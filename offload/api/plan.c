@@ -18,7 +18,6 @@
 
 enum { TRACED_STEPS = 3 };
 
-/* Finds the kept base that a run would read or write beside its store. */
 static int find_base(struct tide_plan *plan)
 {
     const struct setup *setup = plan->setup;
@@ -166,7 +165,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 
 /* ---- memory by tier and consumer ---- */
 
-/* Finds the index-th pair of tier and consumer that has bytes. */
+/* The index-th pair of tier and consumer with bytes. */
 static int find_part(const struct run_prepared *prepared, unsigned index,
                      struct tide_plan_part *out)
 {

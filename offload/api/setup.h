@@ -39,7 +39,7 @@ enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
 enum core_update_rule setup_rule(uint32_t optimizer);
 enum core_update_type setup_moments(uint32_t moments);
 
-/* With `here` (an engine), the I/O back end must work on this machine, and `machine` must be NULL. */
+/* With `here` (an engine), the I/O back end must work here, and `machine` must be NULL. */
 int setup_check(const struct tide_engine_options *given, bool here);
 
 /* Checks the options, opens the model and examines store directories. `weights`: the model's folder
@@ -47,7 +47,8 @@ int setup_check(const struct tide_engine_options *given, bool here);
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
 /* Like setup_init for an optimizer without a model: copies names and stores from `given`. */
 int setup_init_stores(struct setup *setup);
-/* Returns `given`, or if 0, the usable memory of the machine or cgroup less a reserve; 0: unknown. */
+/* Returns `given`; if 0, the usable memory of the machine or cgroup less a reserve, or 0 if
+ * unknown. */
 uint64_t setup_host_bytes(uint64_t given);
 /* Measures unknown rates, and makes the plan. */
 int setup_plan(struct setup *setup);

@@ -175,7 +175,7 @@ static int check_loss(const struct tide_engine_options *given)
                : 0;
 }
 
-/* A plan may be made for a device that this machine lacks, but not for an unknown one. */
+/* A plan may name an absent device, but not an unknown one. */
 static int check_device(const struct tide_engine_options *given)
 {
     if (given->machine != NULL) {

@@ -20,7 +20,6 @@ static void fill_targets(const struct tide_engine_options *given, struct model_l
     lora->target_count = all ? 0 : given->lora_target_count;
 }
 
-/* The reference of pairs is the model without adapters, also if adapters are given. */
 static int check_reference(const struct tide_engine_options *given,
                            const struct model_lora_options *lora)
 {
@@ -40,7 +39,6 @@ static int check_reference(const struct tide_engine_options *given,
     return 0;
 }
 
-/* Options must not contradict the initial adapters. */
 static int open_adapter(struct setup *setup, struct model_lora_options *lora)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -124,7 +122,6 @@ static int create_model(struct setup *setup, const struct model_config *config)
                    : core_err_prefix(rc, "%s does not fit %s", given->adapter, given->model);
 }
 
-/* A base in fewer bits needs a frozen layer or part of a layer. */
 static int check_base(const struct setup *setup)
 {
     const enum model_storage base = setup->options.base;
@@ -171,7 +168,6 @@ static int take_quantised(struct setup *setup, const struct model_config *config
     return 0;
 }
 
-/* Refuses to train quantised tensors as a whole. */
 static int check_trained(const struct setup *setup)
 {
     const struct model *model = setup->model;

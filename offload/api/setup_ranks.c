@@ -1,4 +1,4 @@
-/* setup_ranks.c: the ranks of a run: threads, GPUs, machine, and exchange of weights and gradients. */
+/* setup_ranks.c: the ranks of a run, and their exchange of weights and gradients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -65,7 +65,6 @@ static int count_ranks(struct setup *setup)
     return 0;
 }
 
-/* Each rank of this machine needs a GPU; several ranks need NCCL. */
 static int check_cards(const struct setup *setup)
 {
     const struct run_options *options = &setup->options;
@@ -103,7 +102,6 @@ int setup_measure_peers(struct setup *setup)
     return rc;
 }
 
-/* Reads the file of a machine, and sets its device and the ranks on each node. */
 static int read_machine(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -185,7 +183,6 @@ static bool find_stray(const struct setup *setup, uint32_t within, uint32_t *str
     return false;
 }
 
-/* Warns if a group has ranks of several hosts. */
 static void check_neighbours(const struct setup *setup, uint32_t within)
 {
     uint32_t r;
@@ -199,7 +196,6 @@ static void check_neighbours(const struct setup *setup, uint32_t within)
     }
 }
 
-/* Hosts must have equal numbers of ranks, and the ranks of a host must be consecutive. */
 static int check_nodes(const struct setup *setup)
 {
     const uint32_t world = setup->options.world;

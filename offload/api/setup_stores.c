@@ -16,7 +16,7 @@
 
 /* The file system of a store's directory; the directory may not exist yet. */
 struct disk {
-    dev_t device; /* device number of the file system */
+    dev_t device;
     uint64_t free_bytes;
 };
 
@@ -40,9 +40,9 @@ static int look_at(const char *directory, struct disk *out)
 
 /* The paths on one file system. */
 struct disk_use {
-    uint32_t first;       /* the first of these paths */
-    uint32_t unlimited;   /* number of paths without their own limit */
-    uint64_t limit_bytes; /* sum of the limits of the other paths */
+    uint32_t first;
+    uint32_t unlimited;   /* number of paths without a limit */
+    uint64_t limit_bytes; /* sum of the other limits */
 };
 
 static struct disk_use disk_use_of(const struct tide_engine_options *given,
@@ -128,7 +128,7 @@ int setup_read_stores(struct setup *setup)
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* A missing directory may be an unmounted drive's mount point; the run would fill the disk below. */
+/* A missing directory may be an unmounted drive's mount point; a run would fill the disk below. */
 static int check_missing(const char *directory)
 {
     char parent[STORE_PATH_BYTES];
@@ -137,7 +137,7 @@ static int check_missing(const char *directory)
     struct stat info;
     struct stat top = {.st_dev = 0};
     if (stat(directory, &info) == 0 || errno != ENOENT) {
-        return 0; /* the directory exists, or opening it reports why it cannot be used */
+        return 0; /* exists, or opening reports the error */
     }
     snprintf(parent, sizeof parent, "%s", directory);
     for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {

@@ -83,7 +83,6 @@ static int open_peers(struct tide_world *world)
 
 /* ---- arguments ---- */
 
-/* Bytes of the arguments and their final zeros. */
 static uint64_t argument_bytes(const struct tide_world_options *given)
 {
     uint64_t bytes = 0;
@@ -126,7 +125,6 @@ static const char *own_argument(const struct tide_world *world, uint64_t index)
     return index < world->given.argument_count ? world->given.arguments[index] : NULL;
 }
 
-/* Sends the size of the texts, then the texts, to the first process. */
 static int send_arguments(const struct tide_world *world)
 {
     const uint64_t bytes = argument_bytes(&world->given);
@@ -174,7 +172,7 @@ static void describe_difference(struct tide_world *world, unsigned rank, const c
     }
 }
 
-/* In the first process: finds the first argument of `rank` that differs. */
+/* Called in the first process. */
 static void find_difference(struct tide_world *world, unsigned rank, const char *texts,
                             const char *end)
 {

@@ -35,7 +35,7 @@ static int read_all(int fd, const char *where, const char *name, uint64_t most, 
         return core_err_set(-EINVAL, "%s/%s is not a file of at most %" PRIu64 " bytes", where,
                             name, most);
     }
-    /* so that the file is read from the disk, not from the cache */
+    /* so that the disk is read, not the cache */
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     const size_t size = (size_t)info.st_size;
     char *made = malloc(size + 1);
@@ -102,7 +102,6 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
 
 /* ---- checksums ---- */
 
-/* The header says where each stream's checksums begin after the header. */
 static int print_header(const struct store_image *image, struct core_json_write *write)
 {
     uint64_t at = 0;

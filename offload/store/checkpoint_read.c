@@ -206,7 +206,6 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
     return store_flow_wait(checkpoint->flow, point);
 }
 
-/* Marks the cuts of a stream that a part contains. */
 static void mark_part(const struct store_image *image, const struct store_part *part,
                       enum store_stream stream, unsigned char *marks)
 {

@@ -60,7 +60,7 @@ bool store_checkpoint_is_marked(const char *path)
 
 /* ---- which files are its own ---- */
 
-/* A damaged manifest is not trusted; then only the names common to all checkpoints are own files. */
+/* A damaged manifest is not trusted; then only names common to all checkpoints are own files. */
 static int read_mark(int folder, const char *path, struct store_manifest *out)
 {
     char *text = NULL;
@@ -89,13 +89,12 @@ static bool is_own(const struct store_manifest *manifest, const char *name)
     return own;
 }
 
-/* What walk() found in a folder. */
 struct entries {
     char foreign[NAME_MAX + 1]; /* one file that is not the checkpoint's; "": none */
     int failed;                 /* errno of the last failed removal; 0: none */
 };
 
-/* Removes own files except the mark, or only examines the folder. */
+/* Keeps the mark. */
 static int walk(int folder, const char *path, const struct store_manifest *manifest, bool remove,
                 struct entries *out)
 {

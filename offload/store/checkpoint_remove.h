@@ -14,7 +14,7 @@ bool store_checkpoint_is_ours(const char *path);
 /* Returns whether the folder has the mark and no manifest. */
 bool store_checkpoint_is_marked(const char *path);
 
-/* Renames the manifest to the mark, durably. Sets *foreign to whether the folder has other entries. */
+/* Renames the manifest to the mark, durably. *foreign: the folder has other entries. */
 int store_checkpoint_mark(const char *path, bool *foreign);
 /* Removes the files of a marked folder, the mark last, and the folder if empty. Logs a warning if a
  * removal fails, and a line if other files remain. */

@@ -1,4 +1,4 @@
-/* checkpoint_write.c: writes a checkpoint under a temporary name, reads it back, and publishes it. */
+/* checkpoint_write.c: writes a checkpoint under a temporary name, reads it back, publishes it. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +35,6 @@ struct store_checkpoint_write {
 
 /* ---- beginning a checkpoint ---- */
 
-/* Takes over the spare's files, and removes the rest of the spare. */
 static void take_spare(struct store_checkpoint_write *checkpoint)
 {
     char text[sizeof checkpoint->folder + 64];
@@ -361,7 +360,6 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Streams, checksums, the manifest, hidden files and irregular files are not listed. */
 static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
 {
     struct stat info;
@@ -423,7 +421,7 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Opens the checkpoint as a resuming run would, and verifies this process's cuts. */
+/* Opens the checkpoint as a resuming run would. */
 static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;

@@ -1,4 +1,4 @@
-/* chunk.c: switches between two generations when a reader or writer asks for the current one. */
+/* chunk.c: switches generations when a reader or writer asks for the current one. */
 #include "offload/store/chunk.h"
 
 #include <stddef.h>
@@ -38,7 +38,7 @@ void store_chunk_wrote(struct store_chunk *chunk, struct core_fence written, boo
 {
     const bool twice = chunk->extents[!chunk->current] != NULL;
     if (!twice && !chunk->borrows) {
-        return; /* there is one generation, which is overwritten in place */
+        return; /* the only generation is overwritten */
     }
     chunk->written = written;
     chunk->waits = true;

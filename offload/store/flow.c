@@ -26,11 +26,11 @@ struct flow_piece {
     uint32_t block;
     uint64_t cut; /* index of the first cut */
     uint64_t count;
-    uint64_t offset; /* offset in the file */
+    uint64_t offset; /* in the file */
     uint64_t bytes;
     uint64_t padded_bytes;
     char *memory; /* the caller's memory; NULL: none */
-    char *at;     /* memory of the request: `memory`, or a buffer of the flow */
+    char *at;     /* `memory`, or a buffer of the flow */
     struct core_fence done;
 };
 
@@ -39,18 +39,18 @@ struct store_flow {
     char name[512];
     bool writes;
     bool partial;
-    int64_t still_ns;        /* time without progress after which pieces in flight are an error */
+    int64_t still_ns;        /* an error after this time without progress */
     struct aio_drive *drive; /* owned */
     struct aio_queue *queue; /* owned */
     int fds[STORE_STREAM_COUNT];
     bool direct[STORE_STREAM_COUNT];
     uint32_t files[STORE_STREAM_COUNT];
-    uint64_t *sums[STORE_STREAM_COUNT];          /* owned */
-    struct core_region buffers;                  /* owned, STORE_FLOW_PIECES of piece_bytes */
-    uint64_t piece_bytes;                        /* maximum of a piece */
+    uint64_t *sums[STORE_STREAM_COUNT]; /* owned */
+    struct core_region buffers;         /* owned, STORE_FLOW_PIECES of piece_bytes */
+    uint64_t piece_bytes;
     struct flow_piece pieces[STORE_FLOW_PIECES]; /* a ring */
     uint64_t begun;
-    /* number of pieces finished; the pieces from here to `begun` are in flight */
+    /* the pieces from here to `begun` are in flight */
     uint64_t finished;
     struct core_err failed; /* the error that ended the flow */
 };
@@ -93,7 +93,7 @@ static int fill_header(const struct model_folder *folder, const struct store_flo
     return fdatasync(fd) == 0 ? 0 : file_failed(flow, name, "made durable");
 }
 
-/* The exact bytes of the header are known, so it is compared and not parsed. */
+/* The header is compared, not parsed, because its bytes are known. */
 static int check_header(struct store_flow *flow, enum store_stream stream, int fd, const char *name)
 {
     const uint64_t bytes = store_image_file_bytes(flow->image, stream);
@@ -135,7 +135,7 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     const int make = fills ? O_RDWR | O_CREAT : options->writes ? O_RDWR : O_RDONLY;
     char name[32];
     name_of(stream, name);
-    /* A pipe in place of a file must not make this wait for its writer. */
+    /* Opening a pipe must not wait for a writer. */
     int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (plain < 0) {
         return file_failed(flow, name, fills ? "created" : "opened");
@@ -213,7 +213,7 @@ static uint64_t piece_bytes(const struct store_image *image)
 static int make(struct store_flow *flow, const struct store_flow_options *options)
 {
     flow->piece_bytes = piece_bytes(flow->image);
-    /* Large pages: a drive moves pieces on them several times as fast. */
+    /* A drive moves large pages several times as fast. */
     const struct core_region_options buffers = {.name = "buffers of a checkpoint",
                                                 .bytes = STORE_FLOW_PIECES * flow->piece_bytes,
                                                 .pages = CORE_PAGES_THP,
@@ -293,7 +293,7 @@ int store_flow_direct_file(const struct store_flow *flow, enum store_stream stre
 
 /* ---- one piece ---- */
 
-/* A piece of as many cuts as fit, from `cut` on. */
+/* As many cuts as fit. */
 static struct flow_piece piece_at(const struct store_flow *flow, enum store_stream stream,
                                   uint32_t block, uint64_t cut, uint64_t end)
 {
@@ -331,7 +331,6 @@ static int mismatch(const struct store_flow *flow, const struct flow_piece *piec
                         flow->image->blocks->list[piece->block].name, sums[0], sums[1]);
 }
 
-/* Computes checksums of written data, or verifies those of read data. */
 static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
 {
     uint64_t *sums = flow->sums[piece->stream] +
@@ -350,7 +349,6 @@ static int sum_piece(struct store_flow *flow, const struct flow_piece *piece)
     return 0;
 }
 
-/* Waits for a piece; verifies data that was read, and copies that data to the caller. */
 static int finish(struct store_flow *flow, struct flow_piece *piece)
 {
     int rc = core_fence_wait_moving(piece->done, flow->still_ns);
@@ -393,7 +391,7 @@ static int end_flow(struct store_flow *flow, int rc)
     return core_err_first(&flow->failed, 0);
 }
 
-/* Finishes all pieces before a point, or returns an earlier error of the flow. */
+/* Returns an earlier error of the flow. */
 static int finish_until(struct store_flow *flow, uint64_t point)
 {
     if (flow->failed.code != 0) {
@@ -452,7 +450,7 @@ int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, ui
                               (end + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
     assert(first % PLAN_CUT_ELEMENTS == 0 && end <= flow->image->blocks->list[block].elements &&
            (end % PLAN_CUT_ELEMENTS == 0 || end == flow->image->blocks->list[block].elements));
-    int rc = finish_until(flow, flow->finished); /* returns the error if the flow has failed */
+    int rc = finish_until(flow, flow->finished); /* returns an earlier error */
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         if (arrays->at[s] != NULL && store_image_bytes(flow->image, (enum store_stream)s, block)) {
             rc = move_stream(flow, (enum store_stream)s, block, cuts, arrays->at[s]);

@@ -1,4 +1,4 @@
-/* image.c: computes the sizes of tensors, their offsets, and the headers that describe them. */
+/* image.c: computes sizes, offsets and headers. */
 #include "offload/store/image.h"
 
 #include <errno.h>

@@ -211,7 +211,7 @@ static void write_run(struct core_json_write *write, const struct store_manifest
     core_json_write_object_end(write);
 }
 
-/* Hexadecimal, because the bytes are few and any reader can decode it. */
+/* Hexadecimal, because any reader can decode it. */
 static int write_application(struct core_json_write *write, const struct store_manifest *manifest)
 {
     const unsigned char *bytes = manifest->application;
@@ -246,7 +246,6 @@ static void write_part(struct core_json_write *write, const struct store_part *p
     core_json_write_object_end(write);
 }
 
-/* Returns the first version with the manifest's features. */
 static int version_of(const struct store_manifest *manifest)
 {
     const struct blocks *blocks = manifest->blocks;

@@ -1,4 +1,4 @@
-/* manifest_seal.c: adds a checksum as a fixed number of bytes at the end, and verifies it. */
+/* manifest_seal.c: adds a checksum of fixed size at the end, and verifies that checksum. */
 #include "offload/store/manifest_seal.h"
 
 #include <errno.h>

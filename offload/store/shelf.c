@@ -29,11 +29,11 @@ static const char removed[] = ".removed";
 
 struct store_shelf {
     char directory[PATH_BYTES - 64];
-    int fd;                 /* descriptor of the folder */
-    int file;               /* descriptor of the lock file */
+    int fd;                 /* the folder */
+    int file;               /* the lock file */
     struct core_lock *lock; /* owned */
     bool has_spare;
-    uint64_t spare; /* step of the checkpoint that became the spare */
+    uint64_t spare; /* step of the spare checkpoint */
 };
 
 const char *store_shelf_directory(const struct store_shelf *shelf)
@@ -187,8 +187,7 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* Returns whether a killed run left the folder: it has tide's mark, or a name with an ending and no
- * files. */
+/* A killed run's folder has tide's mark, or a name with an ending and no files. */
 static bool is_left(const char *path, const char *end)
 {
     char mark[PATH_BYTES + 128];

@@ -1,5 +1,6 @@
 /* shelf.h: the folder of a run's checkpoints: checkpoint-N after step N. The writer's lock ends
- * with the process. Readers need no lock: a checkpoint gets its manifest last, and loses it first. */
+ * with the process. Readers need no lock: a checkpoint gets its manifest last and loses it
+ * first. */
 #ifndef OFFLOAD_STORE_SHELF_H
 #define OFFLOAD_STORE_SHELF_H
 

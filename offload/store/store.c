@@ -25,14 +25,12 @@
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* The chunks of one kind and block; an activation's block is the block that produces the
- * boundary. */
+/* The chunks of one kind and block; of activations, the producing block. */
 struct store_row {
     struct store_chunk *chunks; /* owned, [count]; no extents: not in the store */
     uint32_t count;
 };
 
-/* A path, and what has to be removed at the end. */
 struct store_directory {
     char directory[STORE_PATH_BYTES]; /* our directory, inside the parent; empty: memory */
     char parent[STORE_PATH_BYTES];    /* the parent directory if we created it; empty: it existed */
@@ -74,7 +72,7 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
                               : (uint32_t)plan_chunk_count(elements, plan_chunk_elements(plan));
 }
 
-/* Called for each chunk that the plan keeps in STORE. `generations`: its number of extents. */
+/* `generations`: number of the chunk's extents. */
 typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
                         unsigned generations);
 
@@ -122,7 +120,6 @@ static int each_activation(const struct plan_input *input, const struct plan *pl
     return 0;
 }
 
-/* Stops at the first error. */
 static int for_each(const struct plan_input *input, const struct plan *plan, each_extent *each,
                     void *context)
 {
@@ -137,7 +134,6 @@ static int for_each(const struct plan_input *input, const struct plan *plan, eac
 
 /* ---- paths ---- */
 
-/* Creates `parent` if missing, and sets the path of our directory in it. */
 static int place_directory(struct store_directory *place, const char *parent, unsigned rank)
 {
     if (mkdir(parent, 0700) == 0) {
@@ -191,7 +187,6 @@ static int count_need(void *context, const struct store_place *place, uint64_t b
     return 0;
 }
 
-/* Returns the bytes of whole pages that fit into a path. */
 static uint64_t path_limit(const struct store_path *path)
 {
     const uint64_t bytes = path->bytes > 0 ? path->bytes : STORE_UNLIMITED_BYTES;
@@ -367,7 +362,7 @@ fail:;
     return core_err_first(&kept, store_close(store));
 }
 
-/* Closes the files; no request may use them any more. */
+/* No request may use the files any more. */
 static void close_adopted(struct store *store)
 {
     struct store_adopting *adopting = &store->adopting;
@@ -408,7 +403,7 @@ int store_close(struct store *store)
             (void)rmdir(place->directory); /* a dead run's folder, taken over and now empty */
         }
         if (place->parent[0] != '\0') {
-            (void)rmdir(place->parent); /* it stays if others have put files into it */
+            (void)rmdir(place->parent); /* stays if others have put files there */
         }
     }
     free(store);
@@ -428,12 +423,12 @@ static struct store_chunk *find_chunk(const struct store *store, const struct st
     return chunk;
 }
 
-/* A position among the chunks of weights and states; zero at the beginning. */
+/* A position among weights and states; zero: the beginning. */
 struct store_cursor {
     uint32_t kind, block, index;
 };
 
-/* Returns the next chunk, including those that are not in STORE; NULL after the last. */
+/* Includes chunks that are not in STORE. Returns NULL after the last. */
 static struct store_chunk *next_chunk(const struct store *store, struct store_cursor *cursor)
 {
     for (; cursor->kind <= STORE_STATES; cursor->kind++, cursor->block = 0) {
@@ -566,7 +561,7 @@ void store_decide(struct store *store, uint64_t count, bool stands)
 
 /* ---- the files of an adopted checkpoint ---- */
 
-/* Reading a file on the file system of the store's only path costs no more than reading the store. */
+/* Reading a file on the file system of the store's only path costs no more than the store. */
 static bool is_beside(const struct store *store, int fd)
 {
     struct stat mine;
@@ -645,8 +640,8 @@ static uint64_t element_bytes(const struct plan_format *format, enum store_strea
     return 0;
 }
 
-/* Finds the parts of a chunk's extent in the checkpoint's files. Returns 0 if a file was not taken
- * over, states have 8-bit moments, or a part is no multiple of AIO_SUM_BYTES. */
+/* Returns the number of parts; 0 if a file was not taken over, states have 8-bit moments, or a part
+ * is no multiple of AIO_SUM_BYTES. */
 static unsigned parts_of(const struct store *store, const struct store_place *place,
                          const struct store_image *image, struct plan_span span,
                          struct aio_extent_part parts[3])

@@ -106,7 +106,7 @@ void store_decide(struct store *store, uint64_t count, bool stands);
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
 
 /* Adopts a chunk, `span` of its block, that was read into `memory` and verified: later reads of
- * `place` use the checkpoint's file. Returns 1 if adopted, 0 if the caller has to write the chunk. */
+ * `place` use the checkpoint's file. Returns 1 if adopted, 0 if the caller must write the chunk. */
 int store_adopt(struct store *store, const struct store_place *place,
                 const struct store_checkpoint *checkpoint, struct plan_span span,
                 const void *memory);
@@ -133,7 +133,7 @@ struct store_base_part {
     struct aio_known_sums sums;
 };
 
-/* Later reads of the chunk use `part->offset` of that file; part->bytes is the size of the extent. */
+/* Later reads of the chunk use `part->offset` of that file; part->bytes is the extent's size. */
 int store_base_adopt(struct store *store, const struct store_place *place,
                      const struct store_base_part *part);
 
