@@ -12,7 +12,7 @@ struct tide_context {
     void (*log)(void *user, uint32_t level, const char *line);
     int (*progress)(void *user, const struct tide_progress *progress);
     void *user;               /* borrowed from the application */
-    struct model_claim claim; /* owned: on the folder of a later engine */
+    struct model_claim claim; /* owned: claim on the folder of a later engine */
 };
 
 #endif

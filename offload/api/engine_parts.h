@@ -15,7 +15,7 @@ struct tide_engine {
     struct tide_plan plan;       /* a view of `setup` */
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
-    int64_t step_ns;             /* start of the next step's time */
+    int64_t step_ns;             /* when the next step's time begins */
     /* `stats` and `moved` are of the last step */
     struct run_stats stats;
     struct run_moved moved;

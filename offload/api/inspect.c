@@ -26,7 +26,7 @@
 #include "offload/store/checkpoint.h"
 #include "offload/store/ranks.h"
 
-/* A path and a file name. */
+/* Bytes of a path and a file name. */
 enum { PATH_BYTES = PATH_MAX + 104 };
 
 static void count_file(const struct model_safetensors *file,

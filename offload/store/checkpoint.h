@@ -70,8 +70,8 @@ void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a
- * failure, an older checkpoint of this step remains, if any. The caller then still calls
- * store_checkpoint_end. */
+ * failure, an older checkpoint of this step remains, if any. The caller calls store_checkpoint_end
+ * in any case. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 /* The steps of store_checkpoint_finish, for a checkpoint in parts: complete all parts, then publish
  * all of them, then remove older checkpoints. */

@@ -1,6 +1,6 @@
-/* checkpoint_remove.h: removes the files that a checkpoint's manifest lists, and no others. The
- * manifest is first renamed to the mark: the folder is then no checkpoint, and a later run may
- * continue the removal. */
+/* checkpoint_remove.h: removes a checkpoint's own files, and no others. The manifest is first
+ * renamed to the mark: the folder is then no checkpoint, and a later run may continue the
+ * removal. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 #define OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 

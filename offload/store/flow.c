@@ -213,7 +213,7 @@ static uint64_t piece_bytes(const struct store_image *image)
 static int make(struct store_flow *flow, const struct store_flow_options *options)
 {
     flow->piece_bytes = piece_bytes(flow->image);
-    /* A drive moves large pages several times as fast. */
+    /* Transfers on large pages are several times as fast. */
     const struct core_region_options buffers = {.name = "buffers of a checkpoint",
                                                 .bytes = STORE_FLOW_PIECES * flow->piece_bytes,
                                                 .pages = CORE_PAGES_THP,
@@ -293,7 +293,7 @@ int store_flow_direct_file(const struct store_flow *flow, enum store_stream stre
 
 /* ---- one piece ---- */
 
-/* As many cuts as fit. */
+/* A piece of as many cuts as fit. */
 static struct flow_piece piece_at(const struct store_flow *flow, enum store_stream stream,
                                   uint32_t block, uint64_t cut, uint64_t end)
 {

@@ -41,7 +41,7 @@ struct store_image {
     uint64_t *offsets[STORE_STREAM_COUNT];
     /* owned, [blocks + 1]: index of each block's first checksum */
     uint64_t *first_cuts[STORE_STREAM_COUNT];
-    /* owned: the header of each file, after its length */
+    /* owned: the length of each file's header, then the header */
     char *headers[STORE_STREAM_COUNT];
     uint64_t header_bytes[STORE_STREAM_COUNT]; /* a multiple of 4096 */
 };
@@ -59,7 +59,7 @@ void store_image_fini(struct store_image *image);
 /* Returns the type of a block's weights as safetensors names it; NULL: the type of the run. */
 const char *store_block_dtype(enum block_weights weights);
 
-/* Returns the bytes of a block's tensor without padding; 0: it has none. */
+/* Returns the bytes of a block's tensor without padding; 0: no tensor. */
 uint64_t store_image_bytes(const struct store_image *image, enum store_stream stream,
                            uint32_t block);
 /* Returns whether any block has the stream, so that its file exists. */

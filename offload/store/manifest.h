@@ -57,7 +57,7 @@ struct store_part {
 };
 
 struct store_manifest {
-    uint64_t run;     /* the same number in all checkpoints of a run, even if it was resumed */
+    uint64_t run;     /* the same number in all checkpoints of a run, even after resuming */
     uint64_t step;    /* steps done, including skipped ones */
     uint64_t updates; /* updates, without those of skipped steps */
     struct store_scale scale;

@@ -25,7 +25,7 @@
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* The chunks of one kind and block; of activations, the producing block. */
+/* The chunks of one kind and block. An activation belongs to its producing block. */
 struct store_row {
     struct store_chunk *chunks; /* owned, [count]; no extents: not in the store */
     uint32_t count;
@@ -54,8 +54,8 @@ struct store {
     const struct plan_layout *layout; /* borrowed */
     uint64_t next_owner;
     uint64_t ahead_written; /* submitted writes ahead of their norm */
-    uint64_t ahead_decided; /* of these writes, those decided */
-    bool stands;            /* the last decision: the writes became current */
+    uint64_t ahead_decided; /* decided writes ahead of their norm */
+    bool stands;            /* true: the last decided writes became current */
     struct store_adopting adopting;
     uint32_t base_file; /* index of the kept base's file in the first path's drive */
 };
@@ -466,8 +466,8 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
     return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
 }
 
-/* Returns the extent where the range begins, and reduces the range to whole pages there. NULL, with
- * a message: not in STORE. */
+/* Returns the extent where the range begins, and reduces the range to whole pages of that extent.
+ * NULL, with a message: not in STORE. */
 static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
                                      uint64_t *bytes)
 {
@@ -561,7 +561,7 @@ void store_decide(struct store *store, uint64_t count, bool stands)
 
 /* ---- the files of an adopted checkpoint ---- */
 
-/* Reading a file on the file system of the store's only path costs no more than the store. */
+/* A file on the file system of the only path is read as fast as the store. */
 static bool is_beside(const struct store *store, int fd)
 {
     struct stat mine;
@@ -617,7 +617,7 @@ int store_adopt_begin(struct store *store, const struct store_checkpoint *checkp
 
 /* ---- adopted chunks ---- */
 
-/* Streams in their order in an extent, then STORE_STREAM_COUNT. */
+/* `streams`: streams of the kind in the order of an extent, then STORE_STREAM_COUNT. */
 static void streams_of(enum store_kind kind, enum store_stream streams[3])
 {
     const bool states = kind == STORE_STATES;

@@ -74,8 +74,8 @@ struct store_place {
 };
 
 /* Moves a whole extent. `memory` is aligned to 4096 and has room for the bytes rounded up to 4096.
- * `index` is the chunk; for an activation, the micro-batch of the `block` that produces it. Returns
- * like aio_queue_submit. */
+ * `index` is the chunk; for an activation, `index` is the micro-batch and `block` the producing
+ * block. Returns like aio_queue_submit. */
 int store_read(struct store *store, struct aio_queue *queue, const struct store_place *place,
                void *memory, struct core_fence *out);
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
@@ -97,10 +97,10 @@ int store_write_ahead(struct store *store, struct aio_queue *queue, const struct
 void store_decide(struct store *store, uint64_t count, bool stands);
 
 /* ---- adopting a checkpoint ---- A chunk that was read from a checkpoint and verified stays in the
- * checkpoint's file until its first write is done. Every read of the chunk is compared with
- * checksums computed then. This needs a checkpoint on the file system of a store with one path,
- * streams of whole MiB, and no 8-bit moments; other chunks are written. The checkpoint may be
- * removed meanwhile, because its files stay open. */
+ * checkpoint's file until its first write is done. Every read is compared with checksums of the
+ * verified data. Adopting needs a checkpoint on the file system of a store with one path, streams
+ * of whole MiB, and no 8-bit moments; other chunks are written. The checkpoint may be removed
+ * meanwhile, because its files stay open. */
 
 /* Opens the checkpoint's files for the store; does nothing if nothing can be adopted. */
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
@@ -125,7 +125,7 @@ struct store_base {
     uint64_t bytes; /* size of the file */
 };
 
-/* Attaches the file. Returns 1, 0 if the store has several paths or is on another file system, or
+/* Attaches the file. Returns 1; 0 if the store has several paths or another file system; or
  * -errno. */
 int store_base_begin(struct store *store, const struct store_base *base);
 struct store_base_part {
