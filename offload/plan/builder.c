@@ -1,5 +1,4 @@
-/* builder.c: derives edges from accesses, with ranges of buffers and a vector clock for each
- * command. */
+/* builder.c: derives edges from accesses, with ranges of buffers and a vector clock per command. */
 #include "offload/plan/builder.h"
 
 #include <assert.h>
@@ -11,8 +10,7 @@
 
 #include "core/base/err.h"
 
-/* The least number of commands that each queue has done once a command has ended. Commands of all
- * tapes of the builder count. */
+/* How many commands of each queue have surely ended when a command ends, counted over all tapes. */
 struct clock {
     uint64_t reached[PLAN_Q_COUNT];
 };
@@ -29,16 +27,16 @@ struct history {
     struct touch *touches; /* owned */
     uint32_t count;
     uint32_t room;
-    uint8_t queue; /* queue of all touches; PLAN_Q_COUNT: several queues */
+    uint8_t queue; /* queue of the touches; PLAN_Q_COUNT: several */
 };
 
 struct line {
     struct clock *clocks; /* owned; [place - 1 - dropped] */
     uint32_t room;
-    uint64_t count;       /* number of commands added, over all tapes */
-    uint64_t dropped;     /* number of these commands whose clocks are not needed any more */
-    uint64_t tape_base;   /* value of `count` when the tape began */
-    uint64_t before_base; /* value of `count` when the previous tape began */
+    uint64_t count;       /* commands added, over all tapes */
+    uint64_t dropped;     /* commands whose clocks were dropped */
+    uint64_t tape_base;   /* `count` when the tape began */
+    uint64_t before_base; /* `count` when the previous tape began */
 };
 
 struct plan_builder {
@@ -56,8 +54,7 @@ static int no_memory(void)
     return core_err_set(-ENOMEM, "no memory for the tape of the plan");
 }
 
-/* Returns the array with room for one more item; doubles it if it is full. Returns NULL if that
- * fails; the old array then stays valid. */
+/* Returns the array with room for one more item. After NULL, the old array stays valid. */
 static void *grow(void *items, uint32_t count, uint32_t *room, size_t item_bytes)
 {
     if (count < *room) {
@@ -144,14 +141,13 @@ uint32_t plan_builder_room(const struct plan_builder *builder)
     return builder->tape_room - builder->tape.count;
 }
 
-/* Returns whether several commands of the queue move bytes at the same time, although they end in
- * order, as on a drive. */
+/* Returns whether commands of the queue move bytes at the same time, although they end in order. */
 static bool transfers_overlap(enum plan_queue queue)
 {
     return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
 }
 
-/* Sets needs[q] to how many commands queue q must have done before the command may start. */
+/* Sets needs[q] to the number of commands of queue q that must end before the command starts. */
 static void collect_needs(struct plan_builder *builder, const struct plan_command *command,
                           uint64_t needs[PLAN_Q_COUNT])
 {
@@ -160,7 +156,7 @@ static void collect_needs(struct plan_builder *builder, const struct plan_comman
         const struct history *history = &builder->histories[operand->buffer];
         uint64_t end = operand->offset + operand->bytes;
         if (history->queue == command->queue && !transfers_overlap(command->queue)) {
-            continue; /* the order of the queue is enough */
+            continue; /* the order of the queue suffices */
         }
         for (uint32_t t = 0; t < history->count; t++) {
             const struct touch *touch = &history->touches[t];
@@ -179,7 +175,7 @@ static struct clock *clock_of(const struct plan_builder *builder, int queue, uin
     return &line->clocks[place - 1 - line->dropped];
 }
 
-/* Drops needs that follow from the queue's own order, from an older tape or from another need. */
+/* Drops needs that follow from the queue's order, an older tape or another need. */
 static void reduce_needs(const struct plan_builder *builder, int queue,
                          uint64_t needs[PLAN_Q_COUNT])
 {
@@ -202,8 +198,7 @@ static void reduce_needs(const struct plan_builder *builder, int queue,
     }
 }
 
-/* Appends the command to the tape and to its queue's line. At most PLAN_EDGE_MAX of `needs` become
- * its edges and are zeroed. */
+/* Appends the command to the tape. Up to PLAN_EDGE_MAX of `needs` become edges and are zeroed. */
 static int append(struct plan_builder *builder, const struct plan_command *command,
                   uint64_t needs[PLAN_Q_COUNT])
 {
@@ -263,9 +258,8 @@ static bool any_beyond(const uint64_t needs[PLAN_Q_COUNT], int count)
     return count < 0;
 }
 
-/* Returns whether an older access can be dropped, because all that must wait for it must wait for
- * the new one, too: the new one covers its range and writes, or both only read and are on one
- * queue. */
+/* Returns whether the fresh access makes an old one redundant: commands that must wait for the old
+ * access must also wait for the fresh one. */
 static bool superseded(const struct touch *old, const struct touch *fresh)
 {
     bool covered = fresh->begin <= old->begin && old->end <= fresh->end;
@@ -274,7 +268,7 @@ static bool superseded(const struct touch *old, const struct touch *fresh)
            ((fresh->access & PLAN_WRITES) != 0 || (both_read && old->queue == fresh->queue));
 }
 
-/* Drops touches of tapes that have retired, and those that the fresh one replaces. */
+/* Drops touches of retired tapes, and those that the fresh one replaces. */
 static void forget(struct plan_builder *builder, struct history *history, const struct touch *fresh)
 {
     uint32_t kept = 0;
@@ -290,10 +284,8 @@ static void forget(struct plan_builder *builder, struct history *history, const 
     history->count = kept;
 }
 
-/* Remembers an access. While a buffer has few accesses, those that the new one replaces are dropped
- * at once. Later they are dropped only when the array is full, and the array doubles unless that
- * frees half of it. So a buffer whose parts are touched by many commands costs little. An access
- * that is kept longer than necessary adds only needs that follow from others. */
+/* Remembers an access. A long history is pruned only when its array is full, because pruning at
+ * each access would be slow. A redundant access adds no edges. */
 static int remember(struct plan_builder *builder, const struct plan_operand *operand, uint8_t queue)
 {
     enum { FEW = 64 };
@@ -365,7 +357,6 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
     return rc;
 }
 
-/* Moves the finished tape to *out. */
 static void hand_over(struct plan_builder *builder, struct plan_tape *out)
 {
     *out = builder->tape;
@@ -388,13 +379,13 @@ int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
     struct plan_tape tape;
     assert(!builder->lent);
     hand_over(builder, &tape);
-    if (tape.commands == NULL) { /* a tape may have no commands, because a rank may own nothing */
+    if (tape.commands == NULL) { /* a rank may own nothing */
         tape.commands = calloc(1, sizeof *tape.commands);
         if (tape.commands == NULL) {
             return core_err_set(-ENOMEM, "no memory for a tape");
         }
     }
-    if (tape.count > 0) { /* tapes stay for the whole run, so unused capacity is freed */
+    if (tape.count > 0) { /* tapes stay for the whole run */
         struct plan_command *exact = realloc(tape.commands, tape.count * sizeof *exact);
         tape.commands = exact != NULL ? exact : tape.commands;
     }

@@ -17,8 +17,8 @@ static int add_tape(struct plan_builder *builder, const struct plan_input *input
     return rc == 0 ? plan_builder_end(builder, out) : rc;
 }
 
-/* Builds the tape of `kind` that follows a tape of kind `before` (PLAN_KIND_COUNT: none). First
- * builds the latter, too, because edges may refer to its commands. */
+/* Builds the tape of `kind` after a tape of kind `before` (PLAN_KIND_COUNT: none). Builds the
+ * earlier tape, too, because edges may refer to its commands. */
 static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
                       struct plan_tape *out)
 {
@@ -115,8 +115,8 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     plan_needs_note(needs, &need);
 }
 
-/* Lays out a residence and records its bytes. Sets *fitted to whether it fits all budgets, and
- * *full to whether STORE is too small for it. */
+/* Lays out a residence and records its bytes. *fitted: it fits the budgets; *full: STORE is too
+ * small. */
 static int look(const struct plan_input *input, const struct plan_choice *choice,
                 const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
                 bool *full)
@@ -132,8 +132,8 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* Keeps as much data in memory as the budgets of DEVICE and HOST allow. Sets *fitted to whether
- * STORE has room for the rest; changes *residence only if so. */
+/* Fills the budgets of DEVICE and HOST. If STORE has room for the rest, sets *fitted and changes
+ * *residence. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -152,8 +152,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Tries to raise the least residence until it fits: first moves states to the GPU, then keeps data
- * in memory for which STORE has no room. Sets *fitted to whether it fits. */
+/* Raises the least residence until it fits: moves states to the GPU, then keeps in memory what
+ * STORE has no room for. */
 static int raise_residence(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -177,8 +177,8 @@ static int raise_residence(const struct plan_input *input, const struct plan_cho
     return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
 }
 
-/* Finds the residence that a candidate begins with: the least memory, or more if HOST or STORE is
- * too small. On the CPU device, data that must be in memory may be in DEVICE or in HOST. */
+/* Finds the least residence that fits. On the CPU device, data that must be in memory may be in
+ * DEVICE or HOST. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

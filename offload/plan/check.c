@@ -104,8 +104,8 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* Checks requests for states and gradients in DEVICE on a GPU: such states are updated by the GPU,
- * so weights and gradients must be there, too. */
+/* Checks requests for states and gradients on a GPU. Such states are updated by the GPU, so weights
+ * and gradients must be there, too. */
 static int check_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -134,7 +134,7 @@ static int check_card(const struct plan_input *input)
                                        "DEVICE, too; they cannot be placed elsewhere");
 }
 
-/* Refuses requested placements that contradict each other. */
+/* Refuses contradictory placements. */
 static int check_places(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -155,8 +155,8 @@ static int check_places(const struct plan_input *input)
     return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
-/* Checks the input of a plan for an application, which computes and has weights and gradients in
- * memory that the host can access. */
+/* Checks the input for an application that computes and holds weights and gradients in host
+ * memory. */
 static int check_application(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

@@ -1,11 +1,6 @@
-/* choose.c: creates a plan: builds and simulates candidates, and chooses one. For each policy of
- * activations, order of micro-batches and timing of updates it lays out the model with as little in
- * memory as possible. If that fits, it uses spare DEVICE and HOST memory to keep weights and then
- * states resident, builds the steady tapes and simulates them. The fastest candidate of each timing
- * and chunk size is then improved by changes of slots, chunks and pending updates. If memory is to
- * be saved, the search then reduces memory as long as that costs little time, and the whole search
- * is repeated for a drive that is slower than measured: that plan is taken if it is no slower on
- * the measured drive. */
+/* choose.c: creates a plan. Each policy is laid out in the least memory, given spare memory, and
+ * simulated; the fastest candidates are then improved step by step. To save memory, the search
+ * frees memory that costs little time, and is repeated for a slower drive. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -15,7 +10,6 @@
 #include "offload/plan/climb.h"
 #include "offload/plan/policy.h"
 
-/* The candidates that are improved: the fastest of each timing and size of chunks. */
 enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1, STARTS = TIMINGS * PLAN_CHUNK_SIZES };
 
 /* A candidate is improved only if it takes at most this many times as long as the fastest. */
@@ -24,7 +18,7 @@ static const double climbs_within = 1.12;
 struct search {
     const struct plan_input *input; /* borrowed */
     struct plan_needs needs;
-    unsigned size;             /* index of the chunk size that is being tried */
+    unsigned size;             /* chunk size that is being tried */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
     struct plan_tried tried;
 };
@@ -60,7 +54,7 @@ static void note_tried(struct search *search, const struct plan *plan)
     }
 }
 
-/* Tries a policy with a comfortable number of slots and, if that does not fit, with the fewest. */
+/* Tries a policy with many slots, and with the fewest if that does not fit. */
 static int try_policy(void *user, const struct plan_choice *policy)
 {
     struct search *search = user;
@@ -82,7 +76,7 @@ static int try_policy(void *user, const struct plan_choice *policy)
     return rc;
 }
 
-/* Returns whether a candidate with its gradients in another tier fits. */
+/* Returns whether a candidate fits with its gradients in another tier. */
 static bool fits_with_other(const struct search *search, enum plan_tier grads)
 {
     for (int t = 0; t < STARTS; t++) {
@@ -93,8 +87,8 @@ static bool fits_with_other(const struct search *search, enum plan_tier grads)
     return false;
 }
 
-/* Returns whether smaller chunks are tried, too: until a candidate fits, and after that only while
- * tapes are short enough to make it cheap. Smaller chunks leave more memory for other data. */
+/* Returns whether to try smaller chunks. After a candidate fits, they are tried only while tapes
+ * are short, because long tapes make the search slow. */
 static bool tries_smaller(const struct search *search)
 {
     enum { COMMANDS_MAX = 1500 };
@@ -108,12 +102,11 @@ static bool tries_smaller(const struct search *search)
     return true;
 }
 
-/* Called before the policies with one tier of gradients and one size of chunks, which has this
- * index, are visited; returns whether to visit them. */
+/* Returns whether to visit the policies with this tier of gradients and this index of a chunk
+ * size. */
 typedef bool visit_begin(void *user, enum plan_tier grads, unsigned size);
 
-/* Visits each policy with each possible tier of gradients and each size of chunks: the requested
- * one, or all from the first one that is tried. `begin` may be NULL. */
+/* Visits each policy with each possible tier of gradients and chunk size. `begin` may be NULL. */
 static int visit_all(const struct plan_input *input, visit_begin *begin, plan_policy_visit *visit,
                      void *user)
 {
@@ -134,7 +127,7 @@ static int visit_all(const struct plan_input *input, visit_begin *begin, plan_po
     return rc;
 }
 
-/* Gradients go to another tier only if nothing fits with them in those before it. */
+/* Gradients go to another tier only if nothing fits with them in earlier tiers. */
 static bool begin_trying(void *user, enum plan_tier grads, unsigned size)
 {
     struct search *search = user;
@@ -157,7 +150,7 @@ static int note_policy(void *user, const struct plan_choice *policy)
     return plan_candidate_need(search->input, &choice, &search->needs);
 }
 
-/* Records what candidates would need with a store of any size. */
+/* Records what candidates would need with a store of unlimited size. */
 static int note_larger_store(struct search *search)
 {
     struct plan_input open = *search->input;
@@ -181,15 +174,15 @@ static int fit_policy(void *user, const struct plan_choice *policy)
     return fitting->fitted ? 0 : plan_candidate_fits(fitting->input, &choice, &fitting->fitted);
 }
 
-/* Returns a rank's part of a budget that a flag gives in MiB. */
+/* Returns a rank's part of a budget in MiB. */
 static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
 {
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Sets *out to whether a candidate fits into these budgets in MiB (0: the input's own) after the
- * spare bytes are subtracted from HOST. If budgets of DEVICE and HOST are both given, their joint
- * limit does not count. */
+/* Sets *out to whether a candidate fits into these budgets in MiB (0: the input's own). The spare
+ * bytes are subtracted from HOST. If DEVICE and HOST are both given, their joint limit does not
+ * count. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;
@@ -212,9 +205,8 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises one of the budgets until a candidate fits, by 1 MiB, 2 more, 4 more ...; sets it to 0 if
- * none fits. The needs of candidates omit memory that is lost by rounding to a rank's share and to
- * whole chunks. */
+/* Raises a budget in growing steps until a candidate fits; sets it to 0 if none fits. Needs omit
+ * memory that is lost by rounding, so they may be too small. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -231,7 +223,7 @@ static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TI
     return rc;
 }
 
-/* Finds budgets with each of which a candidate fits. */
+/* Finds budgets that suffice. */
 static int advise(const struct search *search, struct plan_advice *out)
 {
     struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
@@ -256,7 +248,6 @@ static int advise(const struct search *search, struct plan_advice *out)
     return rc;
 }
 
-/* Returns -EFBIG because nothing fits; the message names sufficient budgets. */
 static int refuse(struct search *search)
 {
     struct plan_advice advice;
@@ -270,9 +261,8 @@ static int refuse(struct search *search)
 
 /* ---- choosing a plan ---- */
 
-/* Improves the fastest candidate of each timing and chunk size if it is near the fastest of all.
- * Speculative candidates do not count as the fastest of all: they are fast only while their guesses
- * are right. */
+/* Improves candidates that are near the fastest one. Speculative candidates do not set that limit,
+ * because they are fast only while their guesses are right. */
 static int climb(struct search *search)
 {
     double fastest = HUGE_VAL;
@@ -301,8 +291,8 @@ static struct plan *winner(const struct search *search)
     return wins;
 }
 
-/* Reduces the memory of each candidate that is not much slower than the fastest and writes no more.
- * Sets *out to the one that then takes the least memory. */
+/* Reduces the memory of candidates that are about as fast as `fastest` and write no more. Sets *out
+ * to the smallest result. */
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
 {
     const struct plan_input *input = search->input;
@@ -369,12 +359,11 @@ done:
     return rc;
 }
 
-/* The share of its measured rate that a drive is assumed to reach. A plan that saved memory down to
- * its last slot is predicted to be as fast as others, but waits for every block that arrives
- * late. */
+/* Share of its measured rate that a drive is assumed to reach. A plan without spare slots is
+ * predicted to be fast, but waits for every late block. */
 static const double drive_gives = 0.9;
 
-/* Chooses for slower drives, and predicts the result with the measured rates. */
+/* Chooses for a slower drive, and predicts with the measured rates. */
 static int choose_careful(const struct plan_input *input, struct plan **out)
 {
     struct plan_input careful = *input;
@@ -418,7 +407,7 @@ static int choose_plan(const struct plan_input *input, struct plan **out)
 int plan_create(const struct plan_input *input, struct plan **out)
 {
     struct plan *plan = NULL;
-    /* All ranks choose as the last one does, so that their choices are the same. */
+    /* All ranks choose as the last rank, so that their choices agree. */
     struct plan_input last = *input;
     last.rank = input->world > 1 ? input->world - 1 : 0;
     int rc = plan_check(input);

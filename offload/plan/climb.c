@@ -1,4 +1,4 @@
-/* climb.c: one table of changes, which is searched for faster plans and for smaller ones. */
+/* climb.c: one table of changes, searched for faster and for smaller plans. */
 #include "offload/plan/climb.h"
 
 #include <math.h>
@@ -6,15 +6,15 @@
 
 #include "offload/plan/policy.h"
 
-/* A plan that does not save memory must be faster by this part of a step. A speculative plan must
- * always be faster, and by more, because it is fast only while its guesses are right. */
+/* A change must make the step faster by this part. Speculation must gain more, because it is fast
+ * only while its guesses are right. */
 static const double gain_least = 0.003;
 static const double gain_least_speculative = 0.02;
-/* Steps whose times differ by less than this part count as equally fast. Memory must be smaller by
- * this part to count as less. */
+/* Smaller differences of time count as equal. Memory must be smaller by the part `less` to count as
+ * less. */
 static const double equal = 1e-4;
 static const double less = 0.02;
-/* A change that frees less than this part of the memory is not made. */
+/* A change must free at least this part of the memory. */
 static const double least_saving = 0.002;
 
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan)
@@ -40,7 +40,6 @@ bool plan_climb_wins(const struct plan *plan, const struct plan *best)
            (!speculates && ratio < 1 + equal && smaller);
 }
 
-/* The changes of a choice. */
 enum move {
     MORE_WEIGHT_SLOTS,
     MORE_STATE_SLOTS,
@@ -85,7 +84,6 @@ static bool shift_pending(struct plan_choice *choice, int by)
     return may;
 }
 
-/* Halves the size of chunks, and multiplies the number of state slots by `times`. */
 static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
                          struct plan_choice *choice)
 {
@@ -219,10 +217,9 @@ static double staged_bytes(const struct plan *plan)
                : 0;
 }
 
-/* Returns whether the state slots hold less than was in flight while the drives were measured. A
- * drive reaches its measured rate only with that much in flight, which the simulation does not
- * model. A quarter of the store is always enough, so that a small model's states need not be in
- * memory. */
+/* Returns whether the state slots hold less than the drives need in flight for their measured rate,
+ * which the simulation does not model. A quarter of the store always suffices, so small models need
+ * not keep their states in memory. */
 static bool starves(const struct plan_input *input, const struct plan *plan)
 {
     static const double held_most = 0.25;
@@ -249,7 +246,7 @@ int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, s
     return 0;
 }
 
-/* Returns the bytes saved per second lost; 0 if a change saves too little or costs too much. */
+/* Returns the bytes saved per second lost; 0: not worth it. */
 static double saving(const struct plan_input *input, const struct plan_bounds *bounds,
                      const struct plan *from, const struct plan *plan)
 {
@@ -264,7 +261,7 @@ static double saving(const struct plan_input *input, const struct plan_bounds *b
                                                 : 0;
 }
 
-/* Finds the best change; *next stays NULL if no change is worth it. */
+/* Finds the best change; *next stays NULL if none is worth it. */
 static int step_down(const struct plan_input *input, const struct plan_bounds *bounds,
                      struct plan_needs *needs, const struct plan *from, struct plan **next)
 {

@@ -1,4 +1,4 @@
-/* explain.c: phrases that describe the bottleneck and the alternatives. */
+/* explain.c: describes the bottleneck and the alternatives. */
 #include "offload/plan/explain.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 
-/* A resource that is busy for less than this share is not the bottleneck. */
+/* A resource below this share is not the bottleneck. */
 static const double busy_share = 0.85;
 
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text, size_t bytes)
@@ -23,7 +23,7 @@ const char *plan_bottleneck_print(const struct plan_prediction *predicted, char 
     return text;
 }
 
-/* Returns why an alternative was not chosen although it is not slower and takes no more memory. */
+/* Returns the reason if an alternative is neither slower nor larger. */
 static const char *rest_of(const struct plan *plan, const struct plan_alternative *alternative)
 {
     return alternative->store_write_bytes > plan_predicted(plan)->store_write_bytes
@@ -37,7 +37,7 @@ const char *plan_alternative_print(const struct plan_input *input, const struct 
                                    const struct plan_alternative *alternative, char *text,
                                    size_t bytes)
 {
-    /* smaller differences are not mentioned; `notable` is a share of the step */
+    /* smaller differences are not mentioned */
     static const double notable = 0.003;
     static const double notable_gb = 0.001;
     const double ratio = alternative->step_seconds / plan_predicted(plan)->step_seconds;

@@ -51,8 +51,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
     return plan_move_add(step, &command);
 }
 
-/* Reads all chunks of this rank's weights from STORE into the slot; through HOST if I/O does not
- * reach DEVICE memory. */
+/* Reads this rank's weights from STORE into the slot, through HOST if I/O does not reach DEVICE. */
 static int read_weights(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     struct plan_span span = plan_weight_span(step->input, block);
@@ -87,8 +86,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* Returns where this rank's part, the elements of `span`, is in a buffer of weights that begins
- * with element `first`. */
+/* Returns the place of `span` in a buffer of weights that begins with element `first`. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                   struct plan_span span, uint64_t first)
 {
@@ -97,8 +95,7 @@ static struct plan_piece own_part(const struct plan_step *step, uint32_t block, 
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* Returns the part of a buffer that has a whole block's weights, in the form in which they are
- * kept. */
+/* Returns the part of a buffer that has a block's weights as they are kept. */
 static struct plan_piece kept_whole(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     uint64_t width = step->input->blocks[block].format.weight_bytes;
@@ -119,8 +116,7 @@ static int expand_to(struct plan_step *step, uint32_t block, struct plan_piece f
 
 /* ---- copies that a group of ranks keeps ---- */
 
-/* Returns the part of `buffer`, which has all of a block's gathered weights, that this rank keeps
- * for its group. */
+/* Returns the part of a block's gathered weights that this rank keeps for its group. */
 static struct plan_piece copy_part(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     const struct plan_span span = plan_copy_span(step->input, block);
@@ -129,7 +125,7 @@ static struct plan_piece copy_part(const struct plan_step *step, uint32_t block,
     return (struct plan_piece){.buffer = buffer, .offset = first, .bytes = end - first};
 }
 
-/* Keeps this rank's part of what was gathered from all ranks, if the step needs it again. */
+/* Keeps this rank's part of gathered weights if the step needs them again. */
 static int keep_copy(struct plan_step *step, uint32_t block, uint32_t gathered)
 {
     const uint32_t copy = plan_move_block(step, block)->weights_copy;
@@ -147,8 +143,7 @@ static bool has_copy(const struct plan_step *step, uint32_t block)
     return step->copied != NULL && step->copied[block];
 }
 
-/* Returns the bytes of a copy that come from members of the group on other nodes: 0 if all of a
- * group is on one node. */
+/* Returns the bytes of a copy that come from other nodes. */
 static uint64_t copy_between(const struct plan_step *step, uint32_t block)
 {
     const struct plan_input *input = step->input;
@@ -184,7 +179,6 @@ static int gather_copy(struct plan_step *step, uint32_t block, struct plan_piece
 
 /* ---- gathers ---- */
 
-/* Returns the slot for a block's packed weights whose turn it is. */
 static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
 {
     return (struct plan_piece){.buffer = plan_move_turn(step, &step->layout->packed,
@@ -192,8 +186,8 @@ static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
                                .bytes = plan_packed_bytes(step->input->blocks[block].elements)};
 }
 
-/* Gathers all ranks' parts in packed form and expands them in `slot`, this rank's own part, too, so
- * that all ranks compute with the same weights. `own` is this rank's part. */
+/* Gathers packed weights and expands them in `slot`. This rank's own part is expanded, too, so that
+ * all ranks compute with equal weights. */
 static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
                          uint32_t slot)
 {
@@ -232,7 +226,7 @@ int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
                          kept_whole(step, block, whole));
 }
 
-/* Fills a slot with the weights of a block whose whole array is in HOST or STORE. */
+/* Fills a slot from HOST or STORE with the weights of an undivided block. */
 static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     struct plan_piece from = kept_whole(step, block, plan_move_block(step, block)->weights_host);
@@ -241,8 +235,8 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
                : read_weights(step, block, slot);
 }
 
-/* Like fill_whole(), if each rank has a shard: gathers all shards. First moves this rank's shard to
- * its offset in the slot, unless it is in DEVICE. */
+/* Moves this rank's shard to its offset in the slot, unless it is in DEVICE, and gathers the
+ * others. */
 static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -265,7 +259,7 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc == 0 ? gather_shards(step, block, own, whole) : rc;
 }
 
-/* Fills the slot if shards are gathered packed: a shard in memory is packed where it is. */
+/* Fills the slot from packed shards. */
 static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -289,7 +283,7 @@ static int fill_copied(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc != 0 ? rc : expand_to(step, block, packed, slot);
 }
 
-/* Fills a slot with a block's weights in the form in which they are kept. */
+/* Fills a slot with a block's weights as they are kept. */
 static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     if (has_copy(step, block)) {
@@ -300,8 +294,8 @@ static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
                                                   : fill_whole(step, block, slot);
 }
 
-/* Expands a block's stored weights in `slot`. First brings the stored form to a slot if compute
- * cannot read it where it is kept. */
+/* Expands a block's stored weights in `slot`. Moves the stored form first if compute cannot read it
+ * in place. */
 static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -335,7 +329,7 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)
     return rc;
 }
 
-/* Adds a command that moves a block's rows from the buffer `from`, where the weights are kept. */
+/* Adds a command that moves a block's rows from buffer `from`. */
 static int move_rows(struct plan_step *step, struct plan_command command, enum plan_role from_as,
                      uint32_t from, enum plan_role to_as, struct plan_piece to)
 {
@@ -347,9 +341,8 @@ static int move_rows(struct plan_step *step, struct plan_command command, enum p
     return plan_move_add(step, &command);
 }
 
-/* Rows are read on the queue of boundary activations. They wait for the inputs of the step; on the
- * queue of weights they would keep other weights from being read before the step begins.
- * Activations are read only later. */
+/* Rows are read on the queue of activations because they wait for the inputs of the step, and would
+ * delay other weights on the queue of weights. */
 static int read_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
 {
     return move_rows(step, plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro),
@@ -387,7 +380,7 @@ int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, stru
     return rc != 0 ? rc : plan_move_copy(step, PLAN_H2D, block, stage, slot);
 }
 
-/* Reads pages of a block's weights from STORE; they begin at byte `first` of this rank's shard. */
+/* Reads pages of weights from STORE, from byte `first` of this rank's shard on. */
 static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, struct plan_piece to)
 {
     struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_WEIGHT, block,
@@ -403,7 +396,7 @@ static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, st
 }
 
 /* Brings pages of this rank's shard to a slot. `stage`: with a card, the place in HOST through
- * which pages from STORE pass. */
+ * which they pass. */
 static int fill_pages(struct plan_step *step, uint32_t block, uint64_t first,
                       struct plan_piece stage, struct plan_piece to)
 {
@@ -423,7 +416,6 @@ static int fill_pages(struct plan_step *step, uint32_t block, uint64_t first,
     return plan_move_copy(step, PLAN_H2D, block, from, to);
 }
 
-/* Gathers pages from the ranks that have them. */
 static int gather_pages(struct plan_step *step, uint32_t block, uint64_t first,
                         struct plan_piece from, struct plan_piece to)
 {
@@ -461,7 +453,7 @@ static int fetch_range(struct plan_step *step, uint32_t block, const struct mode
     const struct plan_piece to = {
         .buffer = step->layout->sections[turn], .offset = at, .bytes = range->bytes};
     struct plan_piece from = {.buffer = to.buffer, .offset = own_at, .bytes = own.count};
-    if (where->weights_device != PLAN_NONE) { /* DEVICE has this rank's shard */
+    if (where->weights_device != PLAN_NONE) {
         from.buffer = where->weights_device;
         from.offset = own.first - shard;
     } else {
@@ -473,7 +465,6 @@ static int fetch_range(struct plan_step *step, uint32_t block, const struct mode
     return plan_shards_weights(step->input) ? gather_pages(step, block, range->first, from, to) : 0;
 }
 
-/* Brings the pages of a section to the next slot. */
 static int fetch_pages(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out)
 {
@@ -490,8 +481,7 @@ static int fetch_pages(struct plan_step *step, uint32_t block, const struct mode
     return 0;
 }
 
-/* Expands the weights of a section from their stored form, which stays where it is kept if compute
- * can read it there. */
+/* Expands the weights of a section from their stored form, in place if compute can read it. */
 static int expand_section(struct plan_step *step, uint32_t block,
                           const struct model_section *section, struct plan_piece *out)
 {

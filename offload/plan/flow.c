@@ -1,5 +1,5 @@
-/* flow.c: one builder and one state of slots over all tapes of a run, in the memory of three tapes
- * in turn. */
+/* flow.c: one builder and one state of slots for all tapes of a run, in the memory of three
+ * tapes. */
 #include "offload/plan/flow.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "offload/plan/plan_internal.h"
 #include "offload/plan/update.h"
 
-/* At most two tapes are under way, and edges of the older one may name the tape before it. */
+/* Two tapes may be under way, and edges may name the tape before them. */
 enum { TAPES = 3, COMMANDS_LEAST = 256 };
 
 struct plan_flow {
@@ -18,13 +18,13 @@ struct plan_flow {
     struct plan_step step;
     struct plan_tape tapes[TAPES];
     struct plan_command *commands; /* owned, [TAPES * commands_max] */
-    uint32_t block_max;            /* largest number of commands of one block */
+    uint32_t block_max;            /* the most commands of one block */
     uint32_t commands_max;
-    uint64_t begun; /* number of tapes begun */
+    uint64_t begun; /* tapes begun */
 };
 
-/* Returns the largest number of commands of a block: the sums, and a read, an update and a write
- * for each chunk. Each of these waits for at most two queues, so there are no joins. */
+/* Returns the most commands of a block. They need no joins, because each waits for at most two
+ * queues. */
 static uint32_t most_commands(const struct plan_input *input, const struct plan *plan)
 {
     uint64_t most = 0;
@@ -36,7 +36,7 @@ static uint32_t most_commands(const struct plan_input *input, const struct plan 
     return (uint32_t)(3 * most + 1);
 }
 
-/* Makes each block's tape once, so that the builder's tables have their final size. */
+/* Makes each block's tape once, so that the builder's tables reach their final size. */
 static int rehearse(struct plan_flow *flow)
 {
     int rc = 0;

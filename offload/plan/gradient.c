@@ -1,5 +1,4 @@
-/* gradient.c: moves and sums gradients between backward and the update: sums, rounding, reduction
- * over ranks. */
+/* gradient.c: moves and sums gradients between backward and the update. */
 #include "offload/plan/gradient.h"
 
 #include "offload/plan/update.h"
@@ -17,7 +16,7 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block)
     step->gradient = where->on_card ? step->gradient_whole : step->gradient;
 }
 
-/* Returns the place where compute writes a block's whole stored gradient. */
+/* Returns where compute writes a block's whole gradient. */
 static struct plan_piece whole_piece(const struct plan_step *step, uint32_t block)
 {
     uint64_t bytes = step->input->blocks[block].elements *
@@ -63,8 +62,8 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
 }
 
-/* Adds the command that sums the gradients of the two uses of a shared parameter, the head's first.
- * Needed with several micro-batches, because each use then has its own sum. */
+/* Adds the command that sums the two uses of a shared parameter, the head's first. With several
+ * micro-batches each use has its own sum. */
 static int shared_round(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
@@ -78,7 +77,7 @@ static int shared_round(struct plan_step *step, uint32_t block)
     return plan_builder_add(step->builder, &command);
 }
 
-/* Sums all ranks' gradients of a block as codes; `to` is this rank's part. */
+/* Sums a block's gradients over ranks as codes; `to` is this rank's part. */
 static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piece from,
                         struct plan_piece to)
 {
@@ -99,7 +98,7 @@ static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piec
     return plan_move_add(step, &command);
 }
 
-/* Sums all ranks' gradients: each rank gets the whole sum, or only its own part. */
+/* Sums gradients over ranks; a rank gets the whole sum, or its own part. */
 static int reduce(struct plan_step *step, uint32_t block)
 {
     struct plan_piece whole = whole_piece(step, block);
@@ -116,9 +115,8 @@ static int reduce(struct plan_step *step, uint32_t block)
                : plan_move_together(step, PLAN_REDUCE, block, whole, to);
 }
 
-/* Adds the command for the sums of squares of a gradient. A GPU computes them from the gradient
- * that it has just computed, so that the processor need not read the whole gradient from host
- * memory. */
+/* Adds the command for a gradient's sums of squares. A GPU computes them itself, so that the
+ * processor need not read the gradient. */
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);

@@ -1,5 +1,4 @@
-/* layout.c: makes a layout: adds the buffers of each kind in turn and gives them consecutive
- * offsets. */
+/* layout.c: adds the buffers of each kind and gives them consecutive offsets. */
 #include "offload/plan/layout.h"
 
 #include <errno.h>
@@ -12,15 +11,14 @@
 #include "offload/plan/layout_internal.h"
 
 enum { NORM_BYTES = 64 };
-/* Bytes of HOST for the checksum of a page in STORE that is read separately: in the table of its
- * extent, and for a block in fewer bits also in the tables of a kept base. */
+/* Bytes of HOST for the checksum of a page in STORE that is read separately, and for its checksum
+ * in a kept base. */
 enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 
 /* ---- weights and states ---- */
 
-/* Adds the buffer for this rank's part of the copy that its group keeps of a block's weights, so
- * that backward need not gather them from all ranks. Sections are always gathered from all
- * ranks. */
+/* Adds the buffer for this rank's part of its group's copy of a block's weights. Sections have no
+ * copy. */
 static int add_copy(struct plan_layout *layout, const struct plan_input *input, uint32_t b)
 {
     struct plan_block_layout *block = &layout->blocks[b];
@@ -33,8 +31,8 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
                                     &block->weights_copy);
 }
 
-/* Adds the buffers in which a block's weights are kept: also in HOST if they are in DEVICE memory
- * that the update cannot access. */
+/* Adds the buffers that keep a block's weights: also in HOST if the update cannot access their
+ * DEVICE memory. */
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice, uint32_t b)
 {
@@ -125,8 +123,8 @@ static uint64_t widest_boundary(const struct plan_input *input)
     return core_round_up(widest, PLAN_ALIGN_BYTES);
 }
 
-/* Adds the buffers of one boundary of one micro-batch: one of its own in DEVICE; or one in HOST or
- * STORE, while the boundaries of the micro-batch take turns in PLAN_ACT_TURN buffers in DEVICE. */
+/* Adds the buffers of one boundary and micro-batch. Boundaries that wait in HOST or STORE take
+ * turns in PLAN_ACT_TURN buffers in DEVICE. */
 static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
                         const struct plan_choice *choice, uint64_t widest, uint32_t i)
 {
@@ -210,10 +208,9 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* Returns whether only rows or sections of a block are brought to the place of use. Shards are
- * gathered by sections in every tier. A block of which rows are enough is gathered whole, because
- * ranks use different rows. On the CPU device, weights that are trained and in STORE are updated in
- * a slot that has room for all of them. */
+/* Returns whether a block is brought by rows or sections, not whole. Ranks use different rows, so a
+ * sharded block of rows is gathered whole. On the CPU device, trained weights in STORE need a slot
+ * for all of them. */
 static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
                            uint32_t block)
 {
@@ -222,7 +219,7 @@ static bool comes_by_pages(const struct plan_layout *layout, const struct plan_i
     if (shape->trained && input->budgets.device_is_host && weights == PLAN_STORE) {
         return false;
     }
-    if (shape->stored_elements > 0) { /* its weights are expanded, whatever its tier */
+    if (shape->stored_elements > 0) { /* they are expanded in every tier */
         return true;
     }
     return plan_shards_weights(input) ? shape->rows_bytes == 0
@@ -254,10 +251,8 @@ static void find_lenders(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* Marks the blocks whose weights a step needs more than once. These are all blocks if micro-batches
- * run one at a time; otherwise the blocks whose backward reads weights, and the blocks that these
- * borrow. The forward of the last block is part of its backward, so it and its data block are
- * needed once; a computing block that it borrows also has its own forward. */
+/* Marks the blocks whose weights a step needs more than once. The last block's forward is part of
+ * its backward, so its weights are needed once. */
 static void mark_again(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice)
 {
@@ -280,9 +275,8 @@ static void mark_again(struct plan_layout *layout, const struct plan_input *inpu
 
 /* ---- scratch ---- */
 
-/* Returns the bytes of a block's temporaries and recomputed activations: those of one micro-batch,
- * or of a whole group if a command computes one section for each micro-batch, because the next
- * section needs them. */
+/* Returns the bytes of a block's temporaries and recomputed activations. A block in sections needs
+ * those of a whole group, because each section computes all micro-batches before the next one. */
 static uint64_t scratch_bytes(const struct plan_layout *layout, const struct plan_input *input,
                               uint32_t block)
 {
@@ -406,8 +400,7 @@ static void count_checksums(struct plan_layout *layout, const struct plan_input 
     }
 }
 
-/* Buffers are sized for the largest shard of any rank; the counts of chunks become those of this
- * rank. */
+/* Buffers are sized for the largest shard of any rank; counts of chunks become this rank's. */
 static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {

@@ -1,5 +1,4 @@
-/* layout_buffers.c: the list of a layout's buffers. Each buffer follows the previous one in its
- * tier. */
+/* layout_buffers.c: the list of a layout's buffers. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

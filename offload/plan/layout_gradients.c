@@ -1,11 +1,11 @@
-/* layout_gradients.c: the buffers of gradients and of their sums. */
+/* layout_gradients.c: the buffers of gradients and their sums. */
 #include <stddef.h>
 
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 
-/* Returns whether a buffer of gradients is in use from the first micro-batch of a step to the last:
- * the micro-batches run one at a time, and it has their sum. */
+/* Returns whether a buffer of gradients is in use during a whole step, because micro-batches run
+ * one at a time and add to it. */
 static bool lives_all_along(const struct plan_input *input, const struct plan_choice *choice,
                             bool is_sum)
 {
@@ -17,28 +17,21 @@ struct need {
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* Says which blocks share a ring of buffers; each other block has its own buffer. With ALL_IN_TURN
- * all blocks share the ring, except those whose gradient waits on the GPU where compute wrote
- * it. */
-enum turn {
-    EACH_ITS_OWN,
-    UPDATED_IN_TURN /* only blocks whose update follows at once */,
-    ALL_IN_TURN
-};
+/* Says which blocks share a ring of buffers. Gradients that wait on the GPU are never in a ring. */
+enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* blocks whose update follows at once */, ALL_IN_TURN };
 
 struct gradient_kind {
     struct plan_buffer_kind layout;
-    bool sums;      /* in fp32, not in the stored type */
-    uint32_t turns; /* limit of slots of the ring for each size of blocks */
+    bool sums;      /* in fp32 */
+    uint32_t turns; /* most slots for each size of blocks */
     enum turn turn;
-    bool shard;             /* only this rank's part */
-    bool waits;             /* it waits for the update; a block that the GPU updates has no such
-                             * buffer in HOST */
-    size_t member;          /* offset of the index in struct plan_block_layout */
-    struct plan_ring *ring; /* the layout's ring */
+    bool shard;    /* only this rank's part */
+    bool waits;    /* it waits for the update */
+    size_t member; /* offset of its index in struct plan_block_layout */
+    struct plan_ring *ring;
 };
 
-/* Returns the bytes of a whole gradient, or of the largest shard of it that a rank has. */
+/* Returns the bytes of a whole gradient, or of the largest shard. */
 static uint64_t bytes_of(const struct plan_input *input, const struct gradient_kind *kind,
                          uint32_t block)
 {
@@ -105,8 +98,7 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
                            elements * PLAN_SUM_BYTES, &layout->shared_sum);
 }
 
-/* Adds the buffer for codes of gradients. It has room for one block's codes, because ranks reduce
- * one gradient at a time. */
+/* Adds the buffer for codes of one block's gradient; ranks reduce one gradient at a time. */
 static int add_codes(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;
@@ -118,8 +110,7 @@ static int add_codes(struct plan_layout *layout, const struct plan_input *input)
                            core_round_up(bytes, PLAN_ALIGN_BYTES), &layout->codes);
 }
 
-/* Adds stored gradients: one buffer per block if they wait for the update in memory; a ring if the
- * update follows at once, or if they wait in STORE. */
+/* Adds stored gradients: one buffer per block if they wait in memory, else a ring. */
 static int add_stored(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice, bool all_along)
 {

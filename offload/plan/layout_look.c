@@ -1,5 +1,4 @@
-/* layout_look.c: reads a choice and a layout: sizes, places of chunks, and how a block's weights
- * reach compute. Pure. */
+/* layout_look.c: answers questions about a choice and a layout. Pure. */
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 

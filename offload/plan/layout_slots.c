@@ -1,13 +1,11 @@
-/* layout_slots.c: the slots of a layout, for data that moves through memory and stays only while it
- * is used. */
+/* layout_slots.c: the slots of a layout, for data that is in memory only while it is used. */
 #include <stdio.h>
 
 #include "core/base/size.h"
 #include "offload/model/sections.h"
 #include "offload/plan/layout_internal.h"
 
-/* Returns the most blocks of one size whose weights a command needs at once: a block and those it
- * borrows. */
+/* Returns the most blocks of one size whose weights a command needs at once. */
 static uint32_t needed_at_once(const struct plan_input *input, const struct plan_layout *layout,
                                int size)
 {
@@ -22,8 +20,8 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* Returns the least bytes of a slot through which a block's weights in STORE pass when a run begins
- * and ends, PLAN_CUT_ELEMENTS of them at a time; 0 unless the device is the host. */
+/* Returns the least bytes of the slot through which weights in STORE pass when a run begins and
+ * ends; 0 unless the device is the host. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {
@@ -35,7 +33,7 @@ static uint64_t passing_bytes(const struct plan_input *input, const struct plan_
     return passes ? cut * shape->format.weight_bytes : 0;
 }
 
-/* Compute works on one section at a time, so expanded weights have one slot. */
+/* Expanded weights have one slot, because compute works on one section at a time. */
 static int add_section_slots(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;
@@ -100,7 +98,7 @@ static int add_row_slots(struct plan_layout *layout, const struct plan_input *in
     return rc;
 }
 
-/* Adds slots for stored weights that compute does not read where they are kept. */
+/* Adds slots for stored weights that compute does not read in place. */
 static int add_stored_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -137,8 +135,8 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->packed);
 }
 
-/* Returns whether a block's slot is in use only from EXPAND on. For packed weights this is not so
- * if their shard is in STORE, because it is read into the slot. */
+/* Returns whether a block's slot is in use only from EXPAND on. A packed shard from STORE is read
+ * into the slot earlier. */
 static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
                         uint32_t block)
 {
@@ -146,8 +144,8 @@ static bool is_expanded(const struct plan_layout *layout, const struct plan_inpu
            (plan_packs_weights(input, block) && layout->places[block].weights != PLAN_STORE);
 }
 
-/* If all blocks of a size get their weights from EXPAND, they share as few slots as a command needs
- * at once: EXPAND runs on the queue that computes, so more slots would save no time. */
+/* Blocks that EXPAND fills share as few slots as a command needs: EXPAND runs on the queue that
+ * computes, so more slots save no time. */
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -193,8 +191,8 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     return rc;
 }
 
-/* Adds state slots and weight stages, for one chunk each. On the CPU device working weights are
- * read and updated where compute uses them, so state slots have no room for them. */
+/* Adds state slots and weight stages, for one chunk each. On the CPU device weights do not pass
+ * through state slots. */
 static int add_stages(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice)
 {
@@ -214,8 +212,7 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
         gradient = core_larger(gradient,
                                core_round_up(elements * format->grad_bytes, PLAN_ALIGN_BYTES));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
-        /* Data that stays on a GPU passes through slots when a run begins and ends, and in
-         * checkpoints. */
+        /* States on a GPU pass through slots when a run begins and ends, and in checkpoints. */
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
                       layout->blocks[b].on_card ||
                       (input->blocks[b].trained && choice->grads == PLAN_STORE) ||

@@ -98,15 +98,14 @@ uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block
            plan_gathered_bytes(step->input, block, node.first);
 }
 
-/* Returns the size of groups of ranks that add their gradients of a block first; 0: all ranks add
- * in their order. */
+/* Returns the size of groups of ranks that add their gradients first; 0: no groups. */
 static uint32_t sums_within(const struct plan_step *step, uint32_t block)
 {
     return step->input->sums_within_nodes && block != PLAN_NONE ? plan_sharing(step->input) : 0;
 }
 
-/* Returns how many bytes other nodes send to a rank in a reduction of a block's gradient, or of the
- * tile sums (PLAN_NONE), which has `bytes`. `all` says whether all ranks get the sum. */
+/* Returns the bytes that other nodes send to a rank in a reduction of `bytes`. `all`: every rank
+ * gets the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {

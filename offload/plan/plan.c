@@ -129,8 +129,7 @@ const struct plan_prediction *plan_predicted_clipped(const struct plan *plan)
     return &plan->predicted_clipped;
 }
 
-/* Returns whether one plan is listed before the other: it is faster, or as fast and its policy
- * comes first in the enums. */
+/* Orders alternatives by time, then by policy. */
 static bool is_before(const struct plan_alternative *one, const struct plan_alternative *other)
 {
     if (one->step_seconds != other->step_seconds) {
@@ -222,8 +221,8 @@ static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
     return hash;
 }
 
-/* Ranks may have different shards, so they read, update and write different data. Only what they
- * compute and their collectives must be the same. */
+/* Ranks with different shards move different data, so only what they must have in common is
+ * hashed. */
 static uint64_t hash_tape(uint64_t hash, const struct plan *plan, const struct plan_tape *tape)
 {
     for (uint32_t i = 0; i < tape->count; i++) {

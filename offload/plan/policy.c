@@ -1,12 +1,12 @@
-/* policy.c: lists all combinations, without impossible ones and duplicates. */
+/* policy.c: lists combinations, without impossible ones and duplicates. */
 #include "offload/plan/policy.h"
 
 #include <stddef.h>
 
-/* elements of the largest chunks; each further size is half of the previous one */
+/* in elements; each further size is half of the previous one */
 static const uint64_t largest_chunk = UINT64_C(1) << 30;
-/* BEGIN_SIZE is the index of the size that is tried first, unless a model has more than CHUNKS_MAX
- * chunks of that size. */
+/* BEGIN_SIZE is the size that is tried first, unless a model has more than CHUNKS_MAX chunks of
+ * it. */
 enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };
 
 uint64_t plan_policy_chunk(unsigned index)
@@ -40,8 +40,7 @@ bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
                                             [PLAN_STORE] = PLAN_WHERE_STORE};
     bool possible = (tier != PLAN_DEVICE || input->budgets.device_is_host) &&
                     (tier != PLAN_STORE || input->budgets.store_bytes > 0);
-    /* With a GPU, the gradients of blocks that it updates stay there, whatever the tier of the
-     * others. */
+    /* Gradients of blocks that a GPU updates stay there, whatever the tier of the others. */
     bool on_card = input->wishes.grads == PLAN_WHERE_DEVICE && !input->budgets.device_is_host;
     return possible && (input->wishes.grads == PLAN_WHERE_AUTO ||
                         input->wishes.grads == where[tier] || (on_card && tier == PLAN_HOST));
@@ -56,8 +55,8 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
 }
 
-/* Returns whether the choice may keep states on a card, or keep none there. A speculative update
- * keeps two generations, and a card's memory is too scarce for that. */
+/* Returns whether the choice's use of a card is possible. Speculation keeps two generations, for
+ * which a card has too little memory. */
 static bool is_card_use_possible(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
@@ -65,7 +64,7 @@ static bool is_card_use_possible(const struct plan_input *input, const struct pl
 }
 
 /* Returns whether updates may have this timing. An update that needs the norm cannot run inside
- * backward; one that does not need it gains nothing from speculation. */
+ * backward; one that does not need the norm gains nothing from speculation. */
 static bool is_timing_possible(const struct plan_wishes *wishes, enum plan_timing timing)
 {
     bool by_norm = wishes->may_clip || wishes->may_skip;
@@ -79,7 +78,6 @@ static bool is_timing_possible(const struct plan_wishes *wishes, enum plan_timin
     return true;
 }
 
-/* Returns whether the policy follows the requests and differs from others. */
 static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -106,8 +104,8 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
            is_card_use_possible(input, choice);
 }
 
-/* Visits the timings of one policy of activations and order. A split defers about as many updates
- * as can run during the next forward. */
+/* Visits the timings of a policy. A split defers about as many updates as the next forward can
+ * hide. */
 static int each_timing(const struct plan_input *input, struct plan_choice choice,
                        plan_policy_visit *visit, void *user)
 {

@@ -1,4 +1,4 @@
-/* print.c: writes a command's queue, work, operands and edges into one line. */
+/* print.c: prints a command as one line. */
 #include "offload/plan/print.h"
 
 #include <inttypes.h>

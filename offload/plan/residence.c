@@ -22,8 +22,8 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
            store_holds(input, layout);
 }
 
-/* Returns a block's position in the order in which blocks are kept in memory. A block of which only
- * rows are read comes last, because keeping all of it would save little traffic. */
+/* Returns a block's position in the order of keeping. A block of which only rows are read comes
+ * last, because keeping it saves little traffic. */
 static uint32_t turn_of(const struct plan_input *input, uint32_t block)
 {
     if (input->blocks[0].rows_bytes == 0) {
@@ -115,7 +115,7 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     return 0;
 }
 
-/* Lays out `residence` with one count set to `value`. *out says whether that layout `serves`. */
+/* Lays out `residence` with one count set to `value`. *out: the layout `serves`. */
 static int try_number(const struct plan_input *input, const struct plan_choice *choice,
                       const struct plan_residence *residence, enum number which, uint64_t value,
                       bool (*serves)(const struct plan_input *, const struct plan_layout *),
@@ -132,8 +132,7 @@ static int try_number(const struct plan_input *input, const struct plan_choice *
     return rc;
 }
 
-/* Raises one count of `residence`, which fits, to the largest value up to `most` that still
- * fits. */
+/* Raises one count of `residence` as far as it fits, up to `most`. */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most)
 {
@@ -153,8 +152,7 @@ static int grow_residence(const struct plan_input *input, const struct plan_choi
     return 0;
 }
 
-/* Raises one count to the smallest value up to `most` with which `serves` is true, or to `most` if
- * there is none. */
+/* Raises one count until `serves` is true, or to `most`. */
 static int relieve_number(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most,
                           bool (*serves)(const struct plan_input *, const struct plan_layout *))
@@ -231,7 +229,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
     return least;
 }
 
-/* Keeps more chunks of states in memory; on the CPU device, in DEVICE if more of them fit there. */
+/* Keeps more chunks of states in memory; on the CPU device, where more of them fit. */
 static int grow_states(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_residence *residence)
 {

@@ -1,5 +1,5 @@
-/* sim.c: a fluid simulation. Between two events every running command proceeds at the rate that its
- * share of the resources allows. */
+/* sim.c: a fluid simulation. Between two events each command proceeds at the rate of its share of
+ * the resources. */
 #include "offload/plan/sim.h"
 
 #include <errno.h>
@@ -8,36 +8,35 @@
 
 #include "core/base/err.h"
 
-/* The least share of the cores' speed that is left while bytes are moved and summed. */
+/* Least share of the cores' speed beside moving and summing bytes. */
 static const double cores_left_least = 0.2;
 
-/* A command as the simulation needs it; the commands of a queue are adjacent. */
+/* A command; those of a queue are adjacent. */
 struct item {
     double alone; /* seconds */
-    double bytes; /* bytes per second that the command moves while it runs alone */
+    double bytes; /* per second, while the command runs alone */
     struct plan_edge edges[PLAN_EDGE_MAX];
-    uint32_t index; /* index in the tape */
+    uint32_t index;
     bool reads;
     bool gated;
 };
 
 struct row {
-    struct item *items; /* owned if `owns`; otherwise those of the previous row */
+    struct item *items; /* owned if `owns`; else the previous row's */
     bool owns;
     uint32_t first[PLAN_Q_COUNT];
     uint32_t count[PLAN_Q_COUNT];
 };
 
-/* The position of a queue in the sequence of tapes. */
 struct cursor {
     uint32_t tape;
-    uint32_t place; /* number of the tape's commands that the queue has done */
+    uint32_t place; /* commands of the tape that are done */
     bool running;
-    double left; /* seconds of work left if the command ran alone */
+    double left; /* seconds of work left at the speed alone */
     double begin;
 };
 
-/* The totals at the time when a tape retired. */
+/* Totals when a tape retired. */
 struct mark {
     double seconds;
     double queue_seconds[PLAN_Q_COUNT];
@@ -47,29 +46,28 @@ struct mark {
 struct sim {
     const struct plan_rates *rates; /* borrowed */
     bool device_is_host;
-    double byte_cores; /* cores that a drive's threads use per byte per second */
-    double copy_cores; /* share of the update's speed that copying one byte per second of host
-                        * memory costs */
+    double byte_cores; /* cores per byte per second of the drives */
+    double copy_cores; /* share of the update's speed that a copy costs, per byte per second */
     const struct plan_tape *const *tapes; /* borrowed */
     uint32_t tape_count;
-    uint32_t until;                 /* number of retired tapes at which the simulation ends */
+    uint32_t until;                 /* retired tapes at which the simulation ends */
     struct plan_time *const *times; /* borrowed */
     struct cursor cursors[PLAN_Q_COUNT];
     struct row *rows;   /* owned, [tape] */
     uint32_t *reached;  /* owned, [tape * PLAN_Q_COUNT + queue]: commands done */
     uint32_t *left;     /* owned, [tape]: commands not done */
     struct mark *marks; /* owned, [tape] */
-    uint32_t retired;   /* number of retired tapes; they retire in order */
+    uint32_t retired;   /* retired tapes; they retire in order */
     struct mark now;
 };
 
-/* Returns how many seconds a collective's own thread needs to compute codes: those of this rank's
- * shard of weights, or those of a whole gradient, which it also sums. */
+/* Returns the seconds in which a collective's thread computes codes: of this rank's weights, or of
+ * a whole gradient, which it also sums. */
 static double pack_seconds(const struct plan_rates *rates, const struct plan_command *command)
 {
     enum { WEIGHT_BYTES = 2 }; /* wider weights are not packed */
     const struct plan_operand *from = plan_command_operand(command, PLAN_AS_FROM);
-    if (!command->packed || from == NULL || command->within > 0) { /* the copy of a group is already
+    if (!command->packed || from == NULL || command->within > 0) { /* the group's copy is already
                                                                     * packed */
         return 0;
     }
@@ -123,7 +121,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     return work + rates->command_seconds;
 }
 
-/* Returns the resource that a queue's commands use; PLAN_R_COUNT: none that is shared. */
+/* Returns the resource of a queue's commands; PLAN_R_COUNT: none that is shared. */
 static enum plan_resource resource_of(const struct sim *sim, enum plan_queue queue)
 {
     switch (queue) {
@@ -172,8 +170,8 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
            sim->reached[(tape - back) * PLAN_Q_COUNT + edge.queue] >= place;
 }
 
-/* Returns whether the step of a tape has begun: the previous tape has its norm and its updates.
- * Until then the tape may only read; after a speculative tape it may not even read. */
+/* Returns whether the previous tape has its norm and its updates. Until then a tape may only read;
+ * after a speculative tape, not even that. */
 static bool begun(const struct sim *sim, uint32_t tape)
 {
     return tape <= sim->retired || sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==
@@ -199,8 +197,7 @@ static bool may_start(struct sim *sim, int queue)
     return true;
 }
 
-/* The load at a moment: how many commands use each resource, and the share of the cores' speed that
- * the drives' threads and copies leave. */
+/* Commands per resource at a moment, and the cores' speed that is left. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;
@@ -208,7 +205,7 @@ struct load {
     double cores_left;
 };
 
-/* Returns the speed of a running command of the drive, relative to its speed alone. */
+/* Returns the speed of a drive's command, relative to its speed alone. */
 static double drive_speed(const struct sim *sim, int queue, const struct load *load)
 {
     double users = load->users[PLAN_R_DRIVE];
@@ -219,8 +216,7 @@ static double drive_speed(const struct sim *sim, int queue, const struct load *l
     return sim->rates->mixed_bytes / users / alone;
 }
 
-/* Returns the speed of a running copy, relative to its speed alone, on the link of its
- * direction. */
+/* Returns the speed of a copy, relative to its speed alone. */
 static double link_speed(const struct sim *sim, int queue, const struct load *load)
 {
     const bool up = queue == PLAN_Q_UP;
@@ -258,7 +254,7 @@ static struct load load_of(const struct sim *sim)
     return load;
 }
 
-/* Returns the speed of a running command, relative to its speed alone. */
+/* Returns the speed of a command, relative to its speed alone. */
 static double speed(const struct sim *sim, int queue, const struct load *load)
 {
     enum plan_resource resource = resource_of(sim, (enum plan_queue)queue);
@@ -343,7 +339,6 @@ static bool advance(struct sim *sim)
     return true;
 }
 
-/* Lists the tape's commands, queue by queue. */
 static int make_row(const struct sim *sim, const struct plan_tape *tape, struct row *row)
 {
     uint32_t filled[PLAN_Q_COUNT] = {0};
@@ -480,8 +475,8 @@ static struct plan_prediction between(const struct mark *from, const struct mark
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out)
 {
-    /* Overlapping tapes settle into a period of one or two tapes. Two tapes are averaged; before
-     * them some tapes let the simulation settle, and after them one tape competes for resources. */
+    /* Overlapping tapes settle into a period of one or two tapes, so two are averaged. The tapes
+     * before them settle; the tape after them competes for resources. */
     enum { FROM = 1, STEPS = 2, TO = FROM + STEPS, ROW = TO + 2 };
     const struct plan_tape *tapes[ROW] = {NULL};
     for (int t = 0; t < ROW; t++) {

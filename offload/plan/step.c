@@ -1,6 +1,5 @@
-/* step.c: adds forward, backward, norm and update as commands with operands, from the parts of a
- * block to the whole step. It names no edges; the builder derives them from the operands
- * (builder.h). */
+/* step.c: adds forward, backward, norm and update. The builder derives the edges from the
+ * operands. */
 #include "offload/plan/step.h"
 
 #include <errno.h>
@@ -24,8 +23,8 @@ static bool is_last(const struct plan_step *step, uint32_t block)
 
 /* ---- operands that forward and backward have in common ---- */
 
-/* Adds the operands of the block's weights and of those that it borrows, after the commands that
- * load them. Weights that come by sections are left out. */
+/* Adds the weights of the block and of those that it borrows, after the commands that load them.
+ * Weights in sections are left out. */
 static int name_weights(struct plan_step *step, struct plan_command *command)
 {
     uint32_t block = command->block;
@@ -69,9 +68,8 @@ static double seconds_of(const struct plan_step *step, double seconds, double fl
 
 /* ---- one block ---- */
 
-/* Adds a command of a pass once for each of its sections, each time after the commands that bring
- * that section's weights. Values that one section passes to the next stay in the scratch, which no
- * other command uses until the last section is done. */
+/* Adds a command once per section, after the commands that bring the section's weights. The scratch
+ * passes values between sections, and no other command uses it meanwhile. */
 static int add_sections(struct plan_step *step, const struct plan_command *whole,
                         enum model_pass pass, double work, double seconds)
 {
@@ -96,7 +94,6 @@ static int add_sections(struct plan_step *step, const struct plan_command *whole
     return 0;
 }
 
-/* Adds a forward command, or one for each of its sections. */
 static int add_forward(struct plan_step *step, struct plan_command *command)
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];
@@ -108,8 +105,7 @@ static int add_forward(struct plan_step *step, struct plan_command *command)
                : plan_builder_add(step->builder, command);
 }
 
-/* Adds a backward command, or one for each of its sections; with `again`, the sections of
- * recomputation come first. */
+/* Adds backward, or its sections; with `again`, after those of recomputation. */
 static int add_backward(struct plan_step *step, struct plan_command *command, bool again)
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];
@@ -215,8 +211,8 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     return rc;
 }
 
-/* Adds micro-batches [first, end) through the whole model and back: all of them layer by layer, or
- * one at a time. The backward command of a head includes its forward. */
+/* Adds micro-batches [first, end) through the model and back, layer by layer or one at a time. A
+ * head's backward includes its forward. */
 static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro,
                 bool update_pending)
 {

@@ -1,5 +1,4 @@
-/* trace.c: writes commands as bars of a Chrome/Perfetto timeline, measured (one array of times per
- * recorded tape) or simulated. */
+/* trace.c: writes commands as bars of a Chrome/Perfetto timeline. */
 #include "offload/plan/trace.h"
 
 #include <assert.h>
@@ -20,7 +19,7 @@
 
 enum { EVENT_BYTES = 2048, NAME_BYTES = 512 /* escaped */ };
 enum { OPS_ROW = PLAN_Q_COUNT, OP_NAMES_MAX = 128 };
-/* The number of tapes that are under way at the same time; the executor starts no third one. */
+/* tapes under way at once; the executor starts no third one */
 enum { UNDER_WAY_MAX = 2 };
 
 /* ---- file ---- */
@@ -31,7 +30,6 @@ struct writing {
     int error;        /* the first errno; 0: none */
 };
 
-/* Keeps the first error for close_file(). */
 static void write_text(struct writing *writing, const char *text)
 {
     if (fputs(text, writing->file) < 0 && writing->error == 0) {
@@ -45,8 +43,7 @@ static int open_file(const char *path, struct writing *out)
     return core_file_open_output(path, false, &out->file);
 }
 
-/* Closes the file. Removes it if it could not be written completely, because it is not valid
- * JSON. */
+/* Closes the file. Removes an incomplete one, because it is not valid JSON. */
 static int close_file(struct writing *writing)
 {
     struct stat info;
@@ -77,7 +74,7 @@ static const char *escape(const char *name, char text[NAME_BYTES])
     return text;
 }
 
-/* `order` sorts the rows. */
+/* Viewers sort rows by `order`. */
 static void write_row(struct writing *writing, uint32_t rank, int row, const char *name, int order)
 {
     char text[EVENT_BYTES];
@@ -139,8 +136,7 @@ static void write_command(const struct plan_input *input, struct writing *writin
     write_text(writing, text);
 }
 
-/* `times` has an item for each command. Leaves out JOINs, and commands that end before they begin:
- * these did not run. */
+/* Leaves out JOINs, and commands that end before they begin: these did not run. */
 static void write_tape(const struct plan_input *input, struct writing *writing,
                        const struct plan_tape *tape, const struct plan_time *times)
 {
@@ -158,7 +154,6 @@ struct recorded {
     struct plan_time *times;      /* owned, [commands_max] */
 };
 
-/* An op of the compute queue. */
 struct recorded_op {
     const char *name; /* borrowed from the device's table */
     int64_t begin_ns;
@@ -272,8 +267,7 @@ void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
     }
 }
 
-/* Finds when the first command of the compute queue began and when the last one ended. Returns
- * false if none was recorded. */
+/* Finds the span of the compute queue's recorded commands. Returns false if there is none. */
 static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
 {
     *out = (struct plan_time){.begin_seconds = HUGE_VAL, .end_seconds = -HUGE_VAL};
@@ -291,15 +285,13 @@ static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
     return out->end_seconds >= out->begin_seconds;
 }
 
-/* The sum over all ops with the same name. */
 struct op_total {
     const char *name; /* borrowed */
     uint64_t count;
     double seconds;
 };
 
-/* Adds an op to the total of its name, unless there are OP_NAMES_MAX others; returns how many names
- * there are. */
+/* Adds an op to the total of its name, if there is room; returns the number of names. */
 static uint32_t add_op(struct op_total *totals, uint32_t count, const char *name, double seconds)
 {
     uint32_t at = 0;
@@ -325,8 +317,7 @@ static int by_seconds(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* Writes the ops that ran while the recorded commands of the compute queue ran, and their totals;
- * then ends the file. */
+/* Writes the ops within the span of the recorded commands, and their totals; ends the file. */
 static void write_ops(const struct plan_trace *trace, uint32_t rank, struct writing *writing)
 {
     struct op_total totals[OP_NAMES_MAX];
@@ -385,8 +376,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
 
 /* ---- timelines of simulated steps ---- */
 
-/* Lists the tapes of a run of `steps` steps, and of the drain if an update is then pending; returns
- * their number. */
+/* Lists the tapes of a run, with the drain of a pending update; returns their number. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
                              const struct plan_tape **tapes)
 {
@@ -404,7 +394,7 @@ static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
     return count;
 }
 
-/* Tapes, and the times at which each of their commands begins and ends in the simulation. */
+/* Tapes, with the simulated times of their commands. */
 struct simulated {
     uint32_t count;
     const struct plan_tape **tapes; /* owned array of borrowed tapes */

@@ -1,8 +1,6 @@
-/* update.c: adds the commands that read a chunk's states, update them and the working weights, and
- * write both. On the CPU device the update changes working weights in place: in memory, or in the
- * weight slot of their block. On a card, weights of a block in STORE pass through the state slot,
- * from which they may then be copied to DEVICE; states that stay on the card are updated there by
- * the compute queue, and are copied to HOST only for a checkpoint. */
+/* update.c: reads, updates and writes chunks. On the CPU device, weights are updated in place: in
+ * memory or in the weight slot. On a card, weights in STORE pass through the state slot, and states
+ * that stay on the card are updated there. */
 #include "offload/plan/update.h"
 
 #include <stddef.h>
@@ -14,11 +12,11 @@ struct chunk {
     uint64_t index;
     uint64_t first; /* element of the block */
     uint64_t count;
-    uint32_t slot;        /* state slot; PLAN_NONE: it needs none */
-    bool states_away;     /* its states are in STORE */
-    bool gradient_away;   /* its gradient waits in STORE */
-    bool weights_in_slot; /* its working weights pass through the state slot */
-    /* its working weights in memory, unless they pass through the slot */
+    uint32_t slot; /* PLAN_NONE: none needed */
+    bool states_away;
+    bool gradient_away;
+    bool weights_in_slot;
+    /* unless they pass through the slot */
     struct plan_piece weights;
 };
 
@@ -46,14 +44,13 @@ static struct plan_piece gradient_in_slot(const struct plan_step *step, const st
                                         step->input->blocks[chunk->block].format.grad_bytes};
 }
 
-/* Returns the place where a chunk is kept between steps. */
 static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stream stream,
                                     const struct chunk *chunk)
 {
     return plan_chunk_at(step->input, step->layout, stream, chunk->block, chunk->index).kept;
 }
 
-/* Adds the READ or WRITE between the chunk's extents in STORE and its state slot. */
+/* Adds the READ or WRITE between a chunk's extents and its state slot. */
 static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk *chunk)
 {
     const struct plan_format *format = &step->input->blocks[chunk->block].format;
@@ -97,7 +94,7 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
     return plan_move_add(step, &command);
 }
 
-/* Adds a chunk's states and weights to a command: in the state slot, or where they are kept. */
+/* Adds a chunk's states and weights to a command: in the state slot, or in place. */
 static void use_chunk(struct plan_step *step, struct plan_command *command,
                       const struct chunk *chunk, enum plan_access access)
 {
@@ -164,7 +161,7 @@ static int bring_down(struct plan_step *step, struct chunk *chunk)
     return rc;
 }
 
-/* Adds the write of an updated chunk to a checkpoint: master, moments and weights. */
+/* Writes an updated chunk to a checkpoint: master, moments and weights. */
 static int save(struct plan_step *step, const struct chunk *made)
 {
     struct chunk copy = *made;
@@ -186,25 +183,23 @@ static int save(struct plan_step *step, const struct chunk *made)
     return plan_builder_add(step->builder, &command);
 }
 
-/* Where a block's working weights are while the block is updated. */
 struct update_weights {
-    uint32_t buffer; /* the update changes the weights there; PLAN_NONE: in state slots */
-    uint32_t copy;   /* buffer to which each updated chunk is copied, or PLAN_NONE */
+    uint32_t buffer; /* updated there; PLAN_NONE: in state slots */
+    uint32_t copy;   /* gets a copy of updated chunks; PLAN_NONE: none */
     uint64_t first;  /* first element of `buffer`, and of `copy` unless it is a slot */
-    bool fetched;    /* `buffer` is a weight slot, and the chunks are written back to STORE */
-    bool held;       /* the slot already has the weights */
-    bool gathered;   /* all ranks' new weights are gathered at `whole` afterwards */
-    bool written;    /* gathered weights are then written to STORE as a whole */
+    bool fetched;    /* `buffer` is a weight slot, and chunks return to STORE */
+    bool held;       /* the slot has the weights already */
+    bool gathered;   /* ranks' new weights are gathered at `whole` */
+    bool written;    /* gathered weights are written to STORE */
     uint32_t whole;
 };
 
-/* Returns whether states are in shards and weights whole: stages 1 and 2. */
+/* Returns whether only states are sharded (stages 1 and 2). */
 static bool is_half_sharded(const struct plan_step *step)
 {
     return plan_shards_states(step->input) && !plan_shards_weights(step->input);
 }
 
-/* Fills in *weights on the CPU device. */
 static int prepare_weights_cpu(struct plan_step *step, uint32_t block, bool to_device,
                                struct update_weights *weights)
 {
@@ -227,7 +222,7 @@ static int prepare_weights_cpu(struct plan_step *step, uint32_t block, bool to_d
         return rc;
     }
     weights->fetched = true;
-    /* Weight slots have weights that were expanded from codes, and the update needs the exact
+    /* Weight slots have weights that were expanded from codes; the update needs the original
      * ones. */
     if (plan_packs_weights(step->input, block)) {
         plan_fetch_forget(step, block);
@@ -240,7 +235,6 @@ static int prepare_weights_cpu(struct plan_step *step, uint32_t block, bool to_d
     return 0;
 }
 
-/* Fills in *weights on a GPU. */
 static void prepare_weights_gpu(struct plan_step *step, uint32_t block, bool to_device,
                                 struct update_weights *weights)
 {
@@ -263,7 +257,7 @@ static void prepare_weights_gpu(struct plan_step *step, uint32_t block, bool to_
     }
 }
 
-/* Returns the slot into which a chunk was fetched, or the number of slots if there is none. */
+/* Returns the slot with this fetched chunk, or the number of slots. */
 static uint32_t find_fetched(const struct plan_step *step, const struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -275,7 +269,7 @@ static uint32_t find_fetched(const struct plan_step *step, const struct chunk *c
     return slot;
 }
 
-/* Returns the next slot in turn that holds no fetched chunk, or the number of slots if all do. */
+/* Returns the next slot without a fetched chunk, or the number of slots. */
 static uint32_t find_empty(const struct plan_step *step)
 {
     const uint32_t count = step->choice->state_slots;
@@ -288,7 +282,7 @@ static uint32_t find_empty(const struct plan_step *step)
     return count;
 }
 
-/* Reads a chunk into a slot, which then comes last in the rotation. */
+/* Reads a chunk into a slot, which becomes the last in turn. */
 static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
 {
     step->state_turn = slot + 1;
@@ -296,9 +290,8 @@ static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
     return slot_move(step, PLAN_READ, chunk);
 }
 
-/* Gives a chunk its state slot, and reads the chunk unless it was fetched into that slot. Slots
- * with other fetched chunks are used in their turn like all slots, so the block has no fewer
- * slots. */
+/* Gives a chunk its state slot, and reads the chunk if it was not fetched. Slots with fetched
+ * chunks are reused in turn, so the block has no fewer slots. */
 static int stage(struct plan_step *step, struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -340,8 +333,7 @@ int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full)
     return rc;
 }
 
-/* Reads a chunk, updates it, writes it and copies its weights to DEVICE: each only where it is
- * needed. */
+/* Reads, updates and writes a chunk, and copies its weights to DEVICE, as far as needed. */
 static int chunk_pass(struct plan_step *step, struct chunk *chunk,
                       const struct update_weights *weights)
 {
@@ -378,8 +370,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk,
     return rc;
 }
 
-/* Called after all chunks of a block were updated: gathers all ranks' new weights and writes them
- * to STORE, as `weights` says. */
+/* Called after a block's last chunk: gathers new weights and writes them to STORE. */
 static int finish_weights(struct plan_step *step, uint32_t block,
                           const struct update_weights *weights)
 {
