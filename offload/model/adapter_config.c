@@ -1,4 +1,4 @@
-/* adapter_config.c: writes adapter_config.json in the form that PEFT reads. */
+/* adapter_config.c: writes adapter_config.json for PEFT. */
 #include "offload/model/adapter_config.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "core/json/write.h"
 
-/* The path of a module; not terminated. */
+/* A module's path; not terminated. */
 struct module {
     const char *path;
     size_t length;
@@ -50,8 +50,7 @@ struct walk {
     unsigned block, param, part;
 };
 
-/* Finds the module of the next matrix, or of the next adapted matrix if walk->adapted. Returns
- * false at the end. */
+/* Finds the module of the next matrix, or of the next adapted one. Returns false at the end. */
 static bool next_module(struct walk *walk, struct module *out)
 {
     const enum model_adapter adapter = walk->adapted ? MODEL_ADAPTER_B : MODEL_ADAPTER_NONE;
@@ -68,7 +67,7 @@ static bool next_module(struct walk *walk, struct module *out)
     return false;
 }
 
-/* Returns how many modules have this last name; with `adapted`, only adapted modules count. */
+/* Returns how many modules have this last name; `adapted` counts only adapted ones. */
 static size_t count_name(const struct model *model, bool adapted, struct module name)
 {
     struct walk walk = {.model = model, .adapted = adapted};
@@ -85,7 +84,7 @@ static bool is_whole_name(const struct model *model, struct module name)
     return count_name(model, true, name) == count_name(model, false, name);
 }
 
-/* Returns whether an adapted module before this one has the same last name. */
+/* Returns whether an earlier adapted module has this module's last name. */
 static bool is_repeated(const struct model *model, struct module module)
 {
     struct walk walk = {.model = model, .adapted = true};
@@ -98,8 +97,8 @@ static bool is_repeated(const struct model *model, struct module module)
     return false;
 }
 
-/* Writes last names where all modules of that name are adapted, and full paths elsewhere, so that
- * PEFT matches these modules and no others. */
+/* Writes a last name if every module of that name is adapted, else full paths, so that PEFT matches
+ * only adapted modules. */
 static void write_targets(struct core_json_write *write, const struct model *model)
 {
     struct walk walk = {.model = model, .adapted = true};
@@ -141,7 +140,7 @@ static void write_saved(struct core_json_write *write, const struct model *model
     }
 }
 
-/* PEFT's fan_in_fan_out: layers whose weights are transposed in the files are Conv1D. */
+/* PEFT's fan_in_fan_out: layers that the files hold transposed are Conv1D. */
 static bool is_transposed(const struct model *model)
 {
     for (unsigned b = 0; b < model->block_count; b++) {

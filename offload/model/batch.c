@@ -34,7 +34,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }
-    /* Either a document begins at this token, or the previous token's document continues. */
+    /* A document begins at this token, or the previous token's document continues. */
     if (batch->starts != NULL && batch->starts[t] != at &&
         (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,
@@ -82,7 +82,7 @@ int64_t model_batch_shift(const struct model_batch *batch, int32_t *out)
 
 /* ---- pairs ---- */
 
-/* Returns the row's token that follows token `at` if it is a target; otherwise -100. */
+/* Returns the token after token `at` if it is a target; else -100. */
 static int32_t target_after(const struct model_batch *batch, int64_t row, int64_t at)
 {
     const int32_t *labels = batch->labels != NULL ? batch->labels : batch->ids;

@@ -1,6 +1,5 @@
-/* claim.c: keeps a folder beside the one to be written, with a lock and a mark. The kernel drops
- * the lock when the process ends, however it ends. The mark stays and says that the files beside it
- * belong to a run. */
+/* claim.c: a folder beside the one to be written, with a lock and a mark. The kernel drops the lock
+ * when the process ends; the mark stays. */
 #include "offload/model/claim.h"
 
 #include <errno.h>
@@ -17,8 +16,8 @@
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
-/* Returns whether the path still leads to the open folder: its owner may have published or removed
- * it. */
+/* Returns whether the path still leads to the open folder, which may have been published or
+ * removed. */
 static bool is_in_place(const char *path, int fd)
 {
     struct stat named;
@@ -50,7 +49,7 @@ int model_claim_note(const struct model_claim *claim, const char *text)
                                   strerror(-rc));
 }
 
-/* Reads the note into claim->noted, which stays NULL if there is none or it cannot be read. */
+/* Reads the note into claim->noted; without a readable note, claim->noted stays NULL. */
 static void read_note(struct model_claim *claim)
 {
     enum { NOTE_BYTES = 1 << 16 };
@@ -69,8 +68,7 @@ static void read_note(struct model_claim *claim)
     }
 }
 
-/* Removes the folder's files if they are those of a run; marks the folder if it is empty; fails if
- * it has other files. */
+/* Removes the files of a run, marks an empty folder, and refuses a folder with other files. */
 static int make_ours(const char *folder, const struct model_claim *claim)
 {
     struct stat info;
@@ -89,12 +87,12 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     }
     const int rc = empty < 0 ? empty : put_mark(claim->fd, claim->path);
     if (rc != 0) {
-        rmdir(claim->path); /* removes the folder if it is empty */
+        rmdir(claim->path); /* if it is empty */
     }
     return rc;
 }
 
-/* If the files of a killed run are complete, moves them to `folder`. Returns 1 if it did. */
+/* Moves the complete files of a killed run to `folder`. Returns 1 if there were any. */
 static int publish_left(const char *folder, const struct model_claim *claim)
 {
     char *name;
@@ -106,8 +104,8 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Tries once to make and lock the folder. Returns 1 if another try is needed, because another
- * process or publish_left() has moved or removed the folder. */
+/* Tries once to make and lock the folder. Returns 1 to try again, because the folder was moved or
+ * removed meanwhile. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {
@@ -197,7 +195,7 @@ void model_claim_undo(const struct model_claim *claim)
         if (!claim->left) {
             unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
         }
-        rmdir(claim->path); /* the folder stays if it has files, also those of another program */
+        rmdir(claim->path); /* the folder stays if it has files */
     }
 }
 

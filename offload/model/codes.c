@@ -1,6 +1,5 @@
-/* codes.c: the tensors of bitsandbytes. For nf4 these are the codes, absmax, the map of the codes,
- * and a JSON text in bytes; with double quantisation also the scales and the map of absmax. For
- * int8 these are the codes and SCB. */
+/* codes.c: the tensors of bitsandbytes: codes, scales, and for nf4 the map of the codes and a JSON
+ * text. With double quantisation, the scales (absmax) are codes, too. */
 #include "offload/model/codes.h"
 
 #include <errno.h>
@@ -24,14 +23,13 @@ static const char state_end[] = ".quant_state.bitsandbytes__nf4";
 
 /* ---- tensors ---- */
 
-/* A tensor and its file. `tensor` is NULL if the folder has no such tensor. */
+/* `tensor` is NULL if the folder has no such tensor. */
 struct found {
     const struct model_tensor *tensor;
     const struct model_safetensors *shard;
 };
 
-/* Finds the tensor whose name is the weights' name without its last `cut` bytes, followed by
- * `end`. */
+/* Finds the tensor named like the weights, with `end` instead of the last `cut` bytes. */
 static struct found find(const struct model_codes *codes, const char *end, size_t cut)
 {
     char name[BLOCKS_NAME_BYTES_MAX + 64];
@@ -46,7 +44,7 @@ static bool has_type(const struct found *found, const char *type)
     return found->tensor != NULL && strcmp(found->tensor->dtype_name, type) == 0;
 }
 
-/* Checks that a tensor exists and has this type and number of bytes; its shape does not matter. */
+/* Checks a tensor's presence, type and number of bytes; its shape does not matter. */
 static int check_bytes(const struct model_codes *codes, const struct found *found, const char *what,
                        const char *type, uint64_t bytes)
 {
@@ -73,12 +71,11 @@ static int read_whole(const struct found *found, void *to)
 
 /* ---- nf4 ---- */
 
-/* How the scales of a tensor are stored. */
 struct nf4 {
     struct found codes, absmax;
     struct found nested, map; /* scales of absmax, and the map of its codes; none: absmax is fp32 */
-    int64_t block;            /* number of weights that share a scale */
-    int64_t nested_block;     /* number of scales that share a scale */
+    int64_t block;            /* weights that share a scale */
+    int64_t nested_block;     /* scales that share a scale */
     float offset;
 };
 
@@ -148,7 +145,7 @@ static int parse_state(const struct core_json *doc, const struct model_codes *co
     return rc == 0 && out->nested.tensor != NULL ? read_nesting(doc, out) : rc;
 }
 
-/* Reads the tensor of the state, a JSON text. */
+/* Reads the state, a JSON text in a tensor. */
 static int read_state(const struct model_codes *codes, struct nf4 *out)
 {
     const struct found state = find(codes, state_end, 0);
@@ -200,7 +197,7 @@ static int open_nf4(const struct model_codes *codes, struct nf4 *out)
     return read_state(codes, out);
 }
 
-/* Returns whether a tensor consists of exactly these fp32 values. */
+/* Returns whether a tensor has these fp32 values. */
 static bool has_values(const struct found *found, const float *values, size_t count)
 {
     float read[MAP_CODES];
@@ -249,14 +246,14 @@ static int check_nf4(const struct model_codes *codes)
     return rc;
 }
 
-/* The scales as the files have them. */
+/* The scales as in the files. */
 struct raw_scales {
     void *absmax;  /* owned */
     float *nested; /* owned */
     float map[MAP_CODES];
 };
 
-/* Writes an fp32 scale for every 64 weights. Returns false if a scale is not finite. */
+/* Writes an fp32 scale per 64 weights. Returns false if a scale is not finite. */
 static bool widen_scales(const struct nf4 *nf4, const struct raw_scales *raw, int64_t count,
                          float *to)
 {
@@ -288,7 +285,7 @@ static int refuse_scales(const struct model_codes *codes, const struct found *fo
                         model_safetensors_path(found->shard), codes->name);
 }
 
-/* Copies the scales as they are in the files. */
+/* Copies the scales unchanged. */
 static int copy_nested(const struct model_codes *codes, const struct nf4 *nf4,
                        const struct kern_quant_layout *layout, uint8_t *to)
 {

@@ -1,4 +1,4 @@
-/* config.c: the settings of one layer, and the hash of a configuration. */
+/* config.c: settings of a layer, and the hash of a configuration. */
 #include "offload/model/config.h"
 
 #include <math.h>

@@ -1,5 +1,4 @@
-/* config_quant.c: reads the `quantization_config` of transformers. Absent keys have the defaults of
- * transformers. */
+/* config_quant.c: reads `quantization_config`, with the defaults of transformers. */
 #include "offload/model/config_quant.h"
 
 #include <errno.h>
@@ -14,8 +13,7 @@ enum { SKIPPED_MAX = 8192 };
 
 static const char object_key[] = "quantization_config";
 
-/* Returns the method that quantised the weights, as the file spells it, or "" if the file names
- * none. */
+/* Returns the quantisation method as the file spells it; "" if there is none. */
 static const char *quant_method(const struct core_json_value *object)
 {
     const struct core_json_value *method = core_json_kind(object) == CORE_JSON_OBJECT
@@ -89,9 +87,8 @@ static int read_8bit(const struct core_json *doc, const struct core_json_value *
     return rc;
 }
 
-/* Returns whether transformers leaves a tensor's module unchanged because of an entry of
- * llm_int8_skip_modules: the module's path ends with the entry, or begins with the entry and a dot.
- * An entry may also be a regular expression; then only the files show which modules it matches. */
+/* Returns whether an entry of llm_int8_skip_modules excludes a tensor: its module's path ends with
+ * the entry, or begins with the entry and a dot. Regular expressions are not evaluated. */
 static bool skips(const char *tensor, const char *entry)
 {
     const size_t module = model_module_length(tensor);

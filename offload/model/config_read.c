@@ -1,5 +1,4 @@
-/* config_read.c: reads config.json into struct model_config; config_quant.c, config_rope.c and
- * families read some of the keys. */
+/* config_read.c: reads config.json into struct model_config. */
 #include "offload/model/config_read.h"
 
 #include <errno.h>
@@ -26,8 +25,8 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* Finds under which name the file has a size: the key's name or its alias. If it has both, they
- * must agree. */
+/* Finds the name of a size in the file: the key or its alias. If the file has both, they must
+ * agree. */
 static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -69,7 +68,7 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
             return core_json_refuse(doc, root, name, 0, -EINVAL,
                                     "found null; leave the key out for the default");
         }
-        *(int64_t *)to = 0; /* the size is resolved later from other keys */
+        *(int64_t *)to = 0; /* resolved later from other keys */
         return 0;
     }
     switch (key->kind) {
@@ -185,8 +184,8 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
     return 0;
 }
 
-/* transformers creates the token table with padding_idx = pad_token_id: that row of the table gets
- * no gradient from inputs. A negative index counts from the end of the table. */
+/* In transformers, the token table's row pad_token_id gets no gradient from inputs. A negative
+ * index counts from the end of the table. */
 static int read_padding(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -227,7 +226,7 @@ static int read_dropouts(const struct core_json *doc, struct model_config *confi
     return 0;
 }
 
-/* Refuses some keys that would change results and are not supported. */
+/* Refuses unsupported keys that would change results. */
 static int refuse_unknown(const struct core_json *doc)
 {
     static const char other[] = "per_layer_config";

@@ -1,5 +1,4 @@
-/* config_rope.c: reads rotary embeddings from config.json, in the spellings of transformers 4 and
- * 5. */
+/* config_rope.c: reads rotary embeddings as transformers 4 and 5 spell them. */
 #include "offload/model/config_rope.h"
 
 #include <errno.h>
@@ -14,7 +13,7 @@
 
 enum { DICTIONARIES = 2 };
 
-/* If a file has both spellings, transformers uses the first one. */
+/* If a file has both, transformers uses the first one. */
 static const char *const dictionary_keys[DICTIONARIES] = {"rope_scaling", "rope_parameters"};
 
 /* *out is NULL if the dictionary is absent or empty. */
@@ -88,8 +87,8 @@ static int read_real(const struct core_json *doc, const struct core_json_value *
     return 0;
 }
 
-/* Reads the original length; an absent key leaves *to unchanged. Refuses a null, on which
- * transformers fails. */
+/* Reads the original length; an absent key leaves *to unchanged. Null is refused: transformers
+ * fails on it. */
 static int read_length(const struct core_json *doc, const struct core_json_value *from, int64_t *to)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -110,7 +109,7 @@ static int read_length(const struct core_json *doc, const struct core_json_value
     return 0;
 }
 
-/* Reads rope_theta from the dictionary or from the top level. If both have it, they must agree. */
+/* Reads rope_theta from the dictionary or the top level; two values must agree. */
 static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
                       const char *name, double *theta)
 {
@@ -131,8 +130,8 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
     return rc;
 }
 
-/* Returns whether the file gives the original length. Then YaRN's factor may be absent or null: it
- * is the ratio of the lengths. */
+/* Returns whether the file gives the original length. YaRN's factor may then be absent: it is the
+ * ratio of the lengths. */
 static bool has_original(const struct core_json *doc, const struct core_json_value *dictionary)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -147,7 +146,7 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
         const char *key;
         double *to;
         bool llama3; /* required by llama3 */
-        bool zero;   /* 0 is allowed, and means the same as absent */
+        bool zero;   /* 0 means the same as absent */
     } reals[] = {
         {"factor", &rope->factor, true, false},
         {"low_freq_factor", &rope->low_freq_factor, true, false},
@@ -180,8 +179,8 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Reads the length at which the model was trained before it was scaled. As in transformers, the one
- * at the top level replaces that of the dictionary, without a warning. */
+/* Reads the length before scaling. As in transformers, the top level's replaces the
+ * dictionary's. */
 static int read_original(const struct core_json *doc, const struct core_json_value *dictionary,
                          struct kern_rope_config *rope)
 {
@@ -196,7 +195,7 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     return read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
-/* Warns, as transformers does, about a factor that has no effect. */
+/* Warns about a factor without effect, as transformers does. */
 static int tell_unscaled(const struct core_json *doc, const struct core_json_value *dictionary,
                          const char *name)
 {
@@ -252,8 +251,7 @@ static bool is_same(const struct kern_rope_config *a, const struct kern_rope_con
            a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
 }
 
-/* Returns the number of positions after scaling: the length before scaling times the factor, and at
- * least max_positions. */
+/* Returns the length before scaling times the factor, and at least max_positions. */
 static int64_t scaled_positions(const struct kern_rope_config *rope)
 {
     const bool has_original = rope->kind == KERN_ROPE_YARN || rope->kind == KERN_ROPE_LLAMA3;

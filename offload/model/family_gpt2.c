@@ -1,5 +1,5 @@
-/* family_gpt2.c: GPT-2: learned positions, LayerNorm, biases on all norms and on all linear layers
- * except the head, layers whose weights are transposed in files, a head that is tied by default. */
+/* family_gpt2.c: GPT-2: learned positions, LayerNorm, biases, layers that files hold transposed, a
+ * head that is tied by default. */
 #include <stddef.h>
 
 #include "offload/model/family.h"

@@ -1,5 +1,5 @@
-/* family_mistral.c: Mistral: Llama with a sliding window in all layers, or in those that
- * `layer_types` names (transformers then calls it Ministral). */
+/* family_mistral.c: Mistral: Llama with a sliding window, in all layers or in those of
+ * `layer_types`. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 enum { WINDOW_DEFAULT = 4096 };
 
-/* An absent sliding_window has the default of transformers; null means no window. */
+/* An absent sliding_window has transformers' default; null means no window. */
 static int finish(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);

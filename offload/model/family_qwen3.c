@@ -1,5 +1,4 @@
-/* family_qwen3.c: Qwen3: Llama with q and k normalised per head before the rotary embedding, and
- * windows by layer. */
+/* family_qwen3.c: Qwen3: Llama with q and k normalised per head, and windows by layer. */
 #include <errno.h>
 #include <stddef.h>
 

@@ -19,10 +19,10 @@ static const char single_name[] = "model.safetensors";
 
 struct model_files {
     char *folder;                      /* owned */
-    struct model_safetensors **shards; /* owned, and so is each shard */
-    char **names;                      /* owned: file names, in the order of shards */
+    struct model_safetensors **shards; /* owned, with the shards */
+    char **names;                      /* owned: file names of the shards */
     size_t count;
-    const struct model_peft *peft; /* borrowed: adapters; NULL: none */
+    const struct model_peft *peft; /* borrowed; NULL: none */
     struct model_files_base base;
     struct model_kept *kept; /* borrowed; NULL: none */
 };
@@ -33,7 +33,7 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-/* Finds the shard with this file name; opens it when it is first named. */
+/* Finds the shard with this file name; opens it at its first use. */
 static int shard_of(struct model_files *files, const char *name, size_t *index)
 {
     for (*index = 0; *index < files->count; (*index)++) {
@@ -62,7 +62,7 @@ static int shard_of(struct model_files *files, const char *name, size_t *index)
     return 0;
 }
 
-/* Checks one entry of weight_map: the shard is in the folder and has the tensor. */
+/* Checks that the shard of a weight_map entry exists and has the tensor. */
 static int read_entry(struct model_files *files, const struct core_json *doc,
                       const struct core_json_member *entry)
 {
@@ -235,7 +235,7 @@ static const struct model_tensor *find_name(const struct model_files *files, con
     return NULL;
 }
 
-/* Returns an adapter's tensor, or one that was trained beside adapters. */
+/* Returns the tensor of an adapter or of a saved module. */
 static const struct model_tensor *find_adapted(const struct model_files *files, const char *name)
 {
     const struct model_peft_entry *entry = model_peft_find(files->peft, name);
@@ -264,8 +264,7 @@ struct found {
     const struct model_safetensors *shard;
 };
 
-/* Returns the tensor of a role's parameter in a family's block; `tensor` is NULL if there is
- * none. */
+/* Returns the tensor of a role's parameter; `tensor` is NULL if there is none. */
 static struct found find_role(const struct model_files *files,
                               const struct model_block_table *table, enum model_role role)
 {
@@ -278,7 +277,7 @@ static struct found find_role(const struct model_files *files,
     return found;
 }
 
-/* Reads `count` elements from `begin` on as fp32, through `raw`. */
+/* Reads elements as fp32, through `raw`. */
 static int read_floats(const struct found *from, uint64_t begin, size_t count, char *raw, float *to)
 {
     const size_t width = model_dtype_bytes(from->tensor->dtype);
@@ -290,7 +289,7 @@ static int read_floats(const struct found *from, uint64_t begin, size_t count, c
     return rc;
 }
 
-/* Returns whether two tensors of equal size differ in an element; false if they cannot be read. */
+/* Returns whether two tensors of equal size differ; false if they cannot be read. */
 static bool differ(const struct found *a, const struct found *b, uint64_t elements)
 {
     enum { ELEMENTS = 1 << 18 };

@@ -12,8 +12,8 @@
 
 enum { NAMED_MAX = 8 };
 
-/* Sets the error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place;
- * config.json of older folders does not name the method, so reading it does not refuse them. */
+/* Sets the error for a missing tensor. Old GPTQ and AWQ folders, which have codes instead, name no
+ * method in config.json. */
 static int refuse_missing(const struct model_files *files, const struct model_part *part)
 {
     static const char weight[] = ".weight";
@@ -91,7 +91,7 @@ static bool ends_in(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* Returns whether the model reads this tensor or is known to leave it out. */
+/* Returns whether the model reads this tensor, or leaves it out on purpose. */
 static bool is_known(const struct model *model, const char *tensor)
 {
     char weights[BLOCKS_NAME_BYTES_MAX + 1];
@@ -159,7 +159,7 @@ int model_files_check(const struct model_files *files, const struct model *model
     return 0;
 }
 
-/* Adds a tensor's hash, which depends neither on its file nor on its place there. */
+/* Adds a tensor's hash, which does not depend on its place in files. */
 static int add_sample(const struct model_safetensors *shard, const struct model_tensor *tensor,
                       uint64_t *sum)
 {
@@ -187,8 +187,7 @@ int model_files_sample(const struct model_files *files, uint64_t *out)
         (void)model_safetensors_list(model_files_shard(files, i), &count);
         total += count;
     }
-    /* Samples are chosen by name, because another process may find the same tensors in other
-     * shards. */
+    /* Samples are chosen by name, because processes may find the tensors in different shards. */
     const uint64_t step = total / SAMPLES + 1;
     for (size_t i = 0; i < model_files_shard_count(files); i++) {
         const struct model_safetensors *shard = model_files_shard(files, i);

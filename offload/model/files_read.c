@@ -1,4 +1,4 @@
-/* files_read.c: reads tensors of files into flat arrays in memory. */
+/* files_read.c: reads tensors into flat arrays. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -19,14 +19,14 @@
 /* ---- checksums ---- */
 
 struct part_sum {
-    _Atomic uint64_t value; /* relaxed: its users wait until all reads have ended */
+    _Atomic uint64_t value; /* relaxed: read after all reads have ended */
 };
 
 struct model_sums {
     const struct model *model; /* borrowed */
     size_t count;
-    size_t *first; /* owned, [blocks]: index of a block's first sum */
-    /* owned, [count]: MODEL_PARTS_MAX for each parameter of each frozen block */
+    size_t *first; /* owned, [blocks]: a block's first sum */
+    /* owned, [count]: MODEL_PARTS_MAX per parameter of a frozen block */
     struct part_sum *list;
 };
 
@@ -102,7 +102,7 @@ static uint64_t identity_of(const struct model_files *files, const struct model_
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files)
 {
     const struct model *model = sums->model;
-    uint64_t identity = 0; /* a sum, so that it does not depend on the order of blocks */
+    uint64_t identity = 0; /* a sum: the order of blocks does not matter */
     for (unsigned b = 0; b < model->block_count; b++) {
         const struct model_block *block = &model->blocks[b];
         const struct part_sum *list = &sums->list[sums->first[b]];
@@ -125,25 +125,25 @@ struct range {
     struct model_sums *sums; /* NULL: none */
 };
 
-/* A read from one tensor: elements [begin, end) of the part, in the flat array's order, to `to`. */
+/* A read of elements [begin, end) of a tensor, in the flat array's order, to `to`. */
 struct tensor_read {
     const struct model_safetensors *shard;
     const struct model_tensor *tensor;
-    int64_t rows; /* number of rows of the part in the flat array */
+    int64_t rows; /* rows of the part in the flat array */
     int64_t cols;
     uint64_t begin;
     uint64_t end;
     enum model_dtype type;
     char *to;
     char *buffer;   /* MODEL_FILES_BUFFER_BYTES */
-    uint64_t first; /* element of the parameter at which the part begins */
-    uint64_t sum;   /* sum of the hashes of what was read */
-    bool sums;      /* whether to compute `sum` */
+    uint64_t first; /* element of the parameter where the part begins */
+    uint64_t sum;   /* sum of the hashes of the elements read */
+    bool sums;
 };
 
 /* Adds the hashes of `count` elements from element `at` of the part on. Elements between two
- * multiples of BLOCKS_ALIGN_ELEMENTS, counted from the parameter's first element, are hashed
- * together, so that the sum does not depend on which elements were read together. */
+ * multiples of BLOCKS_ALIGN_ELEMENTS are hashed together, so that the sum does not depend on how
+ * reads divide them. */
 static void sum_elements(struct tensor_read *piece, const char *from, uint64_t at, uint64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -157,7 +157,6 @@ static void sum_elements(struct tensor_read *piece, const char *from, uint64_t a
     }
 }
 
-/* Hashes an element of these bits at index `at`. */
 static uint64_t hash_element(uint64_t bits, uint64_t at)
 {
     uint64_t x = (bits + 1) * UINT64_C(0x9e3779b97f4a7c15) + at;
@@ -166,8 +165,8 @@ static uint64_t hash_element(uint64_t bits, uint64_t at)
     return x ^ x >> 31;
 }
 
-/* Adds a hash for each element that the piece has in `count` lines of the file from `first` on.
- * Each line is a column of the part and may be read again for other rows. */
+/* Adds the hashes of the piece's elements in `count` lines of the file. A line is a column of the
+ * part. */
 static void sum_columns(struct tensor_read *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -200,8 +199,8 @@ static void fill_adapter(const struct tensor_read *piece, const struct model_par
     }
 }
 
-/* Reads a tensor whose elements have the same order in the file and in memory: straight to the
- * destination, or converted one buffer at a time. */
+/* Reads a tensor that has the same order in file and memory, directly or converted through the
+ * buffer. */
 static int read_straight(struct tensor_read *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -234,9 +233,8 @@ static int read_straight(struct tensor_read *piece)
     return 0;
 }
 
-/* Columns [first, first + count) of the piece's rows, which are `count` lines of the file in
- * `from`. Rows are written in groups, so that lines of `from` are used again while they are in the
- * cache. The first and the last row may be partial. */
+/* Columns [first, first + count) of the piece, which are lines of the file. Rows are written in
+ * groups, while `from` is in the cache. The first and last row may be partial. */
 struct strip {
     const struct tensor_read *piece;
     const char *from; /* converted */
@@ -244,7 +242,7 @@ struct strip {
     int64_t count;
 };
 
-/* Sets [*begin, *end) to the columns of the strip that one row needs. */
+/* Finds the columns of the strip that one row needs. */
 static void strip_columns(const struct strip *strip, int64_t row, int64_t *begin, int64_t *end)
 {
     const int64_t cols = strip->piece->cols;
@@ -279,8 +277,7 @@ enum { ROWS_TOGETHER = 16 };
 TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
-/* Reads a tensor that the file has as [cols][rows]: each strip of its lines becomes columns of the
- * part. */
+/* Reads a tensor that the file has as [cols][rows], in strips of lines. */
 static int read_turned(struct tensor_read *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
@@ -322,12 +319,12 @@ static int read_turned(struct tensor_read *piece)
 
 /* ---- magnitudes of adapters ---- */
 
-/* The tensor whose rows have magnitudes, in the form in which the run keeps it. */
+/* A tensor whose rows have magnitudes, in the form in which the run keeps it. */
 struct normed {
-    struct tensor_read from; /* reads the tensor into `rows` */
+    struct tensor_read from;
     bool transposed;
     enum kern_type type;   /* weights are rounded to this type */
-    enum kern_quant quant; /* rounded weights are kept in this form */
+    enum kern_quant quant; /* form of the rounded weights */
     struct kern_quant_layout layout;
     uint64_t most;   /* rows in memory at a time: a multiple of KERN_NF4_BLOCK */
     float *rows;     /* owned, like the pointers below */
@@ -344,7 +341,7 @@ static void round_to(enum kern_type type, float *values, uint64_t count)
     }
 }
 
-/* Reads rows as compute would get them if they were not quantised. */
+/* Reads rows as compute would get them without quantisation. */
 static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
 {
     struct tensor_read *from = &normed->from;
@@ -357,7 +354,7 @@ static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Returns how the run keeps a linear layer's weights. */
+/* Returns the form of a linear layer's weights in the run. */
 static enum kern_quant kept_as(const struct model_files *files, const struct model_tensor *tensor)
 {
     const struct model_files_base base = model_files_base_of(files);
@@ -407,8 +404,8 @@ static void close_normed(struct normed *normed)
     free(normed->stored);
 }
 
-/* Makes the stored form of the whole tensor, because scales may be stored relative to all others of
- * the tensor. */
+/* Makes the stored form of the whole tensor, because its scales may be stored relative to each
+ * other. */
 static int store_normed(struct normed *normed)
 {
     const int64_t cols = normed->from.cols;
@@ -421,7 +418,7 @@ static int store_normed(struct normed *normed)
         const int64_t first = (int64_t)at * cols;
         uint8_t *codes = normed->stored + (kern_quant_is_nf4(quant) ? first / 2 : first);
         rc = read_rows(normed, at, count);
-        if (rc == 0) { /* loading the base reports weights without a code */
+        if (rc == 0) { /* loading the base reports bad weights */
             (void)kern_quant_encode(quant, cols, normed->rows, (int64_t)count * cols, codes,
                                     normed->scales + first / grain);
         }
@@ -433,7 +430,7 @@ static int store_normed(struct normed *normed)
     return rc;
 }
 
-/* Reads the stored form of the whole tensor from the model's files, which are quantised. */
+/* Reads the tensor's stored form from quantised files. */
 static int copy_stored(const struct range *range, const char *name, struct normed *normed)
 {
     const struct model_codes codes = {.files = range->files,
@@ -445,15 +442,14 @@ static int copy_stored(const struct range *range, const char *name, struct norme
     return rc == 0 ? model_codes_read_scales(&codes, normed->stored + normed->layout.scales) : rc;
 }
 
-/* Reads the stored form of the whole tensor from the kept base. Returns false if that is not
- * possible. */
+/* Reads the tensor's stored form from the kept base. Returns false if that fails. */
 static bool read_stored(const struct range *range, const char *name, struct normed *normed)
 {
     struct model_kept *kept = model_files_kept(range->files);
     return kept != NULL && model_kept_read_tensor(kept, name, normed->stored) == 0;
 }
 
-/* Computes the norms of rows [at, at + count), which are at most normed->most. */
+/* Computes the norms of at most normed->most rows. */
 static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
 {
     const uint64_t cols = (uint64_t)normed->from.cols;
@@ -475,7 +471,7 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Writes the initial magnitudes, which are, as in PEFT, the norms of the rows that compute gets. */
+/* Writes initial magnitudes: as in PEFT, the norms of the rows that compute gets. */
 static int fill_magnitudes(const struct range *range, const struct tensor_read *piece,
                            const struct model_param *param, const struct model_part *part)
 {
@@ -526,8 +522,8 @@ static int check_adapter(const struct tensor_read *piece)
     return 0;
 }
 
-/* Intersects a block's range with one part of a parameter; *out may have no elements. out->tensor
- * is NULL for an adapter that is in no folder. */
+/* Intersects a range with one part of a parameter; *out may be empty. out->tensor is NULL for an
+ * adapter that is in no folder. */
 static int find_piece(const struct range *range, const struct model_param *param,
                       const struct model_part *part, struct tensor_read *out)
 {
@@ -553,7 +549,7 @@ static int find_piece(const struct range *range, const struct model_param *param
     return 0;
 }
 
-/* Zeros the elements of the range that no parameter covers. */
+/* Zeros the padding in the range. */
 static void zero_padding(const struct range *range, char *to, size_t bytes)
 {
     for (unsigned i = 0; i < range->block->param_count; i++) {
@@ -568,8 +564,8 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     }
 }
 
-/* Starts readahead for the tensors that read_range will read in the file's order; readahead of
- * strips starts with each strip. Errors are left to the read. */
+/* Starts readahead for tensors that are read in the file's order; strips have their own. Errors are
+ * left to the read. */
 static void expect_range(const struct range *range)
 {
     const struct model_block *block = range->block;
@@ -627,8 +623,8 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* Returns the end of the elements from `at` on that are read at once. A transposed parameter is not
- * divided, because its strips cover all of its rows. */
+/* Returns the end of the next read. A transposed parameter is not divided, because its strips cover
+ * all of its rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     const uint64_t far = at + RUN_ELEMENTS - at % BLOCKS_ALIGN_ELEMENTS;
@@ -650,8 +646,7 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
     expect_range(&range);
 }
 
-/* Returns whether a read that adds to checksums may begin or end at this element: a boundary must
- * not divide elements that are hashed together. */
+/* Returns whether a read with checksums may begin or end at this element. */
 static bool may_cut(const struct model_block *block, uint64_t at)
 {
     bool may = at % BLOCKS_ALIGN_ELEMENTS == 0 || at == block->elements;
@@ -701,7 +696,7 @@ struct job {
     enum model_dtype type;
     char *to;
     struct model_sums *sums;
-    _Atomic uint64_t next;  /* first element that no member has taken; relaxed: only a counter */
+    _Atomic uint64_t next;  /* first element that is not taken; relaxed: only a counter */
     _Atomic int code;       /* the first error; relaxed: the team's return orders `failed` */
     struct core_err failed; /* error of the member that set `code` */
 };

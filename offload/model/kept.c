@@ -1,5 +1,4 @@
-/* kept.c: finds the file of a model's quantised base: lays out its contents, hashes everything that
- * they depend on, and opens it. */
+/* kept.c: finds and opens the file of a quantised base. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -39,7 +38,7 @@ static uint64_t hash_block(const struct model_block *block, const struct model_s
     return hash;
 }
 
-/* Lays out the blocks, and hashes everything that decides their bytes, except the model's files. */
+/* Lays out the blocks and hashes what decides their bytes, except the model's files. */
 static int lay_out(struct model_kept *kept)
 {
     const struct model *model = kept->options.model;
@@ -77,7 +76,7 @@ static int lay_out(struct model_kept *kept)
     return kept->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a kept base");
 }
 
-/* Fills in the members of the header that name the model, its files and the form of its weights. */
+/* Fills in the header's description of the model, its files and its weights. */
 static void fill_header(struct model_kept *kept, const char *folder)
 {
     struct model_kept_header *header = &kept->header;
@@ -90,8 +89,7 @@ static void fill_header(struct model_kept *kept, const char *folder)
 
 /* ---- opening ---- */
 
-/* Reads the tables of a file and checks that its blocks are those of this base. Its units may
- * differ from those that this run would write. */
+/* Reads a file's tables and checks its blocks. Its units may differ from this run's. */
 static int read_tables(struct model_kept *kept, const struct model_kept_header *found)
 {
     struct model_kept_block *blocks = calloc(found->blocks + 1, sizeof *blocks);
@@ -121,8 +119,7 @@ static int read_tables(struct model_kept *kept, const struct model_kept_header *
     return 0;
 }
 
-/* Opens a valid file and returns NULL. Otherwise returns the reason why it is not used, or "" if
- * there is no file. */
+/* Opens a valid file and returns NULL; else returns why not, or "" if there is no file. */
 static const char *open_kept(struct model_kept *kept, const char *name)
 {
     struct model_kept_header found;
@@ -152,7 +149,7 @@ static const char *open_kept(struct model_kept *kept, const char *name)
                            : strerror(-rc);
 }
 
-/* Logs why a base is neither read nor kept, and returns `rc`. */
+/* Logs why the base is not kept, and returns `rc`. */
 static int not_kept(const struct model_kept *kept, const char *what, int rc)
 {
     core_log(CORE_LOG_WARN, "the %s base is not kept: %s: %s",
@@ -160,8 +157,8 @@ static int not_kept(const struct model_kept *kept, const char *what, int rc)
     return rc;
 }
 
-/* Sets the file's name. It depends on the model's folder and on everything else that decides the
- * bytes of the base, except the contents of the model's files. */
+/* Sets the file's name from the model's folder and what decides the bytes of the base, except the
+ * contents of the model's files. */
 static int name_file(struct model_kept *kept, char *name)
 {
     const struct model_kept_options *options = &kept->options;
@@ -184,8 +181,7 @@ static int name_file(struct model_kept *kept, char *name)
     return 0;
 }
 
-/* Opens the directory of the file. A run that writes creates it if it is missing; for a run that
- * does not write, a missing directory means that there is no kept base. */
+/* Opens the file's directory; a run that writes creates it. */
 static int open_directory(struct model_kept *kept)
 {
     const struct model_kept_options *options = &kept->options;

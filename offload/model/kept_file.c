@@ -1,4 +1,4 @@
-/* kept_file.c: reads, verifies and writes the parts of a kept base's file. */
+/* kept_file.c: reads and writes the file of a kept base. */
 #include "offload/model/kept_file.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ bool model_kept_is_begun(int fd)
            memcmp(found, magic, sizeof magic) == 0;
 }
 
-/* `to`, `bytes` and `at` must be multiples of a page. Returns -EBADMSG if the file is shorter. */
+/* Sizes and places are multiples of a page. Returns -EBADMSG if the file is shorter. */
 static int read_pages(int fd, void *to, uint64_t bytes, uint64_t at)
 {
     const ssize_t got = core_file_read_at(fd, to, bytes, at);

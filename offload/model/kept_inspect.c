@@ -40,7 +40,6 @@ bool model_kept_is(const char *path)
     return is;
 }
 
-/* Returns whether a block and its checksums are within the file. */
 static bool fits(const struct model_kept_header *header, const struct model_kept_block *block)
 {
     return (block->unit_bytes == KEPT_PAGE_BYTES || block->unit_bytes == KEPT_PIECE_BYTES) &&

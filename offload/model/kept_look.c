@@ -1,5 +1,4 @@
-/* kept_look.c: finds the contents of an open file of a kept base, and hashes the model's files that
- * it depends on. */
+/* kept_look.c: finds the contents of a kept base's file, and hashes the model's files. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +16,6 @@ uint64_t model_kept_bytes(const struct model_kept *kept)
     return kept->header.tables + model_kept_rounded(model_kept_tables_bytes(&kept->header));
 }
 
-/* Hashes a shard's name, size, time of change and header. */
 static int hash_shard(const char *path, uint64_t *hash)
 {
     const char *slash = strrchr(path, '/');

@@ -1,5 +1,4 @@
-/* kept_read.c: reads the parts of a kept base that a run needs, with a team, and removes the file
- * if it is damaged. */
+/* kept_read.c: reads parts of a kept base with a team, and removes a damaged file. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -13,15 +12,15 @@
 #include "core/base/team.h"
 #include "offload/model/kept_internal.h"
 
-/* A range of a block that members of a team read, a piece at a time. */
+/* A range of a block that a team reads in pieces. */
 struct team_read {
     const struct model_kept *kept;
     const struct model_kept_block *block;
     uint64_t begin, end;
     uint8_t *to;
     _Atomic uint64_t next; /* relaxed: the team's return orders all members' writes */
-    _Atomic int rc;        /* the first error of a member; 0: none */
-    uint64_t failed_at;    /* byte of the file at which that member failed */
+    _Atomic int rc;        /* the first error; 0: none */
+    uint64_t failed_at;    /* byte of the file where `rc` arose */
 };
 
 static int read_part(const struct team_read *range, uint64_t at, uint8_t *buffer)

@@ -1,6 +1,5 @@
-/* kept_write.c: writes the file of a base while a run makes the base, under a temporary name, and
- * renames the file when it is durable. Removes files that killed runs left, and files of earlier
- * versions of the model. */
+/* kept_write.c: writes a base under a temporary name, and renames the file when it is durable.
+ * Removes half-written and outdated files. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +27,7 @@ static bool is_partial(const char *name)
            strcmp(name + length - (sizeof partial - 1), partial) == 0;
 }
 
-/* Returns whether a file was made from earlier files of this model's folder. */
+/* Returns whether a file belongs to an earlier state of this model's folder. */
 static bool is_stale(const struct model_kept *kept, int fd)
 {
     struct model_kept_header found;
@@ -36,9 +35,8 @@ static bool is_stale(const struct model_kept *kept, int fd)
            found.shards != kept->header.shards && strcmp(found.folder, kept->header.folder) == 0;
 }
 
-/* Removes a file that a killed run left half-written, or a base that was made from earlier files of
- * the model's folder. Another run may give the name to another file in the meantime; that file
- * stays. */
+/* Removes a half-written or outdated file, unless another run has given its name to a new file
+ * meanwhile. */
 static void clear_one(const struct model_kept *kept, const char *name)
 {
     struct core_lock *lock = NULL;
@@ -74,8 +72,7 @@ static void clear(const struct model_kept *kept, const char *own)
     }
 }
 
-/* Creates and locks the file under its temporary name, and reserves its space. Returns -EWOULDBLOCK
- * if another run writes it. */
+/* Creates, locks and sizes the temporary file. Returns -EWOULDBLOCK if another run writes it. */
 static int begin_file(struct model_kept *kept, const char *name)
 {
     char part[KEPT_NAME_BYTES];
@@ -87,7 +84,7 @@ static int begin_file(struct model_kept *kept, const char *name)
         return -errno;
     }
     int rc = core_lock_take(kept->folder, part, &kept->lock);
-    /* the process that wrote this file has renamed or removed it meanwhile */
+    /* another run has renamed or removed this file meanwhile */
     if (rc == 0 && !model_kept_is_named(kept, fd, part)) {
         core_lock_drop(kept->lock);
         kept->lock = NULL;
@@ -127,7 +124,7 @@ int model_kept_begin(struct model_kept *kept)
                  kept->options.directory, kept->options.room_bytes >> 20);
         return -ENOSPC;
     }
-    (void)unlinkat(kept->folder, name, 0); /* a file that is no longer valid */
+    (void)unlinkat(kept->folder, name, 0); /* it is no longer valid */
     kept->piece = aligned_alloc(KEPT_PAGE_BYTES, KEPT_PIECE_BYTES);
     kept->written = calloc(kept->header.blocks + 1, sizeof *kept->written);
     if (kept->piece == NULL || kept->written == NULL) {
@@ -159,7 +156,7 @@ static void fail_writing(struct model_kept *kept, int rc)
              (model_kept_bytes(kept) + KEPT_PIECE_BYTES - 1) >> 20, strerror(-rc));
 }
 
-/* Computes the checksums of a piece that ends at byte `end` of the block, and writes it. */
+/* Hashes and writes the piece that ends at byte `end` of the block. */
 static int write_piece(struct model_kept *kept, const struct model_kept_block *block, uint64_t end)
 {
     const uint64_t at = (end - 1) / KEPT_PIECE_BYTES * KEPT_PIECE_BYTES;

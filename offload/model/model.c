@@ -74,7 +74,7 @@ static bool matches_any(const char *const *modules, size_t count, const char *te
     return false;
 }
 
-/* With adapters, all parameters are frozen except those of lora->saved. */
+/* With adapters, only the parameters of lora->saved are trained beside them. */
 static bool is_frozen(const struct model_options *options, const char *name)
 {
     if (options != NULL && options->lora != NULL) {
@@ -109,7 +109,7 @@ static void print_block_name(const struct model *model, unsigned index, char *ou
 
 /* ---- the parameters that computing blocks use ---- */
 
-/* Returns the form of a tensor in the files. */
+/* Returns a tensor's form in the files. */
 static enum kern_quant quant_of(const struct model *model, unsigned index,
                                 const struct model_param_row *row, unsigned part)
 {
@@ -120,8 +120,8 @@ static enum kern_quant quant_of(const struct model *model, unsigned index,
     return has ? config->quant : KERN_QUANT_NONE;
 }
 
-/* Lists the parts of a parameter. Their names are the family's patterns until the parameter is
- * assigned to an array. */
+/* Lists a parameter's parts, with the family's patterns as names until the parameter has its
+ * place. */
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
 {
@@ -191,8 +191,8 @@ static bool is_target(const struct model_lora_options *lora, const struct model_
            (lora->targets == NULL || matches_any(lora->targets, lora->target_count, tensor));
 }
 
-/* Adds the array of one kind of adapter of a parameter, with a part for each targeted part of the
- * parameter; adds nothing if there is none. */
+/* Adds one kind of adapter of a parameter, with a part per targeted part; adds nothing if none is
+ * targeted. */
 static int list_adapter(struct model *model, const struct model_lora_options *lora, unsigned index,
                         const struct model_param *base, enum model_adapter adapter)
 {
@@ -254,8 +254,7 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* Returns whether `module` names the module of a tensor of the model, or with `lora` of a targeted
- * tensor. */
+/* Returns whether `module` names the module of a tensor, or with `lora` of a targeted one. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)
 {
@@ -297,8 +296,7 @@ static int refuse_target(const struct model *model, const char *target)
         target);
 }
 
-/* Refuses a rank above the smallest dimension of all adapted layers. The message names the tensor
- * that has this dimension. */
+/* Refuses a rank above the smallest dimension of the adapted layers. */
 static int check_rank(const struct model *model, const struct model_lora_options *lora)
 {
     int64_t least = INT64_MAX;
@@ -359,8 +357,7 @@ static int check_lora(const struct model *model, const struct model_lora_options
     return rc;
 }
 
-/* Files of a tied model may have the table only under the head's name; transformers reads those
- * files, too. */
+/* Files of a tied model may have the table only under the head's name. */
 static void name_table(const struct model_family *family, struct model_block *embedding)
 {
     const unsigned table = (unsigned)model_block_param(embedding, MODEL_TOKEN_TABLE);
@@ -396,8 +393,7 @@ static int list_block(struct model *model, const struct model_options *options, 
         block->scale = model_config_scale(&model->config, block->layer);
     }
     const bool adapters = options != NULL && options->lora != NULL;
-    /* A tied head borrows one parameter; each adapted parameter has up to three arrays of
-     * adapters. */
+    /* A tied head borrows one parameter; a parameter has up to three arrays of adapters. */
     int rc = make_params(block, (adapters ? 4 : 1) * block->table->param_count + 1);
     for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];
@@ -414,8 +410,7 @@ static int list_block(struct model *model, const struct model_options *options, 
 
 /* ---- which block owns a parameter ---- */
 
-/* Moves the frozen parameters of a computing block to a data block, unless all of them are
- * frozen. */
+/* Moves a computing block's frozen parameters to a data block, unless the whole block is frozen. */
 static int move_frozen(struct model *model, unsigned index)
 {
     struct model_block *block = &model->blocks[index];
@@ -442,7 +437,7 @@ static int move_frozen(struct model *model, unsigned index)
     return rc;
 }
 
-/* Adds a parameter to the end of its owner's array. */
+/* Appends a parameter to its owner's array. */
 static int place_param(struct model *model, struct model_param *param)
 {
     struct model_block *block = &model->blocks[param->owner];
@@ -501,8 +496,8 @@ static int place_block(struct model *model, unsigned index)
 
 /* ---- what is borrowed ---- */
 
-/* Copies the owner's parameter with this role to `param`, which keeps its own role. The parts stay
- * with the owner. */
+/* Copies the owner's parameter to `param`, which keeps its own role. The parts stay with the
+ * owner. */
 static void borrow_param(const struct model *model, unsigned owner, enum model_role role,
                          struct model_param *param)
 {
@@ -571,8 +566,8 @@ static bool names_any(const struct blocks *blocks, const char *pattern)
     return false;
 }
 
-/* A pattern that matches nothing is probably misspelled, and the tensors that it was meant for
- * would be trained. */
+/* A pattern without a match is probably misspelled, and the tensors that it was meant for would be
+ * trained. */
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
     if (options != NULL && options->lora != NULL) {
@@ -606,7 +601,7 @@ static uint64_t hash_param(uint64_t hash, const struct model_param *param)
     return hash;
 }
 
-/* Hashes names, shapes, offsets, the adapters' scale, and which tensors are frozen. */
+/* Hashes names, shapes, offsets, the adapters' scale, and what is frozen. */
 static uint64_t hash_model(const struct model *model)
 {
     const char *family = model->config.family->name;
@@ -625,7 +620,7 @@ static uint64_t hash_model(const struct model *model)
 
 static int fill_model(struct model *model, const struct model_options *options)
 {
-    /* Each computing block has at most one data block. */
+    /* A computing block has at most one data block. */
     model->blocks = calloc(2 * (size_t)model->compute_count, sizeof *model->blocks);
     if (model->blocks == NULL) {
         return core_err_set(-ENOMEM, "no memory for %u blocks", model->compute_count);

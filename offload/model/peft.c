@@ -1,4 +1,4 @@
-/* peft.c: reads adapter_config.json, and sorts the tensors of a PEFT file by what they adapt. */
+/* peft.c: reads adapter_config.json, and sorts a PEFT file's tensors by what they adapt. */
 #include "offload/model/peft.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
 
 /* ---- adapter_config.json ---- */
 
-/* Returns whether a key has a value other than null, false, or an empty list, object or text. */
+/* Returns whether a value is other than null, false or empty. */
 static bool is_given(const struct core_json_value *value)
 {
     if (value == NULL) {
@@ -72,8 +72,8 @@ static int check_features(const struct core_json *doc, const struct core_json_va
                                                         "found \"%.40s\"; expected \"none\"", bias);
 }
 
-/* Refuses methods of initial values with which PEFT changes the base's weights when it loads the
- * folder, because the adapter's tensors alone then do not define the model. */
+/* Refuses initial values for which PEFT changes the base's weights: the adapter's tensors then do
+ * not define the model. */
 static int check_initial(const struct core_json *doc, const struct core_json_value *root)
 {
     static const char key[] = "init_lora_weights";
@@ -94,7 +94,7 @@ static int check_initial(const struct core_json *doc, const struct core_json_val
                             text);
 }
 
-/* Reads the identity of the base, if this folder was written by tide. */
+/* Reads the identity of the base from a folder that tide wrote. */
 static int read_base(const struct core_json *doc, uint64_t *out)
 {
     const struct core_json_value *mapping = core_json_find(core_json_root(doc),
@@ -191,7 +191,7 @@ static int load_config(struct model_peft *peft)
 
 /* ---- tensors ---- */
 
-/* The kinds of PEFT tensors, by the ends of their names. */
+/* Kinds of PEFT tensors, by the ends of their names. */
 enum part { PART_A, PART_B, PART_MAGNITUDE, PART_WHOLE };
 
 static bool cut_end(char *name, const char *end, const char *instead)
@@ -205,7 +205,7 @@ static bool cut_end(char *name, const char *end, const char *instead)
     return true;
 }
 
-/* Turns the name of a PEFT tensor into that of the base model's tensor. */
+/* Turns a PEFT tensor's name into the base tensor's name. */
 static int base_name(const struct model_peft *peft, const struct model_tensor *tensor,
                      char name[NAME_BYTES], enum part *part)
 {
@@ -246,8 +246,7 @@ static int by_base(const void *a, const void *b)
                   ((const struct model_peft_entry *)b)->base);
 }
 
-/* Moves one part of an adapter from `from` to `to`. Refuses two tensors that are the same part
- * under two names, such as MODULE.weight and MODULE.modules_to_save.weight. */
+/* Moves one part of an adapter to `to`. Refuses a part that the file has under two names. */
 static int join_part(const struct model_peft *peft, const struct model_tensor *from,
                      const struct model_tensor **to)
 {
@@ -277,8 +276,8 @@ static int join_parts(const struct model_peft *peft, const struct model_peft_ent
     return join_part(peft, from->whole, &to->whole);
 }
 
-/* Joins entries of the same tensor, which are next to each other. Continues after an error, because
- * each name must keep exactly one owner. */
+/* Joins adjacent entries of one tensor. Continues after an error, because each name must keep its
+ * owner. */
 static int join_entries(struct model_peft *peft)
 {
     size_t kept = 0;
@@ -386,8 +385,7 @@ static int sort_tensors(struct model_peft *peft)
 
 /* ---- modules ---- */
 
-/* Adds the modules of the entries that are saved whole, or if not `saved`, of those that are
- * adapted. */
+/* Lists the modules that are saved whole, or if not `saved`, the adapted ones. */
 static int list_modules(struct model_peft *peft, bool saved, size_t *count)
 {
     for (size_t i = 0; i < peft->count; i++) {
@@ -483,11 +481,11 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
     out->saved_count = peft->saved;
 }
 
-/* The options, as messages name them. */
+/* The options' names in messages. */
 static const char LORA_TARGETS[] = "lora_targets (--lora-targets)";
 static const char MODULES_TO_SAVE[] = "modules_to_save (--modules-to-save)";
 
-/* Writes the name of the base's tensor that a part adapts or replaces. */
+/* Writes the name of the base tensor that a part adapts or replaces. */
 static void print_base_name(const struct model_param *param, const struct model_part *part,
                             char name[NAME_BYTES])
 {
@@ -498,7 +496,7 @@ static void print_base_name(const struct model_param *param, const struct model_
     }
 }
 
-/* Checks that the folder has a parameter's trained parts, and counts the entries that match. */
+/* Checks that the folder has a parameter's trained parts; counts matching entries. */
 static int match_param(const struct model_peft *peft, const struct model_param *param,
                        size_t *matched)
 {

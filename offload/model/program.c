@@ -1,5 +1,5 @@
-/* program.c: creates the program of a block: adds the steps of its rows, finds which arrays are
- * needed at the same time, and assigns their offsets. */
+/* program.c: creates a block's program: its steps, the lifetimes of its arrays, and their
+ * offsets. */
 #include "offload/model/program.h"
 
 #include <assert.h>
@@ -30,8 +30,8 @@ static bool is_temp(const struct model_buffer *buffer, enum model_phase phase)
     return !buffer->fixed && buffer->used[phase] && !is_kept(buffer);
 }
 
-/* Returns the lowest offset in the phase's temporary memory that no buffer of an overlapping
- * lifetime uses. Buffers are placed in order of their first use. */
+/* Returns the lowest offset that no buffer with an overlapping lifetime uses. Buffers are placed in
+ * order of their first use. */
 static uint64_t find_place(const struct model_build *build, enum model_phase phase, int index)
 {
     const struct model_buffer *one = &build->buffers[index];
@@ -103,7 +103,6 @@ static void resolve_patches(const struct model_build *build, struct model_steps 
     }
 }
 
-/* Returns whether a step writes one of these buffers. */
 static bool writes_any(const struct model_step *step, const bool buffers[MODEL_BUFFERS_MAX])
 {
     for (unsigned i = 0; i < step->patch_count; i++) {
@@ -115,7 +114,6 @@ static bool writes_any(const struct model_step *step, const bool buffers[MODEL_B
     return false;
 }
 
-/* Marks the buffers that a step reads. */
 static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS_MAX])
 {
     for (unsigned i = 0; i < step->patch_count; i++) {
@@ -126,8 +124,7 @@ static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS
     }
 }
 
-/* Marks the forward steps that are needed to compute the kept arrays again; returns how many
- * operations they take. */
+/* Marks the forward steps that compute the kept arrays; returns the operations of those steps. */
 static double mark_recompute(const struct model_build *build, struct model_steps *forward)
 {
     bool needed[MODEL_BUFFERS_MAX];
@@ -156,8 +153,7 @@ static void finish(struct model_build *build, enum model_phase phase, struct mod
 
 /* ---- blocks ---- */
 
-/* Adds the steps of the embedding or a layer, forward and backward. Arrays that both passes use are
- * kept. */
+/* Adds the steps of the embedding or a layer. Arrays that forward and backward use are kept. */
 static void build_through(struct model_build *build, struct model_program *program)
 {
     const struct model_block_table *table = build->block->table;
@@ -178,7 +174,7 @@ static void build_through(struct model_build *build, struct model_program *progr
     finish(build, MODEL_PHASE_BACKWARD, &program->backward);
 }
 
-/* Adds the steps of a head. Forward and backward of its last row are built together. */
+/* Adds the steps of a head. Its last row is forward and backward in one. */
 static void build_head(struct model_build *build, enum model_loss what, struct model_steps *out)
 {
     const struct model_block_table *table = build->block->table;

@@ -1,7 +1,6 @@
-/* program_backward.c: the backward steps of a row of the table. The gradient of the residual stream
- * stays in one array, MODEL_BASE_GRAD: it begins as the gradient of OUT, norms add to it in place,
- * and it ends as the gradient of IN. The addends of a sum share one gradient; a norm may change it
- * in place, because the other rows that use it are further down the table and are done. */
+/* program_backward.c: the backward steps of a row. The residual stream's gradient stays in
+ * MODEL_BASE_GRAD, where norms add to it in place. The addends of a sum share one gradient, which
+ * is safe because rows further down are done. */
 #include <assert.h>
 #include <stddef.h>
 
@@ -57,7 +56,7 @@ static void norm_grad(struct model_build *build, const struct model_op_row *row)
         .s_stride = width,
         .dx_stride = width,
     };
-    /* The gradient that bypasses the norm along the residual branch; -1: none. */
+    /* The residual branch's gradient, which bypasses the norm; -1: none. */
     const int past = build->grad[normed];
     const int dx = past >= 0 ? past : model_build_grad(build, row->x.value);
     struct model_step *step = model_build_step(build, KERN_NORM_GRAD, &arguments);
@@ -112,8 +111,8 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
                             model_build_role(build, row->weight), 0);
 }
 
-/* With DoRA, adds the steps for the gradient of the magnitudes, and returns the gradient of the
- * array that was multiplied by the factors. Otherwise returns `dy`. */
+/* With DoRA, adds the gradient of the magnitudes, and returns that of the array before the factors.
+ * Otherwise returns `dy`. */
 static int magnitude_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const enum model_value value = row->out.value;
@@ -150,7 +149,7 @@ static int magnitude_grad(struct model_build *build, const struct model_op_row *
     return out;
 }
 
-/* Adds the steps for the gradients of an adapter's B and of the product of x and A. */
+/* Adds the gradients of an adapter's B and of the product of x and A. */
 static void adapter_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
@@ -261,7 +260,7 @@ static void weight_grad(struct model_build *build, const struct model_op_row *ro
     adapter_weight_grad(build, row, x);
 }
 
-/* What rows [at, at + rows) of a parameter add to the gradient of a linear layer's input. */
+/* Part of the gradient of a linear layer's input, from rows [at, at + rows) of a parameter. */
 struct input_part {
     int param;
     int64_t at, rows;
@@ -296,9 +295,9 @@ static void input_grad_part(struct model_build *build, const struct input_part *
     }
 }
 
-/* Adds the steps for dx = scaled w + h A, where `scaled` is dy times the factors of DoRA, A is the
- * adapter's, and h is the gradient of x A^T. With dropout, dx = dy w + dropout(h A); with DoRA and
- * dropout, dx = rest(dy w) + dropout(scaled w + h A), where rest(v) = v - dropout(v). */
+/* Adds dx = scaled w + h A, where `scaled` is dy times DoRA's factors and h the gradient of x A^T.
+ * With dropout, dx = dy w + dropout(h A); with DoRA too, dx = rest(dy w) + dropout(scaled w + h A),
+ * where rest(v) = v - dropout(v). */
 static void input_grad(struct model_build *build, const struct model_op_row *row, int dy,
                        int scaled)
 {
@@ -369,8 +368,8 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
     return false;
 }
 
-/* If the layer's input is the output of an activation, it is not kept: the activation's gradient
- * computes it again, and the weight's gradient waits for that. */
+/* The output of an activation is not kept: the activation's gradient computes it again, so the
+ * weight's gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);
@@ -456,7 +455,7 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
                       0);
 }
 
-/* Makes the gradient of the sum the gradient of both addends. */
+/* Both addends share the sum's gradient. */
 static void add_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);

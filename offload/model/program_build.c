@@ -35,7 +35,7 @@ int model_build_buffer(struct model_build *build, uint64_t bytes)
     return build->buffer_count++;
 }
 
-/* Returns the bytes of a value for the tokens that added steps compute. */
+/* Returns a value's bytes for the tokens that steps compute. */
 static uint64_t value_bytes(const struct model_build *build, enum model_value value)
 {
     return (uint64_t)build->tokens * (uint64_t)model_build_width(build, value) *
@@ -81,8 +81,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
-/* Returns where the arguments of an op have the number of tokens, or of elements (KERN_ADD); 0:
- * recomputation does not halve this op. */
+/* Returns the field with an op's number of tokens, or of elements (KERN_ADD); 0: recomputation does
+ * not halve this op. */
 static size_t count_field(enum kern_op op)
 {
     static const size_t fields[KERN_OP_COUNT] = {
@@ -139,7 +139,7 @@ static struct model_patch *add_patch(struct model_step *step, size_t field, enum
     assert(step->patch_count < MODEL_PATCHES_MAX);
     struct model_patch *patch = &step->patches[step->patch_count++];
     *patch = (struct model_patch){.field = (uint16_t)field, .base = (uint8_t)base};
-    /* A placeholder for the address: scratch sizes depend on whether a pointer is NULL. */
+    /* A placeholder: scratch sizes depend on whether a pointer is NULL. */
     const uintptr_t there = MODEL_BUFFER_ALIGN_BYTES;
     memcpy(step->arguments + field, &there, sizeof there);
     return patch;
@@ -174,7 +174,7 @@ void model_build_write(struct model_build *build, struct model_step *step, size_
     touch(build, step, field, buffer, first_element)->writes = true;
 }
 
-/* Converts an index in a buffer of fp32 to elements of the run's type. */
+/* Converts an index of fp32 to elements of the run's type. */
 static int64_t in_elements(const struct model_build *build, int64_t floats)
 {
     return floats * (int64_t)(sizeof(float) / kern_type_bytes(build->shape.type));

@@ -1,4 +1,4 @@
-/* program_forward.c: the forward steps of a row of the table. */
+/* program_forward.c: the forward steps of a row. */
 #include <assert.h>
 
 #include "offload/model/program_rows.h"
@@ -77,7 +77,7 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
         .x_stride = model_build_width(build, row->x.value),
         .y_stride = model_build_width(build, row->out.value),
     };
-    /* Two head norms, of q and of k, write one value. */
+    /* The norms of q and of k write one value. */
     int rstd = model_build_buffer(build, (uint64_t)(build->tokens * heads) * sizeof(float));
     if (row->out.first == MODEL_DIM_NONE) {
         build->rstd[row->out.value] = rstd;
@@ -93,8 +93,8 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
-/* Adds the steps hidden = scale x A^T, and out += hidden B^T for each adapted tensor. `dropped` is
- * x after dropout; -1: this function applies dropout, if any. */
+/* Adds hidden = scale x A^T and out += hidden B^T. `dropped` is x after dropout; -1: not made
+ * yet. */
 static void adapter(struct model_build *build, const struct model_op_row *row, int dropped, int out)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
@@ -144,8 +144,7 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* Adds the steps that compute the factors of the adapted rows among rows [at, at + rows) of a
- * weight. */
+/* Computes the factors of the adapted rows in [at, at + rows) of a weight. */
 static void find_factors(struct model_build *build, const struct model_op_row *row, int64_t at,
                          int64_t rows)
 {
@@ -183,8 +182,8 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* Adds the step out = whole * factor + bias in some columns, or out += whole * factor if the
- * product is split. */
+/* Adds out = whole * factor + bias in some columns, or out += whole * factor if the product is
+ * split. */
 static void apply_factor(struct model_build *build, const struct model_op_row *row, int out,
                          const struct model_column_range *range)
 {
@@ -201,8 +200,8 @@ static void apply_factor(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* Applies the factors to all columns. Columns without an adapter and rows of the reference have the
- * factor 1. */
+/* Applies the factors to all columns; columns without an adapter and the reference have factor
+ * 1. */
 static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
 {
     struct model_columns columns = {.count = 0};
@@ -220,15 +219,14 @@ static void apply_factors(struct model_build *build, const struct model_op_row *
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* A product of linear(): of the rows in `half`, from buffer x to buffer y, with or without bias. */
+/* A product of the rows in `half`, from buffer x to buffer y. */
 struct product {
     enum model_half half;
     int x, y;
     bool bias;
 };
 
-/* Adds the product of rows [at, at + rows) of the weight, which gives some columns of the
- * output. */
+/* Adds the product with some rows of the weight, which makes some columns of the output. */
 static void product_tile(struct model_build *build, const struct model_op_row *row,
                          const struct product *product, int64_t at, int64_t rows)
 {
@@ -256,9 +254,8 @@ static void product_tile(struct model_build *build, const struct model_op_row *r
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* Adds the product with each tile of the weight's rows. With DoRA and dropout there are two
- * products for the policy's rows, as in PEFT: out = (x - d) w^T + bias + factor (d w^T + hidden
- * B^T), where d is x after dropout. */
+/* Adds a linear layer by tiles. DoRA with dropout takes two products, as in PEFT: out = (x - d) w^T
+ * + bias + factor (d w^T + hidden B^T), where d is x after dropout. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
     const int weight = model_build_role(build, row->weight);
@@ -296,7 +293,7 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
     }
 }
 
-/* Adds the attention step of the rows from token `token` on. */
+/* Adds attention for the rows from token `token` on. */
 static void attention_from(struct model_build *build, const struct model_op_row *row, int64_t token,
                            int lse)
 {
@@ -305,7 +302,7 @@ static void attention_from(struct model_build *build, const struct model_op_row 
     step->flops = model_build_attention_flops(build);
     model_build_base(build, step, AT(attention, starts), MODEL_BASE_STARTS);
     step->patches[step->patch_count - 1].offset_bytes = (uint64_t)token * sizeof(int32_t);
-    if (build->shape.pairs > 0) { /* both halves of the rows have the same gaps */
+    if (build->shape.pairs > 0) { /* both halves have the same gaps */
         model_build_base(build, step, AT(attention, gaps), MODEL_BASE_GAPS);
     }
     model_build_point(build, step, AT(attention, q), model_build_value(build, row->x.value),
@@ -319,8 +316,8 @@ static void attention_from(struct model_build *build, const struct model_op_row 
     model_build_write(build, step, AT(attention, lse), lse, 0);
 }
 
-/* Adds attention. With pairs there are two steps, because the layout of `lse` depends on the number
- * of rows, and the gradient reads `lse` only for the policy's rows. */
+/* Adds attention. Pairs take two steps, because the gradient needs `lse` of the policy's rows
+ * alone. */
 static void attention(struct model_build *build, const struct model_op_row *row)
 {
     (void)model_build_value(build, row->out.value); /* makes the value for both halves */

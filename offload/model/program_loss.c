@@ -1,19 +1,17 @@
-/* program_loss.c: the steps of a head's last row: the loss alone, the loss with its gradients, or
- * the logits. */
+/* program_loss.c: the steps of a head's last row: loss, gradients or logits. */
 #include "offload/model/program_rows.h"
 
 struct loss {
     struct model_build *build;
     int weight;
     const struct model_param *param;
-    int x; /* buffer of the input, which its gradient overwrites */
+    int x; /* input's buffer, which the gradient overwrites */
 };
 
 struct loss_rows {
     int64_t first, count;
 };
 
-/* Returns the part of the tokens that has gradients. */
 static double grad_share(const struct loss *loss)
 {
     return loss->build->shape.pairs > 0 ? 0.5 : 1.0;
@@ -34,9 +32,8 @@ static void point_inputs(struct model_build *build, struct model_step *step)
     }
 }
 
-/* Returns whether the gradients' pass computes the logits of its tokens again, because only a part
- * of them is in memory at a time. A device that computes the loss in one launch may keep all of
- * them. */
+/* Returns whether gradients need the logits again, because only part of them is in memory at a
+ * time. A device that computes the loss in one launch may keep them. */
 static bool repeats_logits(const struct loss *loss)
 {
     return loss->build->shape.loss_parts.rows > 0;
@@ -71,8 +68,7 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
     }
 }
 
-/* Adds a step over some of the table's rows, for the statistics of their logits or for the
- * gradients. */
+/* Adds a step over some rows of the table: statistics of their logits, or gradients. */
 static void loss_part(const struct loss *loss, int state, struct loss_rows rows, bool grads)
 {
     struct model_build *build = loss->build;
@@ -101,7 +97,7 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
     }
 }
 
-/* Adds the loss in parts of the table's rows. With gradients, each logit is computed twice. */
+/* Adds the loss in parts of the table. With gradients, each logit is computed twice. */
 static void loss_by_parts(const struct loss *loss, bool grads)
 {
     const struct kern_loss_parts *parts = &loss->build->shape.loss_parts;
@@ -115,7 +111,7 @@ static void loss_by_parts(const struct loss *loss, bool grads)
     }
 }
 
-/* Adds a step for the logits of rows [at, at + rows) of the vocabulary. */
+/* Adds the logits of rows [at, at + rows) of the vocabulary. */
 static void logits(const struct loss *loss, int64_t at, int64_t rows)
 {
     struct model_build *build = loss->build;

@@ -1,4 +1,4 @@
-/* publish.c: writes a list, then renames files in an order that may be interrupted anywhere. */
+/* publish.c: writes a list, then renames files in an order that may be interrupted. */
 #include "offload/model/publish.h"
 
 #include <dirent.h>
@@ -19,15 +19,14 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* Without these files, no program mistakes a folder for a model or a checkpoint. They are moved
- * last, in this order. */
+/* A folder without these files is no model and no checkpoint. They are moved last, in this
+ * order. */
 static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each
- * file of the result `new INODE SIZE TIME NAME` (time of change of its bytes), and for each file of
- * FOLDER that is replaced or removed `old INODE SIZE TIME NAME` (time of the last change of any
- * kind). */
+/* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: none), `new INODE SIZE TIME
+ * NAME` for a file of the result (time of change of its bytes), `old INODE SIZE TIME NAME` for a
+ * file to be replaced or removed (time of any change). */
 struct list {
     char *text; /* owned */
     size_t bytes;
@@ -41,7 +40,7 @@ struct entry {
     uint64_t bytes;
     int64_t seconds;
     long nanoseconds;
-    const char *name; /* in the list's text */
+    const char *name;
 };
 
 static bool parse_entry(const char *text, struct entry *out)
@@ -59,8 +58,7 @@ static bool parse_entry(const char *text, struct entry *out)
            strcmp(out->name, "..") != 0;
 }
 
-/* Returns the entry after `at`, or the first one if `at` is NULL; NULL after the last. Lists in
- * memory can be parsed: check_list refuses others. */
+/* Returns the entry after `at` (NULL: the first one); NULL after the last. */
 static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
     at = at != NULL ? at : list->text;
@@ -124,15 +122,14 @@ int model_folder_length(const char *folder)
     return (int)length;
 }
 
-/* unlinkat refuses ".", ".." and folders. With `mark`, the mark, which says that the files belong
- * to a run, is removed last; otherwise it stays. */
+/* Removes files, not folders. With `mark`, the mark is removed last; else it stays. */
 static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
         return;
     }
-    /* first: without the manifest, the other files are not a checkpoint */
+    /* first: without the manifest, the folder is no checkpoint */
     unlinkat(dirfd(dir), MODEL_MANIFEST_NAME, 0);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
@@ -172,13 +169,12 @@ static void print_entry(FILE *text, const char *name, const struct stat *info, b
     fputc('\0', text);
 }
 
-/* Results are regular files. They may replace a link, which is removed; its target stays. */
+/* Results are regular files. They may replace a link, whose target stays. */
 static bool is_listed_kind(const struct stat *info, bool old)
 {
     return S_ISREG(info->st_mode) || (old && S_ISLNK(info->st_mode));
 }
 
-/* Returns whether the file of this name in `folder` is still the listed one. */
 static bool is_same(int folder, const struct entry *entry)
 {
     struct stat info;
@@ -191,9 +187,8 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Lists the files of a folder: all files if `result` is NULL, otherwise those that the result
- * replaces or removes. *weights says whether the result has weights or adapters; it is set to true
- * here if `result` is NULL and the files include them. */
+/* Lists a folder's files: all of them if `result` is NULL, else those that the result replaces or
+ * removes. *weights: the result has weights or adapters; set here if `result` is NULL. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -265,8 +260,7 @@ static int list_old(const char *folder, bool weights, struct list *list)
     return rc;
 }
 
-/* Lists all files of `path` except its marks, and the files that will be replaced or removed in
- * `folder`, if that is a folder. */
+/* Lists the files of `path` except its marks, and those to be replaced or removed in `folder`. */
 static int make_list(const char *path, const char *folder, struct list *list)
 {
     struct stat info = {.st_ino = 0};
@@ -279,7 +273,7 @@ static int make_list(const char *path, const char *folder, struct list *list)
     return rc != 0 || !there ? rc : list_old(folder, weights, list);
 }
 
-/* The list is durable after success. A truncated list lacks its last NUL and is ignored. */
+/* After success the list is durable. A truncated list lacks its last NUL and is ignored. */
 static int write_list(const char *path, int fd, const struct list *list)
 {
     int rc;
@@ -349,9 +343,8 @@ static int check_list(const char *path, const struct list *list)
     return 0;
 }
 
-/* Checks that each file of the result is still the same, either where it was written or, in `into`,
- * where it was moved. If `path` has no file of these names any more, all were moved, and later
- * changes by the user are not checked. Sets *out to the number of files still in `path`. */
+/* Checks that the result's files are unchanged, in `path` or, moved, in `into`. If all were moved,
+ * later changes are not checked. Sets *out to the number of files still in `path`. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, unsigned *out)
 {
@@ -359,7 +352,7 @@ static int find_files(const char *path, int fd, const char *folder, int into,
     struct entry lost = {.name = NULL};
     struct stat info;
     unsigned waiting = 0;
-    bool other = false; /* `path` has a file of that name that is not the listed one */
+    bool other = false; /* `path` has another file of a listed name */
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         if (entry.old) {
             continue;
@@ -407,8 +400,7 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* Checks that the files in `folder` that will be replaced or removed are the ones that the list
- * names; the user may have restored or changed the folder since. */
+/* Checks that `folder` has the listed old files; the user may have changed the folder since. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -417,7 +409,6 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         weights = weights || (!entry.old && core_file_is_weights(entry.name));
     }
-    /* An inode of 0 means that there was no folder. */
     const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) == 0;
     DIR *dir = opendir(folder);
     int rc = dir != NULL ? 0 : failed(folder, ".", "read");
@@ -463,9 +454,8 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Removes those of the old model's files that the result does not have: with `only_keys` the key
- * files, otherwise all others. If they stayed, programs would read old shards beside the new ones,
- * or the config.json of a model beside adapters. */
+/* Removes old files that the result does not have: the key files, or the others. Programs would
+ * otherwise mix old shards or an old config.json with the new files. */
 static int remove_old(int into, const char *folder, const struct list *list, bool only_keys)
 {
     struct entry entry;
@@ -479,7 +469,7 @@ static int remove_old(int into, const char *folder, const struct list *list, boo
     return rc;
 }
 
-/* A missing file that is already in `into` was moved by a process that was killed afterwards. */
+/* A file that is already in `into` was moved by a killed process. */
 static int move_file(int fd, int into, const char *folder, const struct entry *entry)
 {
     if (renameat(fd, entry->name, into, entry->name) == 0) {
@@ -508,7 +498,7 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
     struct entry entry;
     struct stat info;
     for (int k = 0; k < KEYS; k++) {
-        /* A key file that a killed process has already moved belongs to the result and stays. */
+        /* A key file that was moved already belongs to the result and stays. */
         int rc = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0
                      ? take_away(into, folder, keys[k])
                      : 0;
@@ -577,7 +567,7 @@ static int move_into(const char *path, int fd, const char *folder, int into,
 {
     const int rc = move_files(fd, into, folder, list);
     if (rc == 0) {
-        remove_marks(into); /* marks that an interrupted rename_whole left */
+        remove_marks(into); /* left by an interrupted rename_whole */
         remove_folder(path, fd);
     }
     return rc;
@@ -608,8 +598,7 @@ static int sync_parent(const char *folder)
     return rc;
 }
 
-/* The name was free when it was checked; this fails if another process has since made a file, or a
- * folder that is not empty. */
+/* Fails if another process has made FOLDER meanwhile. */
 static int rename_whole(const char *path, int fd, const char *folder)
 {
     if (rename(path, folder) != 0) {
@@ -692,7 +681,7 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
     return publish_into(path, fd, folder);
 }
 
-/* Moves the remaining files, or only removes the marks if all were moved. */
+/* Moves the remaining files, or only removes the marks. */
 static int publish_rest(const char *path, int fd, const char *folder, const struct list *list)
 {
     unsigned waiting = 0;

@@ -1,4 +1,4 @@
-/* rows.c: sorts ids, merges the pages of their rows, and finds the place of each row among them. */
+/* rows.c: sorts ids, merges the pages of their rows, and finds the rows' places. */
 #include "offload/model/rows.h"
 
 #include <assert.h>
@@ -19,8 +19,8 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-/* Returns the greatest common divisor of a page and a row of the embedding's table, in elements.
- * Returns 0 if the embedding is trained, or if its table is too large for such places. */
+/* Returns the greatest common divisor of a page and a row, in elements; 0: the embedding is
+ * trained, or too large for such places. */
 static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];
@@ -53,7 +53,7 @@ struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, 
     const uint64_t row_bytes = (uint64_t)rows.row * type_bytes;
     const uint64_t stride_bytes = (uint64_t)rows.stride * type_bytes;
     const uint64_t used = (uint64_t)(tokens < rows.vocab ? tokens : rows.vocab);
-    /* A row begins at least one stride before the end of its first page. */
+    /* A row begins at least one stride before its first page ends. */
     uint64_t pages = used * pages_of(MODEL_PAGE_BYTES - stride_bytes + row_bytes);
     if (positions >= 0) {
         rows.positions_at = embedding->params[positions].offset * type_bytes;
@@ -73,7 +73,7 @@ static int by_id(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Adds the pages of some bytes. Callers add bytes in ascending order. */
+/* Adds the pages of some bytes, in ascending order. */
 static void add_bytes(const struct model_rows *rows, struct model_rows_used *used, uint64_t first,
                       uint64_t bytes)
 {
@@ -91,13 +91,13 @@ static void add_bytes(const struct model_rows *rows, struct model_rows_used *use
     used->pages = last->at + last->count;
 }
 
-/* Returns the byte of the slot that holds a byte of the block. */
+/* Converts a byte of the block to a byte of the slot. */
 static uint64_t slot_byte(const struct model_rows_used *used, uint64_t byte)
 {
     const uint32_t page = (uint32_t)(byte / MODEL_PAGE_BYTES);
     uint32_t low = 0;
     uint32_t high = used->count;
-    while (high - low > 1) { /* the last range that begins at or before the page */
+    while (high - low > 1) { /* finds the last range that begins at or before the page */
         const uint32_t middle = low + (high - low) / 2;
         if (used->ranges[middle].first <= page) {
             low = middle;

@@ -1,4 +1,4 @@
-/* run.c: fills in the pointers of each step's arguments and launches the step. */
+/* run.c: fills in a step's pointers and launches the step. */
 #include "offload/model/run.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static void fill_grads(const struct model_step *step, const struct model_binding
     }
 }
 
-/* Returns the first step to run from `from` on, or `end` if there is none. */
+/* Returns the first step to run from `from` on; `end`: none. */
 static size_t next_step(const struct model_steps *steps, enum model_which which, size_t from,
                         size_t end)
 {

@@ -1,4 +1,4 @@
-/* safetensors_header.c: parses and checks the header of a safetensors file. */
+/* safetensors_header.c: parses and checks a safetensors header. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include "core/json/scan.h"
 #include "offload/model/safetensors.h"
 
-/* All types of the format, with their bits. */
+/* The types of the format, with their bits. */
 static const struct {
     const char *name;
     unsigned bits;
@@ -27,14 +27,14 @@ static const struct {
 
 struct parser {
     struct core_json_scan scan;
-    struct core_json_token token; /* the last one that was read */
+    struct core_json_token token;
     struct model_safetensors_table table;
     size_t capacity;
     size_t names_used;
     bool metadata;
 };
 
-/* Reads the next token, which must be of this kind; `what` completes the error's message. */
+/* Reads a token of this kind; `what` completes the error's message. */
 static int expect(struct parser *parser, enum core_json_token_kind kind, const char *what)
 {
     int rc = core_json_scan_next(&parser->scan, &parser->token);
@@ -44,7 +44,7 @@ static int expect(struct parser *parser, enum core_json_token_kind kind, const c
     return rc;
 }
 
-/* Reads the next token, which must be an integer of 0 or more. */
+/* Reads an integer of 0 or more. */
 static int expect_size(struct parser *parser, uint64_t *out)
 {
     int rc = expect(parser, CORE_JSON_TOKEN_INTEGER, "a whole number was expected");
@@ -126,7 +126,7 @@ static int parse_offsets(struct parser *parser, struct model_tensor *tensor)
     return rc;
 }
 
-/* Checks that type and shape give as many bytes as data_offsets. */
+/* Checks that type and shape match data_offsets. */
 static int check_bytes(const struct model_tensor *tensor, unsigned bits)
 {
     uint64_t elements = 1;
@@ -149,7 +149,7 @@ static int check_bytes(const struct model_tensor *tensor, unsigned bits)
     return 0;
 }
 
-/* Reads one of the three keys of an entry; each may occur once. */
+/* Reads a key of an entry; each may occur once. */
 static int parse_field(struct parser *parser, struct model_tensor *tensor, bool seen[3],
                        unsigned *bits)
 {
@@ -208,8 +208,7 @@ static int parse_metadata(struct parser *parser)
     return rc;
 }
 
-/* Makes the last token, a key, the name of a new entry. All names together are shorter than the
- * header, which is the size of `names`. */
+/* Makes the last token the name of a new entry. `names` has the header's size, so the names fit. */
 static int add_tensor(struct parser *parser, struct model_tensor **out)
 {
     struct model_safetensors_table *table = &parser->table;
@@ -272,7 +271,7 @@ static int by_offset(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Checks that the tensors fill the data in order: no gap, no overlap, nothing after the last. */
+/* Checks that tensors fill the data without gap or overlap. */
 static int check_cover(const struct model_safetensors_table *table, uint64_t data_bytes)
 {
     uint64_t at = 0;

@@ -1,4 +1,4 @@
-/* save.c: assigns tensors to shards, and writes and verifies their elements. */
+/* save.c: assigns tensors to shards; writes and verifies them. */
 #include "offload/model/save.h"
 
 #include <errno.h>
@@ -22,42 +22,41 @@
 enum { BUFFER_BYTES = 1 << 20, ALIGN_BYTES = 4096, NAME_BYTES = 64, HEADER_GRAIN = 8 };
 #define SHARD_BYTES_DEFAULT UINT64_C(5000000000)
 
-/* A tensor of the files. */
 struct target {
     const struct model_param *param; /* borrowed from the model */
     const struct model_part *part;
     unsigned block;
     size_t shard;
-    uint64_t offset_bytes; /* in the shard's data; in its file once open_shard has run */
+    uint64_t offset_bytes; /* in the shard's data; after open_shard, in its file */
 };
 
 struct shard {
     char name[NAME_BYTES];
     int fd;
     uint64_t data_bytes;
-    char *head; /* owned: the bytes before the data */
+    char *head; /* owned: bytes before the data */
     uint64_t head_bytes;
-    /* sum_elements of the elements written so far; relaxed: read after all writers have ended */
+    /* sum_elements of what was written; relaxed: read after the writers have ended */
     _Atomic uint64_t sum;
-    uint64_t file_sum; /* core_file_sum of the file, read back */
+    uint64_t file_sum; /* core_file_sum, read back */
 };
 
 struct model_save {
     const struct model *model; /* borrowed */
     enum model_dtype type;
     bool replace;
-    uint64_t run; /* 0: the model belongs to no run */
+    uint64_t run; /* 0: no run */
     uint64_t steps;
-    bool complete;            /* all files are verified, so close leaves the folder alone */
+    bool complete;            /* files are verified, so close leaves the folder alone */
     char *folder;             /* owned */
     struct model_claim own;   /* claim on FOLDER.partial; no path: not made yet */
-    struct model_claim *lent; /* borrowed: the caller's claim, which stays with it; NULL: none */
-    struct target *targets;   /* owned, in order of computing blocks and their parameters */
+    struct model_claim *lent; /* borrowed: the caller's claim; NULL: none */
+    struct target *targets;   /* owned, in order of computing blocks and parameters */
     size_t target_count;
-    uint64_t elements;    /* number of elements of all targets */
+    uint64_t elements;    /* of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
-    /* number of elements written so far; relaxed: read after all writers have ended */
+    /* elements written; relaxed: read after the writers have ended */
     _Atomic uint64_t put;
 };
 
@@ -68,7 +67,7 @@ static uint64_t part_elements(const struct target *target)
     return (uint64_t)target->part->rows * (uint64_t)target->param->cols;
 }
 
-/* Adds the parts of a parameter, as the block that owns it lists them. */
+/* Adds the parts of a parameter, which its owner has. */
 static void add_targets(struct model_save *save, const struct model_param *param)
 {
     const struct model_block *owner = &save->model->blocks[param->owner];
@@ -185,8 +184,7 @@ static int reserve(const struct model_save *save, const struct shard *shard)
     return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
 }
 
-/* Creates a shard's file, writes its header, and adds the header's length to the targets'
- * offsets. */
+/* Creates a shard, writes its header, and adds the header's length to the targets' offsets. */
 static int open_shard(struct model_save *save, size_t index)
 {
     struct shard *shard = &save->shards[index];
@@ -207,8 +205,7 @@ static int open_shard(struct model_save *save, size_t index)
         core_json_write_fini(&write);
         return rc;
     }
-    /* The data begins at a multiple of eight; padding replaces the newline at the end of the
-     * text. */
+    /* Padding aligns the data to eight bytes; it replaces the text's newline. */
     uint64_t bytes = core_round_up(write.bytes, HEADER_GRAIN);
     char *head = malloc(bytes + HEADER_GRAIN);
     shard->fd = openat(save->own.fd, shard->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -241,7 +238,7 @@ static int open_shard(struct model_save *save, size_t index)
 static int write_index(struct model_save *save)
 {
     struct core_json_write write;
-    uint64_t bytes = 0; /* size of the weights, without the headers */
+    uint64_t bytes = 0; /* of weights, without headers */
     for (size_t i = 0; i < save->shard_count; i++) {
         bytes += save->shards[i].data_bytes;
     }
@@ -342,9 +339,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
 
 /* ---- writing ---- */
 
-/* Returns a sum over elements and their places in the shard's data. The sums of pieces, in any
- * order, add up to the sum of the whole. Elements that are missing, misplaced or changed give
- * another sum. */
+/* Returns a sum that depends on elements and their places. Sums of pieces add up in any order. */
 static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_t at, size_t count)
 {
     const uint64_t odd_place = UINT64_C(0x9e3779b97f4a7c15);
@@ -366,7 +361,7 @@ static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_
     return sum;
 }
 
-/* Elements [begin, end) of a target, in the order of the flat array, from `from`. */
+/* Elements [begin, end) of a target, from `from`. */
 struct tensor_write {
     struct model_save *save;
     const struct target *target;
@@ -377,8 +372,7 @@ struct tensor_write {
     char *buffer; /* BUFFER_BYTES */
 };
 
-/* Writes elements to the file, from element `at` of the target on, and adds them to the shard's
- * sum. */
+/* Writes elements from element `at` of the target on, and adds to the shard's sum. */
 static int put_elements(const struct tensor_write *piece, uint64_t at, const void *elements,
                         size_t count)
 {
@@ -413,7 +407,7 @@ static int put_straight(const struct tensor_write *piece)
     return 0;
 }
 
-/* Writes elements [row, row + count) of the file's line `col`, a column of the flat array. */
+/* Writes part of the file's line `col`, a column of the flat array. */
 static int put_line(const struct tensor_write *piece, int64_t col, int64_t row, int64_t count)
 {
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
@@ -438,7 +432,7 @@ static int put_line(const struct tensor_write *piece, int64_t col, int64_t row, 
     return 0;
 }
 
-/* Writes the elements of each column that are in [begin, end) to that column's line of the file. */
+/* Writes the columns of elements [begin, end) to their lines of the file. */
 static int put_transposed(const struct tensor_write *piece)
 {
     const uint64_t cols = (uint64_t)piece->target->param->cols;
@@ -484,8 +478,8 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* ---- finishing a file ---- */
 
-/* Reads from byte `at` of a file until the buffer is full or the file ends. Returns how many bytes
- * were read, or -errno without a message. */
+/* Reads until the buffer is full or the file ends. Returns the bytes, or -errno without a
+ * message. */
 static ssize_t read_full(int fd, char *buffer, uint64_t at)
 {
     size_t done = 0;
@@ -498,16 +492,14 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
         }
         done += got > 0 ? (size_t)got : 0;
         if (got > 0 && done % ALIGN_BYTES != 0) {
-            /* a direct read that reaches the end of the file returns a number of bytes that is not
-             * a multiple of the block */
+            /* a direct read at the end of the file returns a partial block */
             break;
         }
     }
     return (ssize_t)done;
 }
 
-/* Opens the file so that reads come from the drive and not from the page cache: by direct I/O, or
- * after the pages were dropped. */
+/* Opens the file for reading from the drive: by direct I/O, or after dropping cached pages. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
     bool direct = false;
@@ -518,8 +510,8 @@ static int open_again(const struct model_save *save, const struct shard *shard)
     return fd;
 }
 
-/* Checks `count` bytes of the file from byte `at` on: compares those of the header, and adds
- * elements to *sum. Returns false if the header differs. */
+/* Compares the bytes of the header, and adds elements to *sum. Returns false if the header
+ * differs. */
 static bool check_bytes(const struct model_save *save, const struct shard *shard,
                         const char *buffer, uint64_t at, size_t count, uint64_t *sum)
 {
@@ -566,7 +558,7 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
                                save->own.path, shard->name);
 }
 
-/* Makes all shards durable and verifies what the drive returns. */
+/* Makes shards durable and verifies what the drive returns. */
 static int verify(const struct model_save *save)
 {
     char *buffer = aligned_alloc(ALIGN_BYTES, BUFFER_BYTES);
@@ -586,9 +578,8 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* A complete model that could not be moved stays in FOLDER.partial. The next run moves it, or
- * removes it if FOLDER may not be replaced or the list of the files cannot be written; the message
- * says what the next run will do. */
+/* Keeps a complete model that could not be moved. The message says whether the next run moves or
+ * removes it. */
 static int keep(struct model_save *save, int rc)
 {
     const struct core_err kept = core_err_keep(rc);

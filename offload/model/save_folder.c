@@ -22,7 +22,7 @@
 #include "offload/model/family.h"
 #include "offload/model/publish.h"
 
-/* Refuses names at which publishing would fail in the end. */
+/* Refuses names that publishing could not use. */
 static int check_name(const char *folder, bool replace)
 {
     const char *slash = strrchr(folder, '/');
@@ -72,7 +72,7 @@ int model_folder_begin(const char *folder, bool replace, struct model_claim *cla
         *own = shared;
         claim->left = false; /* its files are removed below */
     }
-    model_folder_clear(own->path); /* removes files of a run that was killed */
+    model_folder_clear(own->path); /* files of a killed run */
     return 0;
 }
 
@@ -90,7 +90,7 @@ int model_folder_failed(const struct model_folder *folder, const char *name, int
     return core_err_set(code, "%s/%s cannot be written: %s", folder->path, name, strerror(-code));
 }
 
-/* The contents of a file to be written: those of an open file, or a text if `fd` is negative. */
+/* An open file to copy, or a text if `fd` is negative. */
 struct content {
     int fd;
     const char *name; /* for messages */
@@ -100,7 +100,7 @@ struct content {
 
 enum { PIECE_BYTES = CORE_FILE_SUM_BYTES };
 
-/* Reads up to PIECE_BYTES at byte `at`. Returns how many bytes were read; 0 at the end. */
+/* Reads up to PIECE_BYTES. Returns the bytes; 0 at the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
 {
     return core_file_read_at(fd, piece, PIECE_BYTES, at);
@@ -120,7 +120,6 @@ static ssize_t content_piece(const struct content *content, uint64_t at, char *p
     return (ssize_t)some;
 }
 
-/* The written bytes and their sum (core_file_sum). */
 struct written {
     uint64_t bytes;
     uint64_t sum;
@@ -149,8 +148,7 @@ static int fill(const struct model_folder *folder, const char *name, int file,
     return fsync(file) == 0 ? 0 : model_folder_failed(folder, name, -errno, content->bytes);
 }
 
-/* Drops the file's pages first, so that the bytes come from the drive and not from the page
- * cache. */
+/* Drops the file's pages first, so that the bytes come from the drive. */
 static int read_back(const struct model_folder *folder, const char *name, int file, char *piece,
                      const struct written *written)
 {
@@ -283,8 +281,6 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Returns whether a file is not copied: weights in any form, hidden files, the configurations of
- * model and adapter, and the manifest. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",
@@ -300,14 +296,12 @@ static bool is_left_out(const char *name)
             return true;
         }
     }
-    /* The manifest belongs to a checkpoint, which may be the source; an adapter's configuration in
-     * the source belongs to an adapter that is not part of the result. */
+    /* The manifest and an adapter's configuration describe the source, not the result. */
     return name[0] == '.' || strcmp(name, "config.json") == 0 ||
            strcmp(name, MODEL_MANIFEST_NAME) == 0 || strcmp(name, MODEL_ADAPTER_CONFIG) == 0;
 }
 
-/* Writes the members of the source's config.json in their order, but with the type of the weights
- * and the model's `tie_word_embeddings`. */
+/* Copies config.json with the type of the weights and the model's `tie_word_embeddings`. */
 static int write_config(const struct model_folder *folder, const char *source,
                         const struct model_config *config, enum model_dtype type)
 {

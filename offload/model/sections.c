@@ -1,4 +1,4 @@
-/* sections.c: adds steps to a section until the slot has no room for the pages that they read. */
+/* sections.c: adds steps to a section while the slot has room for their pages. */
 #include "offload/model/sections.h"
 
 #include <errno.h>
@@ -8,16 +8,15 @@
 #include "core/base/err.h"
 #include "offload/model/rows.h"
 
-/* Room beside the largest matrix for norms and biases, which then need no sections of their own. */
+/* Room for norms and biases, which then need no sections of their own. */
 enum { SPARE_BYTES = 4 * MODEL_PAGE_BYTES };
 
-/* The bytes of a parameter, in its owner's array, that steps read; end 0: none. */
+/* Bytes of a parameter that steps read; end 0: none. */
 struct use {
     uint64_t first, end;
 };
 
-/* The input and the results of a cut. A first run without lists only counts the sections and their
- * parts. */
+/* A cut. A first run without lists only counts. */
 struct cutting {
     const struct model_block *block;
     struct model_sections_source source;
@@ -25,8 +24,8 @@ struct cutting {
     enum kern_type type;
     struct model_sections *sections;
     size_t count, range_count, place_count, expansion_count;
-    struct use *uses;  /* [params]: of the section that steps are added to */
-    struct use *tried; /* like `uses`, with one more step */
+    struct use *uses;  /* [params]: of the open section */
+    struct use *tried; /* `uses` with one more step */
 };
 
 static uint64_t page_before(uint64_t byte)
@@ -62,16 +61,16 @@ static void add_step(const struct cutting *cutting, const struct model_step *ste
 
 /* ---- pages ---- */
 
-/* Pages that are one after another in a slot. A page that several parameters use is there once. */
+/* Consecutive pages in a slot. Parameters may share a page. */
 struct pages {
-    struct model_range *list; /* NULL: the ranges are only counted */
+    struct model_range *list; /* NULL: only counted */
     struct model_range last;
-    uint64_t before; /* bytes of the ranges before the last one */
+    uint64_t before; /* bytes of earlier ranges */
     unsigned count;
 };
 
-/* Adds the pages of bytes [first_byte, end_byte) of an array. Returns where byte 0 of the array
- * would be in the slot. */
+/* Adds the pages of bytes [first_byte, end_byte). Returns where byte 0 of the array would be in the
+ * slot. */
 static int64_t add_pages(struct pages *pages, uint64_t first_byte, uint64_t end_byte)
 {
     const uint64_t first = page_before(first_byte);
@@ -98,8 +97,8 @@ static uint64_t pages_bytes(const struct pages *pages)
 
 /* ---- stored weights ---- */
 
-/* Sets *out to the part of a stored tensor that contains the weights in `use`. Returns false if the
- * tensor contains none of them. */
+/* Sets *out to the part of a stored tensor with the weights in `use`. Returns false if there is
+ * none. */
 static bool find_part(const struct cutting *cutting, const struct model_stored_part *part,
                       const struct use *use, struct kern_expand_arguments *out)
 {
@@ -124,8 +123,8 @@ static bool find_part(const struct cutting *cutting, const struct model_stored_p
     return true;
 }
 
-/* Returns the weights that an expansion for `use` makes: whole rows or blocks of the stored
- * tensors, which stay within the parameter. */
+/* Returns the weights that an expansion for `use` makes: whole rows or blocks, within the
+ * parameter. */
 static struct use expanded_use(const struct cutting *cutting, const struct use *use)
 {
     const struct model_stored *stored = cutting->source.stored;
@@ -147,9 +146,8 @@ static struct kern_quant_span moved_span(struct kern_quant_span span, uint64_t b
     return (struct kern_quant_span){span.begin + by, span.end + by};
 }
 
-/* Adds the pages of the stored form that contain the weights in `use`, and the expansions of these
- * pages to weights. `zero` is the place where byte 0 of the weights would be in the slot that the
- * steps read. */
+/* Adds the stored pages with the weights in `use`, and their expansions. `zero`: the place of byte
+ * 0 of the weights in the slot that the steps read. */
 static void add_expansions(const struct cutting *cutting, const struct use *use, int64_t zero,
                            struct pages *pages, struct model_expansion *list,
                            struct model_section *section)
@@ -184,14 +182,14 @@ static void add_expansions(const struct cutting *cutting, const struct use *use,
 
 /* ---- sections ---- */
 
-/* Arrays that receive the parts of a section; all NULL: the parts are only counted. */
+/* Arrays for the parts of a section; NULL: only counted. */
 struct lists {
     struct model_range *ranges;
     struct model_place *places;
     struct model_expansion *expansions;
 };
 
-/* Finds the pages of a section's weights, and where these are in its slots. */
+/* Finds the pages of a section's weights, and the weights' places in its slots. */
 static void find_pages(const struct cutting *cutting, const struct use *uses,
                        const struct lists *lists, struct model_section *section)
 {
@@ -258,7 +256,7 @@ static double flops_of(const struct model_steps *steps, enum model_pass pass)
     return flops > 0 ? flops : 1;
 }
 
-/* Returns whether the slots have room for the weights that the steps of `tried` read. */
+/* Returns whether the slots have room for the weights in `tried`. */
 static bool has_room(const struct cutting *cutting, const struct use *tried)
 {
     const struct lists none = {NULL, NULL, NULL};
@@ -295,7 +293,7 @@ static void cut_pass(struct cutting *cutting, const struct model_steps *steps, e
     }
 }
 
-/* Makes the slots large enough for the weights of each step in `steps`, with SPARE_BYTES more. */
+/* Sizes the slots for each step, with SPARE_BYTES more. */
 static void make_room(const struct cutting *cutting, const struct model_steps *steps)
 {
     const struct lists none = {NULL, NULL, NULL};
@@ -339,7 +337,7 @@ static int allocate(struct cutting *cutting)
                : -ENOMEM;
 }
 
-/* Cuts the steps of each pass into sections. passes[i] is NULL if there is no such pass. */
+/* Cuts the passes into sections. passes[i] is NULL if there is no such pass. */
 static int create(struct cutting *cutting, const struct model_steps *passes[MODEL_PASS_COUNT],
                   uint64_t least_bytes, struct model_sections **out)
 {
@@ -421,7 +419,6 @@ void model_sections_destroy(struct model_sections *sections)
     }
 }
 
-/* Finds a byte of the array among a section's ranges. */
 static const char *byte_at(const struct model_section *section, const char *ranges, uint64_t byte)
 {
     for (unsigned i = 0; i < section->range_count; i++) {
@@ -431,7 +428,7 @@ static const char *byte_at(const struct model_section *section, const char *rang
         }
         ranges += range->bytes;
     }
-    return ranges; /* the format has no such part: the span is empty */
+    return ranges; /* the format has no such part */
 }
 
 void model_expansion_point(const struct model_section *section, unsigned index, const char *from,

@@ -1,4 +1,4 @@
-/* stored.c: lays out a block's stored form, and makes it piece by piece. */
+/* stored.c: lays out and makes a block's stored form. */
 #include "offload/model/stored.h"
 
 #include <errno.h>
@@ -138,16 +138,16 @@ enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16, AHEAD_ELEMENTS = 32 * PIEC
 
 struct model_stored_reader {
     struct model_stored_source source;
-    unsigned part; /* the next bytes are made from this part */
-    int64_t done;  /* number of this part's elements that are made */
-    uint8_t *made; /* owned; bytes [at, end) are made and not read yet */
+    unsigned part; /* part of the next bytes */
+    int64_t done;  /* elements of this part that are made */
+    uint8_t *made; /* owned; bytes [at, end) are not read yet */
     uint64_t at, end;
-    enum model_dtype type; /* type of `window`: that of the run or that of the storage */
+    enum model_dtype type; /* type of `window`: of the run, or of the storage */
     char *window;          /* owned: elements [first, last) of the block */
     uint64_t first, last;
-    uint64_t expected; /* the drive was asked for the block's elements up to this one */
-    float *wide;       /* owned: a piece of weights in fp32 */
-    float *scales;     /* owned: scales of the part */
+    uint64_t expected; /* readahead was requested up to this element */
+    float *wide;       /* owned: a piece in fp32 */
+    float *scales;     /* owned: the part's scales */
 };
 
 static int64_t elements_of(const struct model_stored_part *part)
@@ -155,7 +155,7 @@ static int64_t elements_of(const struct model_stored_part *part)
     return part->rows * part->cols;
 }
 
-/* Returns the most elements of a part that are encoded at once. */
+/* Returns the most elements that are encoded at once. */
 static int64_t piece_of(const struct model_stored_part *part)
 {
     const int64_t grain = part->given ? 1 : kern_quant_grain(part->quant, part->cols);
@@ -208,7 +208,6 @@ void model_stored_close(struct model_stored_reader *reader)
     }
 }
 
-/* A piece of a part that a team encodes. */
 struct encoding {
     struct model_stored_reader *reader;
     const struct model_stored_part *part;
@@ -256,7 +255,6 @@ static int encode(struct model_stored_reader *reader, const struct model_stored_
     return 0;
 }
 
-/* A window that a team reads. */
 struct reading {
     struct model_stored_reader *reader;
     uint64_t from, count; /* elements of the block */
@@ -264,8 +262,7 @@ struct reading {
     struct core_err failed;
 };
 
-/* Reads one member's share of the window. Shares begin and end at multiples of
- * BLOCKS_ALIGN_ELEMENTS of the block, or where the window begins and ends. */
+/* Reads a member's share of the window. Shares divide it at multiples of BLOCKS_ALIGN_ELEMENTS. */
 static void read_share(void *argument, unsigned index, unsigned count)
 {
     struct reading *reading = argument;
@@ -290,8 +287,8 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Returns whether a tensor of the block is transposed while it is read. Then one thread reads the
- * window, because every share would read the whole tensor. */
+/* Returns whether a tensor is transposed. One thread then reads the window, because a share would
+ * read the whole tensor. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -302,8 +299,7 @@ static bool is_turned(const struct model_block *block)
     return false;
 }
 
-/* Reads elements from `from` on into the window, at most up to `end`, and starts readahead of later
- * elements, so that the drive reads them while these are encoded. */
+/* Reads elements into the window, up to `end`, and requests readahead of later ones. */
 static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
 {
     const struct model_stored_source *source = &reader->source;
@@ -326,9 +322,8 @@ static int read_window(struct model_stored_reader *reader, uint64_t from, uint64
     return core_err_first(&reading.failed, 0);
 }
 
-/* Reads the next elements of a part. Every element is read once, in order, in pieces that begin
- * where model_files_read requires. If the files are quantised, each part is read by itself, because
- * tensors with codes, which cannot be read here, may be between the parts. */
+/* Reads the next elements of a part, in pieces that begin where model_files_read requires. Between
+ * the parts of quantised files may be codes, so these parts are read one by one. */
 static int take(struct model_stored_reader *reader, const struct model_stored_part *part,
                 int64_t count, enum model_dtype type, void *to)
 {
@@ -367,9 +362,8 @@ static struct model_codes codes_of(const struct model_stored_reader *reader,
                                 .cols = part->cols};
 }
 
-/* Adds to a part's sum the hashes of the `bytes` bytes in reader->made, which were copied from the
- * files and begin at byte `at` of the part. Pieces of codes begin at multiples of SUM_BYTES, so the
- * sum does not depend on their size. */
+/* Adds the hashes of copied bytes, from byte `at` of the part on. Pieces begin at multiples of
+ * SUM_BYTES, so the sum does not depend on their size. */
 static void sum_bytes(const struct model_stored_reader *reader,
                       const struct model_stored_part *part, uint64_t at, uint64_t bytes)
 {
@@ -420,7 +414,7 @@ static int make_codes(struct model_stored_reader *reader, const struct model_sto
     }
     reader->end = plain ? bytes : code_bytes(part, count);
     reader->done += count;
-    if (count == left) { /* zeros fill the gap before the scales */
+    if (count == left) { /* zeros before the scales */
         const uint64_t gap = layout->scales - layout->codes_bytes;
         memset(reader->made + reader->end, 0, gap);
         reader->end += gap;
@@ -437,13 +431,13 @@ static int make_scales(struct model_stored_reader *reader, const struct model_st
         return 0;
     }
     const int rc = model_codes_read_scales(&codes, reader->made);
-    if (rc == 0) { /* the offset, which is hashed, depends only on the tensor */
+    if (rc == 0) { /* the hashed offset depends only on the tensor */
         sum_bytes(reader, part, layout->scales, layout->bytes - layout->scales);
     }
     return rc;
 }
 
-/* Makes the next bytes: a piece of codes, or the scales of a part whose codes are all made. */
+/* Makes the next piece of codes, or a part's scales after its codes. */
 static int make_more(struct model_stored_reader *reader)
 {
     const struct model_stored_part *part = &reader->source.stored->parts[reader->part];
