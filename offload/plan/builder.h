@@ -1,15 +1,10 @@
-/* builder.h: turns commands in program order into tapes.
- * The caller adds commands as if they ran one after another and says which bytes of which buffer
- * each reads and writes. The builder derives every edge from that: a command waits for the last
- * writers of what it reads, and for the last readers and writers of what it writes; edges that
- * follow from the order of a queue or from another edge are left out. A drive moves bytes of
- * several commands of a queue at the same time, so the order of such a queue says only in which
- * order its commands end. Reuse of slots, double buffering and the border between two tapes need no
- * code of their own.
- *
- * Tapes that run one after another are built one after another with the same builder; an edge
- * reaches at most one tape back, because the executor starts a tape only when the last but one has
- * retired. Pure; the builder owns its history. */
+/* builder.h: turns commands in program order into tapes. The caller says which bytes of which
+ * buffers a command reads and writes; the builder derives the edges: a command waits for the last
+ * writers of what it reads, and for the last readers and writers of what it writes. Edges that
+ * follow from others are left out. A drive moves bytes of several commands of a queue at once, so
+ * the order of such a queue only says in which order commands end. Successive tapes are built with
+ * one builder; an edge reaches at most one tape back, because the executor starts a tape only when
+ * the last but one has retired. Pure. */
 #ifndef OFFLOAD_PLAN_BUILDER_H
 #define OFFLOAD_PLAN_BUILDER_H
 
@@ -24,19 +19,18 @@ void plan_builder_destroy(struct plan_builder *builder);
 
 /* Starts the next tape. */
 void plan_builder_begin(struct plan_builder *builder);
-/* Starts a tape of at most `room` commands in memory of the caller. */
+/* Starts a tape of at most `room` commands in the caller's memory. */
 void plan_builder_begin_in(struct plan_builder *builder, struct plan_command *commands,
                            uint32_t room);
-/* Returns how many commands still fit into that memory. */
+/* Returns how many more commands fit into that memory. */
 uint32_t plan_builder_room(const struct plan_builder *builder);
 
-/* Adds a command: op, queue, streams, block, micro, chunk, elements, bytes, work and operands are
- * the caller's; place and edges are filled in. A command that needs more than PLAN_EDGE_MAX edges
- * gets PLAN_JOIN commands in front of it. Returns -ERANGE with a message if an operand is outside
- * its buffer. */
+/* Adds a command; place and edges are filled in, the other members are the caller's. A command that
+ * needs more than PLAN_EDGE_MAX edges gets PLAN_JOIN commands in front of it. Returns -ERANGE with
+ * a message if an operand is outside its buffer. */
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
 
-/* Ends a tape that was begun in the caller's memory, and describes it in *out. */
+/* Ends a tape in the caller's memory, and describes it in *out. */
 void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out);
 /* Ends the tape and moves it to *out. Returns 0 or -ENOMEM. */
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out);

@@ -1,6 +1,5 @@
-/* layout_internal.h: declarations that the files of a layout share. layout_buffers.c has the list
- * of its buffers; layout_slots.c and layout_gradients.c add their buffers to it, and layout.c adds
- * all others. Private to offload/plan; pure. */
+/* layout_internal.h: declarations that the files of a layout share. Private to offload/plan;
+ * pure. */
 #ifndef OFFLOAD_PLAN_LAYOUT_INTERNAL_H
 #define OFFLOAD_PLAN_LAYOUT_INTERNAL_H
 
@@ -15,11 +14,11 @@ struct plan_buffer_kind {
     bool twice; /* in two generations */
 };
 
-/* Adds a buffer and sets *out to its index; 0 bytes add no buffer and leave *out unchanged. Returns
- * 0 or -ENOMEM, as the next two functions do. */
+/* Adds a buffer and sets *out to its index; 0 bytes add none and leave *out unchanged. Like the
+ * next two functions, returns 0 or -ENOMEM. */
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
                     enum plan_consumer consumer, uint64_t bytes, uint32_t *out);
-/* Adds a buffer of a block, and with kind->twice its twin for the other generation. */
+/* Adds a block's buffer, with kind->twice also its twin for the other generation. */
 int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
                              uint32_t block, const struct plan_buffer_kind *kind, uint64_t bytes,
                              uint32_t *out);
@@ -27,7 +26,7 @@ int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input
 int plan_layout_add_ring(struct plan_layout *layout, const struct plan_buffer_kind *kind,
                          const uint64_t bytes[PLAN_SIZE_COUNT],
                          const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
-/* Returns the bytes of the extents of `chunks` chunks, of which the last one may be short. */
+/* Returns the bytes of the extents of `chunks` chunks; the last chunk may be short. */
 uint64_t plan_extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes);
 
 /* ---- layout_look.c ---- */

@@ -1,12 +1,12 @@
 /* move.h: the commands that move bytes between tiers, and the state of a step while its commands
- * are added: the builder, the layout, the rotation of slots. Pure. */
+ * are added. Pure. */
 #ifndef OFFLOAD_PLAN_MOVE_H
 #define OFFLOAD_PLAN_MOVE_H
 
 #include "offload/plan/builder.h"
 #include "offload/plan/layout.h"
 
-/* The next buffer of a ring, for each size of blocks. */
+/* A ring's next buffer for each size of blocks. */
 struct plan_turns {
     uint32_t next[PLAN_SIZE_COUNT];
 };
@@ -24,12 +24,12 @@ struct plan_step {
     const struct plan_layout *layout;                    /* borrowed */
     uint32_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* block in each slot */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
-    bool guesses; /* the step's own update runs inside backward, before its norm is known */
-    bool ahead;   /* commands that are added now belong to that update */
-    bool sums;    /* updates that are added now also sum the squares of their gradients */
+    bool guesses; /* own updates run inside backward, before the norm is known */
+    bool ahead;   /* commands added now belong to such an update */
+    bool sums;    /* updates added now also sum the squares of their gradients */
     uint32_t clock;
     struct plan_fetched fetched[PLAN_STATE_SLOT_MAX]; /* by state slot */
-    uint32_t fetches_lost; /* chunks that lost their slot to another chunk before their update */
+    uint32_t fetches_lost; /* chunks that lost their slot before their update */
     uint32_t state_turn;
     uint32_t stage_turn;
     uint32_t rows_turn;
@@ -40,14 +40,13 @@ struct plan_step {
     struct plan_turns gradient_turns;
     struct plan_turns whole_turns;
     bool saves_pending; /* chunks of the pending update also go to a checkpoint */
-    bool saves_own;     /* chunks of the step's own update also go to a checkpoint */
+    bool saves_own;     /* chunks of the own update also go to a checkpoint */
     bool saves;         /* chunks that are updated now go to a checkpoint */
-    uint32_t sum;       /* this member and the next two: buffers of the block whose backward is
-                         * being added */
+    uint32_t sum;       /* this member and the next two: buffers of the block in backward */
     uint32_t gradient;
     uint32_t gradient_whole;
-    /* owned, [block_count]: whether the group of ranks has a copy of the block's weights; NULL: it
-     * keeps none. */
+    /* owned, [block_count]: whether the group has a copy of the block's weights; NULL: no
+     * copies. */
     bool *copied;
 };
 
@@ -77,20 +76,20 @@ uint32_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ri
                         struct plan_turns *turns, uint32_t block, uint32_t own);
 
 /* Adds a collective over the array of `block`, or over the tile sums (PLAN_NONE). GATHER moves from
- * this rank's part to the whole, REDUCE from the whole to this rank's part or to the whole. */
+ * this rank's part to the whole; REDUCE moves from the whole. */
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
                        struct plan_piece from, struct plan_piece to);
 
-/* Returns the bytes of a block's gathered weights that come from shards of ranks on other nodes. */
+/* Returns the bytes of a block's gathered weights that come from other nodes. */
 uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block);
 
 int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, struct plan_piece from,
                    struct plan_piece to);
 
-/* Returns the index of a boundary's buffers, or of kept activations, in the layout. */
+/* Returns the layout's index of a boundary's buffers or of kept activations. */
 uint32_t plan_move_act_index(const struct plan_step *step, uint32_t block, uint32_t micro);
 
-/* Moves a boundary activation between DEVICE and the tier where it waits for backward. */
+/* Moves a boundary activation between DEVICE and the tier where it waits. */
 int plan_move_act(struct plan_step *step, uint32_t boundary, uint32_t micro, bool away);
 
 #endif

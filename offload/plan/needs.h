@@ -1,6 +1,5 @@
-/* needs.h: the least memory that candidates need: a set without members that need as much as
- * another member, or more, in every tier. A refusal names sufficient budgets from it. Private to
- * offload/plan; pure. */
+/* needs.h: the least memory that candidates need: a set in which no member needs at least as much
+ * as another in every tier. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_NEEDS_H
 #define OFFLOAD_PLAN_NEEDS_H
 
@@ -20,29 +19,28 @@ struct plan_needs {
 
 void plan_needs_note(struct plan_needs *needs, const struct plan_need *need);
 
-/* Finds the member with the least bytes of `tier` among those that need at most `most` of the other
- * tiers and at most `joint_bytes` of DEVICE and HOST together (0: no limit). Returns false if there
- * is none. */
+/* Finds the member with the least bytes of `tier` that needs at most `most` of the other tiers and
+ * `joint_bytes` of DEVICE and HOST together (0: no limit). Returns false if there is none. */
 bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
                       const struct plan_need *most, uint64_t joint_bytes, struct plan_need *out);
 
-/* Finds the member with the least bytes of DEVICE and HOST together that needs at most `store_most`
- * of STORE. Returns false if there is none. */
+/* Finds the member with the least bytes of DEVICE and HOST together and at most `store_most` of
+ * STORE. Returns false if there is none. */
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 
-/* Sufficient budgets in MiB, the unit of the flags; those of HOST include `advice_spare_bytes`. */
+/* Sufficient budgets in MiB; HOST includes `advice_spare_bytes`. */
 struct plan_advice {
-    uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: none is known */
-    /* the combination with the least memory; HOST 0: none known */
+    uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: none known */
+    /* with the least memory; HOST 0: none known */
     uint64_t together_mib[PLAN_TIER_COUNT];
-    /* if there is no store now: the combination with the least memory after one is added; STORE 0:
-     * a store saves no memory, or no combination is known */
+    /* with the least memory after a store is added; STORE 0: a store saves no memory, or none
+     * known */
     uint64_t stored_mib[PLAN_TIER_COUNT];
 };
 
-/* Suggests budgets from what the candidates need. They may be slightly too small, because needs
- * leave out what rounding loses. */
+/* Suggests budgets, which may be slightly too small, because needs leave out what rounding
+ * loses. */
 struct plan_advice plan_needs_advise(const struct plan_input *input,
                                      const struct plan_needs *needs);
 

@@ -1,6 +1,5 @@
-/* plan.h: turns sizes, budgets and rates into placement, tapes and a predicted step. Pure
- * functions: no I/O, no threads, the same plan for the same input on every machine. A plan is
- * immutable once created; any thread may read it. choose.c creates plans, plan.c reads them. */
+/* plan.h: turns sizes, budgets and rates into placement, tapes and a predicted step. Pure: equal
+ * input gives equal plans on every machine. A plan is immutable; any thread may read it. */
 #ifndef OFFLOAD_PLAN_PLAN_H
 #define OFFLOAD_PLAN_PLAN_H
 
@@ -13,8 +12,8 @@
 
 struct plan;
 
-/* Returns -EFBIG if no plan fits, with a message that names sufficient budgets if there are any;
- * -EINVAL or -ENOTSUP with a message if the input is invalid; or -ENOMEM. */
+/* Returns -EFBIG if no plan fits, with a message that names sufficient budgets, if any; -EINVAL or
+ * -ENOTSUP with a message for invalid input; or -ENOMEM. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 
@@ -24,14 +23,12 @@ enum plan_timing plan_chosen_timing(const struct plan *plan);
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block);
 uint64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 uint64_t plan_chunk_elements(const struct plan *plan);
-/* Returns the byte of a state slot at which a chunk's states begin. Its working weights come first,
- * except on the CPU device, where weights do not pass through slots. */
+/* Returns the byte of a state slot where a chunk's states begin. Working weights come first, except
+ * on the CPU device, where slots have none. */
 uint64_t plan_slot_states_offset(const struct plan *plan);
-/* Returns the byte of a state slot at which a chunk's gradient begins, after the states, if
- * gradients wait in STORE. */
+/* Returns the byte of a state slot where a chunk's gradient begins, if gradients wait in STORE. */
 uint64_t plan_slot_gradient_offset(const struct plan *plan);
-/* Returns the bytes of a tier that one consumer takes; `input` is the one that the plan was created
- * from. */
+/* Returns the bytes of a tier that one consumer takes; `input` is that of plan_create(). */
 uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *plan,
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
@@ -40,29 +37,26 @@ const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 
-/* Returns the tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran
- * yet). Returns NULL if `kind` may not follow `before`. Unless plan_wishes.saves was set, the tape
- * is empty if one of the two kinds saves a checkpoint. */
+/* Returns the tape of `kind` after a tape of kind `before` (PLAN_KIND_COUNT: none); NULL if `kind`
+ * may not follow. Without plan_wishes.saves, tapes of or after kinds that save a checkpoint are
+ * empty. */
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* Returns the kind of the step that repeats in the steady state. */
+/* Returns the kind of the steady step. */
 enum plan_kind plan_steady(const struct plan *plan);
-/* Returns the number of generations of the streams that an update overwrites: 1, or 2 if updates
- * are speculative. */
+/* Returns the generations of what an update overwrites: 1, or 2 if updates are speculative. */
 unsigned plan_generations(const struct plan *plan);
 
 const struct plan_prediction *plan_predicted(const struct plan *plan);
-/* Returns the prediction for a step whose norm clips; it differs only if updates are
- * speculative. */
+/* Returns the prediction for a step whose norm clips, which differs only in speculative plans. */
 const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
 
-/* Describes the combination of activations and timing with place `index` (from 0, the fastest
- * first) among those that fit and were not chosen. Returns false if there is none. */
+/* Describes alternative `index` (0: the fastest) of those that fit and were not chosen. Returns
+ * false if there is none. */
 bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out);
 
-/* Returns a hash of all buffers and of all commands; with several ranks, only of the commands that
- * all ranks must have in common. */
+/* Hashes buffers and commands; with several ranks, only commands that ranks must have in common. */
 uint64_t plan_hash(const struct plan *plan);
 
 #endif

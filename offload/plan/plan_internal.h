@@ -6,8 +6,7 @@
 #include "offload/plan/plan.h"
 #include "offload/plan/residence.h"
 
-/* For each choice of activations and timing, the fastest plan that was tried; 0 seconds: none
- * fits. */
+/* The fastest plan tried for each choice of activations and timing; 0 seconds: none fits. */
 struct plan_tried {
     struct plan_alternative of[PLAN_ACTS_STORE + 1][PLAN_TIMING_SPECULATIVE + 1];
 };
@@ -19,8 +18,8 @@ struct plan {
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
     struct plan_prediction predicted;
-    struct plan_prediction predicted_clipped; /* prediction if no update runs ahead of its norm */
-    bool alone;                               /* there is only one rank */
+    struct plan_prediction predicted_clipped; /* if no update runs ahead of its norm */
+    bool alone;                               /* one rank */
     bool may_skip; /* a step may leave no update pending although updates are deferred */
 };
 
@@ -28,8 +27,8 @@ struct plan {
  * run). */
 bool plan_joins(const struct plan *plan, int before, int kind);
 
-/* Returns whether tapes of this kind run the step's own updates inside backward and also write
- * their results to a checkpoint. */
+/* Returns whether tapes of this kind update inside backward and save the results in a
+ * checkpoint. */
 bool plan_kind_saves_own(int kind);
 
 #endif

@@ -1,4 +1,4 @@
-/* print.h: prints the commands of a tape, one line each, for tests and `tide plan --tape`. Pure. */
+/* print.h: prints commands, for tests and `tide plan --tape`. Pure. */
 #ifndef OFFLOAD_PLAN_PRINT_H
 #define OFFLOAD_PLAN_PRINT_H
 

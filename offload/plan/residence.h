@@ -5,26 +5,23 @@
 
 #include "offload/plan/layout.h"
 
-/* Counts of data that is kept in memory; a larger count takes more memory. Weights and states of
- * the first blocks are kept, because the last blocks are still in slots when backward begins. The
- * weights of an embedding of which only rows are read are kept only after all others. */
+/* Counts of data kept in memory. The first blocks are kept, because the last ones are still in
+ * slots when backward begins. An embedding of which only rows are read is kept last. */
 struct plan_residence {
-    uint32_t device_blocks; /* number of first blocks with weights in DEVICE */
-    uint32_t host_blocks;   /* number of next blocks with weights in HOST */
-    /* number of first chunks of states in memory, without those of `card_blocks` */
+    uint32_t device_blocks; /* first blocks with weights in DEVICE */
+    uint32_t host_blocks;   /* next blocks with weights in HOST */
+    /* first chunks of states in memory, without those of `card_blocks` */
     uint64_t state_chunks;
-    /* number of the first blocks that keep all their state in DEVICE memory, where the GPU updates
-     * them. */
+    /* first blocks whose state is in DEVICE memory, where the GPU updates them. */
     uint32_t card_blocks;
-    /* number of last blocks that keep their activations, if others recompute them */
+    /* last blocks that keep their activations, if others recompute them */
     uint32_t kept_blocks;
     enum plan_tier states;  /* HOST, or DEVICE on the CPU device */
-    bool weights_to_device; /* weights that must be in memory are in DEVICE, not in HOST */
+    bool weights_to_device; /* weights that must be in memory go to DEVICE, not HOST */
 };
 
-/* Bits of `defaults`: data that must be in memory and has no requested tier goes to DEVICE instead
- * of HOST. Only for the CPU device, whose update can access DEVICE. PLAN_DEFAULTS is the number of
- * combinations. */
+/* Bits of `defaults`: data that must be in memory and has no requested tier goes to DEVICE, not
+ * HOST. Only for the CPU device. PLAN_DEFAULTS is the number of combinations. */
 enum {
     PLAN_DEFAULT_HOST,
     PLAN_WEIGHTS_TO_DEVICE = 1,
@@ -32,25 +29,24 @@ enum {
     PLAN_DEFAULTS = 4
 };
 
-/* Returns the least residence: the data that the requests, or the lack of a store, force to be in
+/* Returns the residence with only the data that requests, or the lack of a store, force into
  * memory. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
                                            const struct plan_choice *choice, unsigned defaults);
 
-/* If STORE is too small, keeps the excess in memory: states first, then weights. Data with an
- * explicit placement stays in its tier. */
+/* If STORE is too small, keeps the excess in memory: states, then weights. Explicit placements
+ * stay. */
 int plan_residence_relieve(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* If HOST is too small, raises `card_blocks` up to that of the choice, so that the GPU keeps and
- * updates the states of more blocks. */
+/* If HOST is too small, raises `card_blocks` up to the choice's, so that the GPU keeps and updates
+ * more blocks. */
 int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* Uses spare memory to keep more data resident, except data with an explicit placement. Weights
- * come before states, because they save three bytes of traffic per byte of memory, and states two.
- * The states of the choice's `card_blocks` come before both; activations come first or last
- * (`keeps_first`). */
+/* Uses spare memory to keep more data, except data with an explicit placement. First come the
+ * states of `card_blocks`, then weights (three bytes of traffic saved per byte), then states (two);
+ * activations come first or last (`keeps_first`). */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence);
 

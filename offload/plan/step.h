@@ -5,8 +5,7 @@
 #include "offload/plan/builder.h"
 #include "offload/plan/layout.h"
 
-/* Adds the commands of a tape of `kind`. The caller calls plan_builder_begin() before and
- * plan_builder_end() after it. */
+/* Adds the commands of a tape of `kind`, between plan_builder_begin() and plan_builder_end(). */
 int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                   const struct plan_choice *choice, const struct plan_layout *layout,
                   enum plan_kind kind);
