@@ -1,10 +1,9 @@
-/* adapter.h: low-rank adapters (LoRA) in the form of PEFT: which linear layers get one, the names
- * of its tensors in a PEFT folder, and its initial values. An adapted layer computes
- *   y = x w^T + bias + scale (x A^T) B^T
- * The targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that
- * x is read once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA
- * each row of w + scale B A is divided by its norm and multiplied by a trained magnitude; the
- * norm counts as a constant in backward. Pure functions. */
+/* adapter.h: low-rank adapters (LoRA) in the form of PEFT: which linear layers get one, tensor
+ * names, initial values. An adapted layer computes y = x w^T + bias + scale (x A^T) B^T. Targeted
+ * tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x is read
+ * once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA each row
+ * of w + scale B A is divided by its norm, a constant in backward, and multiplied by a trained
+ * magnitude. Pure functions. */
 #ifndef OFFLOAD_MODEL_ADAPTER_H
 #define OFFLOAD_MODEL_ADAPTER_H
 
@@ -21,34 +20,33 @@ enum model_adapter {
 
 #define MODEL_ADAPTER_CONFIG "adapter_config.json"
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
-/* The beginning of the tensors' names in PEFT's files. */
+/* Prefix of tensor names in PEFT's files. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
-/* The base's identity in adapter_config.json. It is tide's own key in an object that PEFT provides
- * for other libraries and ignores if there is a task_type. PEFT would warn about an unknown key at
- * the top level. */
+/* The base's identity in adapter_config.json: tide's own key in an object that PEFT ignores if
+ * there is a task_type. PEFT warns about unknown keys at the top level. */
 #define MODEL_ADAPTER_MAPPING "auto_mapping"
 #define MODEL_ADAPTER_BASE    "tide_base"
 
-/* The largest dropout rate. Inputs that are kept are divided by 1 - rate. */
+/* The largest dropout rate. Kept inputs are divided by 1 - rate. */
 #define MODEL_LORA_DROPOUT_MAX 0.999
 
 struct model_lora_options {
     int64_t rank; /* at least 1 */
     double alpha;
-    bool rslora;    /* the scale is alpha / sqrt(rank), not alpha / rank */
-    bool dora;      /* with magnitudes */
-    double dropout; /* rate for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
-    /* Modules that get adapters: names of the linear layers, or the ends of their paths, each
-     * beginning after a dot. NULL: every linear layer except the head. */
+    bool rslora; /* the scale is alpha / sqrt(rank), not alpha / rank */
+    bool dora;
+    double dropout; /* for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
+    /* Modules that get adapters: names of linear layers, or ends of their paths from a dot on.
+     * NULL: every linear layer except the head. */
     const char *const *targets;
     size_t target_count;
-    /* Modules that are trained whole; named as in `targets`. */
+    /* Modules that are trained whole, named as in `targets`. */
     const char *const *saved;
     size_t saved_count;
-    uint64_t seed; /* seed of the initial values and of dropout */
+    uint64_t seed; /* of initial values and dropout */
 };
 
-/* The options that a model keeps; rank 0: there are no adapters. */
+/* The options that a model keeps; rank 0: no adapters. */
 struct model_lora {
     int64_t rank;
     double alpha;
@@ -63,26 +61,23 @@ struct model_lora model_lora_of(const struct model_lora_options *options);
 /* Returns alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
 double model_lora_scale(double alpha, int64_t rank, bool rslora);
 
-/* Returns the seed from which adapters drop inputs in a step; steps count from 0. Never returns
- * 0. */
+/* Returns the seed of dropout in a step, counted from 0. Never returns 0. */
 uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 
-/* Returns the length of the module's path in a tensor's name: that of "a.q_proj" in
- * "a.q_proj.weight". */
+/* Returns the length of a tensor's module path: of "a.q_proj" in "a.q_proj.weight". */
 size_t model_module_length(const char *tensor);
-/* Returns whether `name` is the path of the tensor's module or the end of that path, from a dot
- * on. */
+/* Returns whether `name` is a tensor's module path, or its end from a dot on. */
 bool model_module_matches(const char *tensor, const char *name);
-/* Writes the name that PEFT gives to an adapter of the tensor's module. */
+/* Writes PEFT's name for an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);
 
-/* Writes the name of the tensor that an adapter adapts: "base_model.model.a.q_proj.lora_B.weight"
- * -> "a.q_proj.weight". */
+/* Writes the name of the adapted tensor: "base_model.model.a.q_proj.lora_B.weight" ->
+ * "a.q_proj.weight". */
 void model_adapter_base_name(const char *name, char *out, size_t bytes);
 
-/* Writes the initial values [begin, begin + count) of A or B of an adapter, as fp32: B is zero; A
- * is uniform in +-1/sqrt(cols), as in PEFT (kaiming_uniform with a = sqrt(5)). Each value depends
- * only on seed, name, cols and position. */
+/* Writes initial values [begin, begin + count) of A or B as fp32: B is zero; A is uniform in
+ * +-1/sqrt(cols), as in PEFT (kaiming_uniform with a = sqrt(5)). A value depends only on seed,
+ * name, cols and position. */
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,
                         uint64_t begin, uint64_t count, float *out);
 

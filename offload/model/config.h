@@ -1,5 +1,5 @@
-/* config.h: a model's configuration: everything in a Hugging Face config.json that changes results,
- * resolved with the family's defaults. Plain data, constant once filled. */
+/* config.h: a model's configuration: what config.json says that changes results, with the family's
+ * defaults. Plain data, constant once filled. */
 #ifndef OFFLOAD_MODEL_CONFIG_H
 #define OFFLOAD_MODEL_CONFIG_H
 
@@ -23,10 +23,10 @@ struct model_config {
     int64_t kv_heads;
     int64_t head_dim;
     int64_t inner;
-    int64_t positions;  /* max_position_embeddings; rows of a learned position table */
-    int64_t length_max; /* tokens of the longest row: positions, extended by RoPE scaling */
+    int64_t positions;  /* max_position_embeddings; rows of a learned table */
+    int64_t length_max; /* of the longest row: positions, extended by RoPE scaling */
     int64_t padding_id; /* token whose row gets no gradient from inputs; -1: none */
-    double eps;         /* the same for all norms */
+    double eps;         /* of all norms */
     enum kern_act_kind act;
     bool tied; /* the head's weight is the token table */
     bool qkv_bias;
@@ -34,25 +34,24 @@ struct model_config {
     bool mlp_bias;
     bool scale_scores;   /* scores are multiplied by 1 / sqrt(head_dim) */
     bool scale_by_layer; /* scores are also multiplied by 1 / (layer + 1) */
-    int64_t window;      /* in tokens; of the layers in `sliding`; 0: none */
+    int64_t window;      /* in tokens, for layers in `sliding`; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
     struct kern_rope_config rope; /* only for families with rotary embeddings */
     enum model_dtype dtype;       /* type named by config.json; MODEL_OTHER: not given */
-    enum kern_quant quant;        /* storage of linear layers in the files; NONE: 16 or 32 bits */
-    /* [layer]: bits (model_linear.bit) of the linears whose weights have 16 or 32 bits although
-     * `quant` is set */
+    enum kern_quant quant;        /* of linear layers in files; NONE: 16 or 32 bits */
+    /* [layer]: bits (model_linear.bit) of linears with 16 or 32 bits although `quant` is set */
     uint64_t whole[MODEL_LAYERS_MAX];
-    /* "attention_dropout 0.1": the dropout rates above 0 of config.json, or of transformers by
-     * default; they are never applied */
+    /* "attention_dropout 0.1": dropout rates above 0 of config.json or transformers' defaults;
+     * never applied */
     char dropouts[MODEL_DROPOUTS_BYTES];
 };
 
 /* Returns the width of a layer's window; 0: none. */
 int64_t model_config_window(const struct model_config *config, int64_t layer);
-/* Returns the factor by which a layer's attention scores are multiplied. */
+/* Returns the factor of a layer's attention scores. */
 double model_config_scale(const struct model_config *config, int64_t layer);
-/* Hashes windows, rotary embedding, scales of attention scores, activation, epsilon and padding id,
- * which change results but no shape. Never returns 0. */
+/* Hashes what changes results but no shape: windows, rotary embedding, scales of scores,
+ * activation, epsilon, padding id. Never returns 0. */
 uint64_t model_config_hash(const struct model_config *config);
 
 #endif

@@ -5,9 +5,8 @@
 struct core_json;
 struct model_config;
 
-/* Reads `quantization_config` into config->quant and config->whole. Returns -EINVAL with a message
- * that names a method, or a key of bitsandbytes, that is not supported. Family and sizes must be
- * set in `config`. */
+/* Reads `quantization_config` into config->quant and config->whole; family and sizes must be set.
+ * Returns -EINVAL with a message that names an unsupported method or key. */
 int model_config_read_quant(const struct core_json *doc, struct model_config *config);
 
 #endif

@@ -7,10 +7,10 @@
 struct core_json;
 
 /* Fills `out` from FOLDER/config.json. Returns -ENOENT or -EINVAL with a message that names file
- * and key. If the files of a tied model have a head that differs from its token table, `out` is not
- * tied, and a log line says so. */
+ * and key. If a tied model's files have a head that differs from its token table, `out` is not
+ * tied, with a log line. */
 int model_config_load(const char *folder, struct model_config *out);
-/* Fills `out` from a document alone, without looking at the weights' files. */
+/* Fills `out` from a document, without the weights' files. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);
 
 #endif

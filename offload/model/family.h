@@ -1,7 +1,6 @@
-/* family.h: the tables of a model family: config keys with their defaults, parameters with their
- * names in files, ops. Const; one file per family (family_*.c), listed in families.c. The forward
- * pass follows the table of ops downwards; the backward pass is derived from it, upwards
- * (program.h). */
+/* family.h: the tables of a model family: config keys with defaults, parameters with their names in
+ * files, ops. Const; one file per family (family_*.c), listed in families.c. Forward follows the
+ * table of ops downwards; backward is derived from it, upwards (program.h). */
 #ifndef OFFLOAD_MODEL_FAMILY_H
 #define OFFLOAD_MODEL_FAMILY_H
 
@@ -18,20 +17,20 @@ struct core_json;
 
 enum model_key_kind { MODEL_KEY_SIZE, MODEL_KEY_REAL, MODEL_KEY_BOOL };
 
-/* A key whose value is copied into struct model_config. An absent key has the family's default,
- * which is that of transformers. A size of 0 is resolved by model_config_parse (kv_heads: heads;
- * head_dim: hidden / heads; inner: 4 * hidden). */
+/* A key that is copied into struct model_config. An absent key has transformers' default.
+ * model_config_parse resolves a size of 0 (kv_heads: heads; head_dim: hidden / heads; inner: 4 *
+ * hidden). */
 struct model_key {
     const char *name;
     enum model_key_kind kind;
     bool nullable; /* a size for which null means 0 */
     size_t offset;
-    const char *alias; /* another name that transformers accepts; NULL: none */
+    const char *alias; /* transformers' other name; NULL: none */
 };
 
 /* ---- shapes ---- */
 
-/* Sizes that a table names; model_dim() gives their value for a config. */
+/* Sizes in tables; model_dim() gives their value for a config. */
 enum model_dim {
     MODEL_DIM_NONE, /* 0 */
     MODEL_DIM_ONE,
@@ -51,8 +50,8 @@ int64_t model_dim(const struct model_config *config, enum model_dim dim);
 
 /* ---- parameters ---- */
 
-/* Roles of parameters. Apart from adapters, a block has at most one parameter with a given role;
- * ops refer to parameters by role. */
+/* Roles of parameters, by which ops refer to them. A block has at most one parameter of a role,
+ * besides adapters. */
 enum model_role {
     MODEL_NO_ROLE,
     MODEL_TOKEN_TABLE,
@@ -76,7 +75,7 @@ enum model_role {
     MODEL_HEAD,
 };
 
-/* Conditions on the config under which a row exists. */
+/* When a row exists. */
 enum model_condition {
     MODEL_ALWAYS = 0,
     MODEL_WHEN_QKV_BIAS,
@@ -87,7 +86,7 @@ enum model_condition {
 
 enum { MODEL_PARTS_MAX = 3 };
 
-/* A parameter [rows][cols]: whole tensors of the file, one below the other. */
+/* A parameter [rows][cols]: whole tensors, one below the other. */
 struct model_param_row {
     enum model_role role;
     enum model_dim rows;
@@ -96,7 +95,7 @@ struct model_param_row {
     bool decay;          /* weight decay applies, as transformers groups parameters */
     enum model_condition when;
     struct {
-        const char *name; /* in files; '#' stands for the layer's number. NULL: no further part */
+        const char *name; /* in files; '#' stands for the layer. NULL: no further part */
         enum model_dim rows;
     } parts[MODEL_PARTS_MAX];
 };
@@ -115,7 +114,7 @@ enum model_row {
     MODEL_ROW_LOSS,      /* x w^T against the labels */
 };
 
-/* Values between ops: [tokens][width]. IN and OUT are the block's boundary activations. */
+/* Values between ops: [tokens][width]. IN and OUT are boundary activations. */
 enum model_value {
     MODEL_NO_VALUE,
     MODEL_IN,
@@ -133,7 +132,7 @@ enum model_value {
     MODEL_VALUE_COUNT,
 };
 
-/* `width` columns of a value from column `first` on. */
+/* Columns of a value from column `first` on. */
 struct model_slice {
     enum model_value value;
     enum model_dim first;
@@ -166,15 +165,14 @@ struct model_family {
     const char *act_key;
     const char *const *dropout_keys; /* NULL-terminated */
     double dropout_default;
-    const char *prefix; /* prefix of tensor names; files of the bare model omit it */
-    /* NULL-terminated suffixes of tensors that files may have and nobody reads */
+    const char *prefix; /* of tensor names; files of the bare model omit it */
+    /* NULL-terminated suffixes of tensors that are not read */
     const char *const *surplus;
     enum kern_norm_kind norm;
     bool rope;
     bool gated;
-    bool pads; /* pad_token_id is the token table's padding_idx, as in transformers */
-    /* Reads keys of config.json that `keys` cannot describe, such as windows. NULL: there are
-     * none. */
+    bool pads; /* as in transformers, pad_token_id is the token table's padding_idx */
+    /* Reads keys that `keys` cannot describe, such as windows. NULL: none. */
     int (*finish)(const struct core_json *doc, struct model_config *config);
     struct model_block_table embedding;
     struct model_block_table layer;
@@ -188,31 +186,31 @@ const struct model_family *model_family_at(size_t index);
 
 /* ---- what families share (family.c) ---- */
 
-/* Ops of a pre-norm decoder: the embedding, the head, a layer, and a layer with q and k normalised
- * per head. */
+/* Ops of a pre-norm decoder: the embedding, the head, a layer, a layer with q and k normalised per
+ * head. */
 extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
-/* Returns whether a role is the weight of a linear layer. The head does not count. */
+/* Returns whether a role is the weight of a linear layer other than the head. */
 bool model_role_is_linear(enum model_role role);
-/* Writes `pattern`, such as "model.layers.#.x", with '#' replaced by the layer's number. */
+/* Writes `pattern`, such as "model.layers.#.x", with the layer's number for '#'. */
 void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes);
-/* Returns a part's bit in config->whole[layer]; `row` is a row of family->layer.params. */
+/* Returns a part's bit in config->whole[layer]; `row` is one of family->layer.params. */
 uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
                         unsigned part);
-/* Iterates over the tensors of linear layers, layer by layer, starting from a zeroed struct.
- * model_linear_next returns false after the last one. */
+/* Iterates over the tensors of linear layers, from a zeroed struct on. model_linear_next returns
+ * false at the end. */
 struct model_linear {
     char name[BLOCKS_NAME_BYTES_MAX + 1];
     int64_t layer;
     int64_t rows, cols; /* in memory */
     uint64_t bit;
-    size_t next; /* index of the next part, over all parameters of all layers */
+    size_t next; /* next part, counted over parameters and layers */
 };
 bool model_linear_next(const struct model_config *config, struct model_linear *linear);
-/* Reads `layer_types` into config->sliding; config->window must be set before. Returns -ENOENT if
- * the key is absent. */
+/* Reads `layer_types` into config->sliding, after config->window is set. Returns -ENOENT if the key
+ * is absent. */
 int model_read_layer_types(const struct core_json *doc, struct model_config *config);
 /* Reads Qwen's `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers`. */
 int model_finish_qwen(const struct core_json *doc, struct model_config *config);

@@ -1,6 +1,5 @@
-/* family_rotary.h: the tables that Llama and its relatives share: parameters of a decoder with
- * RMSNorm, rotary embeddings, a gate, and biases if the config has them; keys of config.json. For
- * family_*.c only. A family that differs has its own tables. */
+/* family_rotary.h: tables of Llama and its relatives: parameters of a decoder with RMSNorm, rotary
+ * embeddings, a gate, and optional biases; keys of config.json. For family_*.c only. */
 #ifndef OFFLOAD_MODEL_FAMILY_ROTARY_H
 #define OFFLOAD_MODEL_FAMILY_ROTARY_H
 
@@ -15,7 +14,7 @@ extern const struct model_param_row model_rotary_head[MODEL_ROTARY_HEAD_PARAMS];
 extern const char *const model_rotary_dropout_keys[];
 extern const char *const model_rotary_surplus[];
 
-/* The members of struct model_family that all these families have in common. */
+/* Members of struct model_family that these families have in common. */
 #define MODEL_ROTARY_MEMBERS                                                                       \
     .keys = model_rotary_keys, .key_count = MODEL_ROTARY_KEYS, .act_key = "hidden_act",            \
     .dropout_keys = model_rotary_dropout_keys, .prefix = "model.",                                 \

@@ -1,11 +1,10 @@
-/* model.h: a model as a list of blocks with their parameters, made from a config and its family's
- * tables. Computing blocks come first: the embedding, the layers, the head. A block's parameters
- * are in one flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding between them
- * that stays zero. A computing block may also borrow other blocks, whose parameters it then uses:
- * the head of a tied model borrows the embedding for its token table. The frozen parameters of a
- * block that is partly frozen are in a data block, which has no program, so that the block's own
- * array has only trained ones. Nothing here depends on the length of rows or on placement.
- * Immutable once created; any thread. */
+/* model.h: a model as a list of blocks with parameters, made from a config and its family's tables.
+ * Computing blocks come first: the embedding, the layers, the head. A block's parameters are in one
+ * flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with zero padding between them. A
+ * computing block may borrow others, whose parameters it uses: a tied head borrows the embedding
+ * for its token table. The frozen parameters of a partly frozen block are in a data block, which
+ * has no program, so that the block's own array is all trained. Nothing here depends on rows'
+ * length or placement. Immutable once created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 
@@ -18,33 +17,33 @@
 #include "offload/model/config.h"
 #include "offload/model/family.h"
 
-/* The groups of a model's runs (block_run.group). */
+/* Groups of a model's runs (block_run.group). */
 enum model_group { MODEL_GROUP_DECAY, MODEL_GROUP_PLAIN, MODEL_GROUP_COUNT };
 
-/* One tensor of the files: rows [first_row, first_row + rows) of a parameter. */
+/* One tensor of the files: `rows` rows of a parameter from first_row on. */
 struct model_part {
     const char *name;  /* borrowed from the model's `flat` */
-    const char *other; /* static: another name in files; NULL: none */
+    const char *other; /* static: other name in files; NULL: none */
     int64_t first_row;
     int64_t rows;
-    enum kern_quant quant; /* form of the tensor in files */
-    int64_t onto_row; /* for an adapter: the first row that it changes in the adapted parameter */
+    enum kern_quant quant; /* form in files */
+    int64_t onto_row;      /* for an adapter: first row that it changes in the adapted parameter */
 };
 
 struct model_param {
-    enum model_role role; /* for an adapter: the role that it adapts */
+    enum model_role role; /* for an adapter: of the adapted parameter */
     enum model_adapter adapter;
     int64_t rows;
     int64_t cols;
-    uint64_t offset;   /* elements, in the flat array of `owner` */
+    uint64_t offset;   /* elements, in the array of `owner` */
     uint64_t elements; /* rows * cols */
-    unsigned owner;    /* block whose array holds it */
-    bool vector;       /* one dimension in files; cols is 1 */
+    unsigned owner;    /* block with the array */
+    bool vector;       /* one-dimensional in files; cols is 1 */
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
-    bool trained;        /* false: frozen */
-    uint64_t seed;       /* seed of an adapter's initial values */
-    unsigned part_count; /* 0: borrowed; the block that owns it has the parts */
+    bool trained;
+    uint64_t seed;       /* of an adapter's initial values */
+    unsigned part_count; /* 0: borrowed; the owner has the parts */
     struct model_part parts[MODEL_PARTS_MAX];
 };
 
@@ -60,42 +59,42 @@ struct model_block {
     enum model_block_kind kind;
     int64_t layer;
     const struct model_block_table *table; /* static; NULL: a data block */
-    struct model_param *params;            /* owned; includes the parameters of borrowed blocks */
+    struct model_param *params;            /* owned; with those of borrowed blocks */
     unsigned param_count;                  /* at most 255 */
-    unsigned data;                         /* index of a computing block's data block; 0: none */
-    uint64_t elements;                     /* elements of the flat array, padding included */
-    bool trained;                          /* its own parameters are trained */
+    unsigned data;                         /* data block of a computing block; 0: none */
+    uint64_t elements;                     /* of the flat array, with padding */
+    bool trained;
     int64_t window;
     double scale;
-    unsigned like; /* index of the first block with the same programs, which may be this one */
+    unsigned like; /* index of the first block with equal programs */
 };
 
-/* The most blocks that one block borrows: its data block and the owner of a tied token table. */
+/* A block's data block and the owner of a tied token table. */
 enum { MODEL_BORROWS_MAX = 2 };
 
 struct model {
     struct model_config config;
-    struct model_block *blocks; /* owned: embedding, layers, head; then data blocks */
-    struct blocks *flat;        /* owned: names, runs and tensors of the same blocks */
+    struct model_block *blocks; /* owned: embedding, layers, head; data blocks */
+    struct blocks *flat;        /* owned: names, runs and tensors of the blocks */
     unsigned block_count;
-    unsigned compute_count; /* blocks that compute: the first ones */
-    unsigned params_max;    /* the largest number of parameters of a block */
+    unsigned compute_count; /* blocks that compute */
+    unsigned params_max;    /* most parameters of a block */
     struct model_lora lora;
-    uint64_t parameters; /* number of elements without padding; tied ones count once */
+    uint64_t parameters; /* elements without padding; tied ones count once */
     uint64_t trained_parameters;
 };
 
 struct model_options {
-    /* Parameters whose names in files match one of these shell patterns are frozen. -EINVAL if they
-     * match only some tensors of one parameter. */
-    const char *const *frozen; /* borrowed during create; NULL: none */
+    /* Parameters whose names match one of these shell patterns are frozen. -EINVAL if only some
+     * tensors of a parameter match. */
+    const char *const *frozen; /* borrowed during create */
     size_t frozen_count;
-    /* Tensors that are in untrained blocks of this list are frozen, too. Borrowed during create;
-     * NULL: none. */
+    /* Tensors in untrained blocks of this list are frozen, too. Borrowed during create; NULL:
+     * none. */
     const struct blocks *frozen_as;
     bool base_apart; /* checkpoints have no frozen blocks (blocks.h) */
-    /* Borrowed during create; NULL: no adapters. With adapters, all other parameters except those
-     * of lora->saved are frozen; `frozen` and `frozen_as` have no effect, and `base_apart` is
+    /* Borrowed during create; NULL: no adapters. With adapters, other parameters are frozen
+     * except those of lora->saved; `frozen` and `frozen_as` have no effect, and `base_apart` is
      * implied. */
     const struct model_lora_options *lora;
 };
@@ -105,16 +104,15 @@ int model_create(const struct model_config *config, const struct model_options *
                  struct model **out);
 void model_destroy(struct model *model);
 
-/* Return the index of the block's parameter with this role, or of its adapter of this kind; -1:
- * none. */
+/* Return the index of the parameter with this role, or of its adapter of this kind; -1: none. */
 int model_block_param(const struct model_block *block, enum model_role role);
 int model_block_adapter(const struct model_block *block, enum model_role role,
                         enum model_adapter adapter);
-/* Lists the blocks that block `index` borrows, the one with a trained parameter first; returns
- * their number. */
+/* Lists the blocks that block `index` borrows, one with a trained parameter first; returns their
+ * number. */
 unsigned model_block_borrows(const struct model *model, unsigned index,
                              unsigned borrows[MODEL_BORROWS_MAX]);
-/* Returns "token_table", "qkv", ..., for messages and listings. */
+/* Returns "token_table", "qkv", ... */
 const char *model_role_name(enum model_role role);
 
 #endif

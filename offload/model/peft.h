@@ -1,6 +1,6 @@
-/* peft.h: a PEFT folder of LoRA adapters, open for reading: adapter_config.json and the tensors of
- * adapter_model.safetensors, each matched with the tensor of the base model that it adapts or
- * replaces. Immutable once open; any thread. */
+/* peft.h: a PEFT folder of LoRA adapters: adapter_config.json and the tensors of
+ * adapter_model.safetensors, matched with the base's tensors that they adapt or replace. Immutable
+ * once open; any thread. */
 #ifndef OFFLOAD_MODEL_PEFT_H
 #define OFFLOAD_MODEL_PEFT_H
 
@@ -11,13 +11,13 @@
 #include "offload/model/model.h"
 #include "offload/model/safetensors.h"
 
-/* The folder's tensors for one tensor of the base model. */
+/* The tensors for one tensor of the base. */
 struct model_peft_entry {
-    const char *base;                     /* name of the base model's tensor: "....q_proj.weight" */
+    const char *base;                     /* the base's tensor: "....q_proj.weight" */
     const struct model_tensor *a;         /* [rank][inputs]; NULL if b is */
     const struct model_tensor *b;         /* [outputs][rank] */
     const struct model_tensor *magnitude; /* [outputs]; NULL: no DoRA */
-    /* replaces the base's tensor; a, b and magnitude are then NULL */
+    /* replaces the base's tensor; the others are then NULL */
     const struct model_tensor *whole;
 };
 
@@ -27,32 +27,30 @@ struct model_peft {
     bool rslora;
     bool dora;
     double scale;   /* alpha / rank, or alpha / sqrt(rank) */
-    double dropout; /* rate at which inputs were dropped in training */
-    uint64_t base;  /* identity of the base (model_sums_identity); 0: unknown */
+    double dropout; /* of inputs in training */
+    uint64_t base;  /* the base's identity (model_sums_identity); 0: unknown */
     char *folder;   /* owned, like all pointers below */
     struct model_safetensors *file;
     struct model_peft_entry *entries; /* sorted by `base` */
     size_t count;
-    /* Paths of modules, each owned: first the adapted ones, then those saved whole. */
+    /* Paths of modules, each owned: adapted ones, then those saved whole. */
     const char **modules;
     size_t adapted, saved;
 };
 
-/* Returns -ENOENT or -EINVAL if there is no such folder, a file is missing or half written,
- * adapters are of another kind than LoRA on linear layers, or tensors do not fit together. The
- * message names the file and the key or tensor. */
+/* Returns -ENOENT or -EINVAL if there is no such folder, a file is missing or truncated, adapters
+ * are not LoRA on linear layers, or tensors do not fit together. The message names file and key or
+ * tensor. */
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 
-/* Sets all options except the seed to those of the folder, which must stay open while the options
- * are used. */
+/* Sets the options, except the seed, to those of the folder, which must outlive them. */
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
-/* Checks that the folder and a model have adapters and saved modules of the same tensors. Returns
- * -EINVAL with a message that names the first tensor for which only one of the two has an adapter
- * or a saved module. */
+/* Checks that folder and model have adapters and saved modules of the same tensors. Returns -EINVAL
+ * with a message that names the first difference. */
 int model_peft_check(const struct model_peft *peft, const struct model *model);
 
-/* Returns NULL if the folder has nothing for this tensor of the base model. */
+/* Returns NULL if the folder has nothing for this tensor. */
 const struct model_peft_entry *model_peft_find(const struct model_peft *peft, const char *base);
 
 #endif

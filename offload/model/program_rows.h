@@ -1,5 +1,4 @@
-/* program_rows.h: adds the steps of one row of a family's table, forward and backward; for
- * program*.c only. */
+/* program_rows.h: adds the steps of a row of a family's table; for program*.c only. */
 #ifndef OFFLOAD_MODEL_PROGRAM_ROWS_H
 #define OFFLOAD_MODEL_PROGRAM_ROWS_H
 
@@ -23,7 +22,7 @@ static inline int64_t model_build_dim(const struct model_build *build, enum mode
 
 void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
 void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
-/* What the steps of a head's last row compute: the loss, the loss and its gradients, or logits. */
+/* What a head's last row computes. */
 enum model_loss { MODEL_LOSS_ALONE, MODEL_LOSS_GRAD, MODEL_LOGITS };
 void model_build_loss(struct model_build *build, const struct model_op_row *row,
                       enum model_loss what);

@@ -1,5 +1,5 @@
-/* program_step.h: steps of a program: launches of ops whose pointers are offsets from bases, for
- * one shape of micro-batch. Immutable once a program is built. */
+/* program_step.h: a program's steps: launches whose pointers are offsets from bases, for one shape
+ * of micro-batch. Immutable once built. */
 #ifndef OFFLOAD_MODEL_PROGRAM_STEP_H
 #define OFFLOAD_MODEL_PROGRAM_STEP_H
 
@@ -12,30 +12,29 @@
 enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
 
 struct model_shape {
-    /* number of rows of a micro-batch; with pairs, 2 for each pair: see kern_loss_arguments */
+    /* of a micro-batch; with pairs, 2 per pair: see kern_loss_arguments */
     int64_t rows;
     int64_t length; /* tokens per row */
-    /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
+    /* with pairs, tokens of each of the combined rows; else 0 */
     int64_t row_length;
     enum kern_type type; /* type of weights and activations */
-    /* maximum bytes of weights in one product; larger linears are computed by tiles; 0: no limit */
+    /* limit for the weights of one product; larger linears are computed by tiles; 0: none */
     uint64_t tile_bytes;
-    uint64_t logits_bytes; /* bytes of a GPU's scratch for logits: see kern_loss_arguments */
-    /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are
-     * rows */
+    uint64_t logits_bytes; /* of a GPU's scratch for logits: see kern_loss_arguments */
+    /* elements between places in the embedding's table (model_rows_place); 0: ids are rows */
     int64_t stride;
-    /* parts for a loss over a frozen table that is computed in several steps, so that rows of the
-     * table can be fetched to the device between them; zero: one step */
+    /* parts of a loss in several steps, so that rows of a frozen table can be fetched between them;
+     * zero: one step */
     struct kern_loss_parts loss_parts;
-    int64_t pairs; /* number of pairs of chosen and rejected rows (DPO); 0: rows of tokens */
-    double beta;   /* beta of the loss of pairs */
+    int64_t pairs; /* pairs of chosen and rejected rows (DPO); 0: none */
+    double beta;   /* of the loss of pairs */
 };
 
-/* Rows that a step computes. With pairs, the policy's rows are the first half; only they go through
- * adapters and have gradients. */
+/* Rows that a step computes. With pairs, the first half is the policy's; only its rows have
+ * adapters and gradients. */
 enum model_half { MODEL_HALF_BOTH, MODEL_HALF_POLICY, MODEL_HALF_REFERENCE };
 
-/* Bases of the pointers of steps; the binding (run.h) has their addresses. */
+/* Bases of pointers; the binding (run.h) has their addresses. */
 enum model_base {
     MODEL_BASE_IN,   /* boundary activation from the block before */
     MODEL_BASE_OUT,  /* boundary activation to the next block; of `logits`: the logits */
@@ -52,17 +51,15 @@ enum model_base {
     MODEL_BASE_SIN,
     MODEL_BASE_SCALE,
     MODEL_BASE_LOSS,
-    MODEL_BASE_STREAM, /* not an address: the number of model_stream_of */
+    MODEL_BASE_STREAM, /* not an address: model_stream_of() */
     MODEL_BASE_COUNT,
 };
 
-/* The seed of dropout for the training step (a uint64_t; 0: nothing is dropped) is at this byte
- * from MODEL_BASE_SCALE. */
+/* Byte of MODEL_BASE_SCALE at which the step's dropout seed is (a uint64_t; 0: no dropout). */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
-/* Returns a number, in the form of a pointer (MODEL_BASE_STREAM), that distinguishes the random
- * numbers of blocks and of micro-batches, which are counted over all ranks; a step adds the role of
- * its weight. */
+/* Returns a number, as a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of
+ * blocks and of micro-batches, counted over all ranks; a step adds its weight's role. */
 void *model_stream_of(unsigned block, uint64_t micro_batch);
 
 /* The pointer at `field` of the arguments is base + offset. */
@@ -70,7 +67,7 @@ struct model_patch {
     uint16_t field;
     uint8_t base;
     uint8_t param;
-    bool writes; /* the step writes or changes what is there; used while building */
+    bool writes; /* writes or changes what is there; used while building */
     uint64_t offset_bytes;
 };
 
@@ -81,21 +78,21 @@ struct model_grad {
     uint64_t offset;
 };
 
-/* One launch. If rows > 0, the step reads rows [row, row + rows) of `param`'s weights, which must
- * be on the device. */
+/* One launch. With rows > 0 it reads rows [row, row + rows) of `param`'s weights, which must be on
+ * the device. */
 struct model_step {
     enum kern_op op;
     bool recompute; /* a forward step that recomputation repeats */
     uint8_t half;   /* enum model_half */
-    /* where the arguments have the count that recomputation halves, because only the policy's rows
-     * are needed; 0: none */
+    /* place of the count that recomputation halves, because only the policy's rows are needed; 0:
+     * none */
     uint16_t halved;
     uint8_t patch_count;
     uint8_t grad_count;
     uint8_t param;
     int64_t row;
     int64_t rows;
-    double flops; /* operations of products and attention */
+    double flops; /* of products and attention */
     struct model_patch patches[MODEL_PATCHES_MAX];
     struct model_grad grads[MODEL_GRADS_MAX];
     _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];

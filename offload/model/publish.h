@@ -1,62 +1,54 @@
-/* publish.h: gives a finished folder FOLDER.partial its name. An existing FOLDER stays: files are
- * moved into it one by one, so that nothing else in it (checkpoints, logs, the user's files) is
- * touched, and only renames within one file system are needed. A list in FOLDER.partial says that
- * its files are complete; if a process is killed in between, the next one continues with the
- * list. */
+/* publish.h: gives a finished FOLDER.partial its name. Files are moved into an existing FOLDER one
+ * by one, so that its other files stay, with renames within one file system. A list in
+ * FOLDER.partial says that its files are complete; after a kill, the next process continues with
+ * the list. */
 #ifndef OFFLOAD_MODEL_PUBLISH_H
 #define OFFLOAD_MODEL_PUBLISH_H
 
 #include <stdbool.h>
 
-/* The file that makes a folder a checkpoint; it is moved last, and removed first when a folder is
- * emptied. */
+/* The file that makes a folder a checkpoint; moved last, removed first. */
 #define MODEL_MANIFEST_NAME "manifest.json"
 
-/* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end.
- * It names the files of the result and the files of FOLDER that will be replaced or removed, each
- * with inode, size and time. */
+/* The list in FOLDER.partial: NUL-terminated entries, then one more NUL. It names the result's
+ * files, and the files of FOLDER to be replaced or removed, with inode, size and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
-/* The mark: says that the files in FOLDER.partial belong to a run. It is removed last when a folder
- * is emptied, and is not published. */
+/* The mark: the files in FOLDER.partial belong to a run. It is removed last and not published. */
 #define MODEL_CLAIM_MARK ".tide-partial"
 
 /* Returns 1 if the folder is empty, 0 if not, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
-/* Returns the length of a folder's path without trailing slashes: "out/" is the same folder as
- * "out". */
+/* Returns a path's length without trailing slashes: "out/" is "out". */
 int model_folder_length(const char *folder);
 
-/* Empty a folder that was not published: clear removes all files but its mark; remove removes all
- * files and then the folder, which stays if it has a folder in it. */
+/* Empty an unpublished folder: clear removes the files but not the mark; remove also removes the
+ * folder, unless a folder is in it. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
-/* Returns 0 if the files in `path` can be moved into `folder` or `folder` does not exist, -EISDIR
- * if `folder` has a folder with a file's name, or another -errno, such as -EACCES, if `folder` is
- * not writable. Changes nothing. */
+/* Returns 0 if the files in `path` can be moved into `folder` or `folder` does not exist,
+ * -EISDIR if `folder` has a folder of a file's name, or another -errno, such as -EACCES. Changes
+ * nothing. */
 int model_publish_check(const char *path, const char *folder);
 
-/* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists
- * and is not empty, this needs `replace` (-EEXIST without it): files of the same names are
- * replaced. If `path` has a model or adapters, FOLDER loses its files with names of either
- * ("config.json", "model.safetensors", "adapter_config.json", ...) for which `path` has no file.
- * FOLDER has no config.json (adapters: no adapter_config.json; a checkpoint: no manifest.json)
- * until all other files are there, so FOLDER is the old one, none, or the new one, and never a
- * mixture. */
+/* Makes the folder `path`, open as `fd`, durable and names it `folder`. A FOLDER that is not empty
+ * needs `replace` (-EEXIST without it), and its files of equal names are replaced. If `path` has a
+ * model or adapters, FOLDER also loses its other model files ("config.json", "model.safetensors",
+ * "adapter_config.json", ...). FOLDER has no config.json (adapters: adapter_config.json; a
+ * checkpoint: manifest.json) until its other files are there, so FOLDER is the old one, none, or
+ * the new one, never a mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
-/* Writes the list of the files of the result into `path`, so that model_publish_resume can move its
- * files to `folder`. */
+/* Writes the list of the result's files into `path`, for model_publish_resume. */
 int model_publish_keep(const char *path, int fd, const char *folder);
-/* Returns whether the folder open as `fd` has such a list. */
+/* Returns whether the folder open as `fd` has a list. */
 bool model_publish_is_kept(int fd);
 
-/* Finishes what a killed process began. Returns 0 if there is nothing to do, or 1 if the result was
- * published and `path` removed. Returns -EEXIST if files that were put into `folder` since then
- * would be replaced; -ENOENT if a file of the result is missing or changed. These two errors change
- * nothing. */
+/* Finishes what a killed process began. Returns 0 if there was nothing to do, 1 if the result was
+ * published and `path` removed. Returns -EEXIST if newer files in `folder` would be replaced;
+ * -ENOENT if a file of the result is missing or changed; these two change nothing. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

@@ -1,6 +1,5 @@
-/* run.h: submits a block's steps to a device queue, with pointers from a binding. Only
- * model_binding_init allocates, and only model_run_all waits. Called by the thread that submits to
- * the queue. */
+/* run.h: submits a block's steps to a device queue, with a binding's pointers. Only
+ * model_binding_init allocates; only model_run_all waits. Called by the thread of the queue. */
 #ifndef OFFLOAD_MODEL_RUN_H
 #define OFFLOAD_MODEL_RUN_H
 
@@ -9,49 +8,49 @@
 
 struct dev_queue;
 
-/* Addresses in the device's memory, which is borrowed; NULL if the program's steps do not use them.
- * A zeroed binding is valid for a program without parameters. */
+/* Addresses in device memory, borrowed; NULL if the steps do not use them. A zeroed binding is
+ * valid for a program without parameters. */
 struct model_binding {
     void *base[MODEL_BASE_COUNT]; /* MODEL_BASE_PARAM uses `weights` instead */
-    const void **weights;         /* owned array: row 0 of each parameter of the block */
-    struct kern_grad *grads;      /* owned array: their gradients; zeroed: not computed */
+    const void **weights;         /* owned array: row 0 of each parameter */
+    struct kern_grad *grads;      /* owned array: gradients; zeroed: not computed */
     unsigned param_count;         /* room in `weights` and `grads` */
 };
 
-/* Makes an empty binding for any block of the model. Returns 0 or -ENOMEM. */
+/* Makes an empty binding for any block. Returns 0 or -ENOMEM. */
 int model_binding_init(struct model_binding *binding, const struct model *model);
 /* Accepts a zeroed struct. */
 void model_binding_fini(struct model_binding *binding);
 /* Sets all addresses to NULL. */
 void model_binding_clear(struct model_binding *binding);
 
-/* Points the weights and gradients of the block's parameters that are in the array of block `owner`
- * to flat arrays of that block: `weights` of the program's type, and `grad`'s arrays with the same
- * layout (each may be NULL). Other parameters are not changed. */
+/* Points weights and gradients of parameters owned by block `owner` to flat arrays of that block:
+ * `weights` of the program's type, and `grad`'s arrays of equal layout (each may be NULL). Other
+ * parameters are unchanged. */
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
                             unsigned owner, enum kern_type type, const void *weights,
                             const struct kern_grad *grad);
 
 enum model_which {
     MODEL_RUN_ALL,
-    MODEL_RUN_RECOMPUTE, /* only the steps of forward that compute kept activations again */
+    MODEL_RUN_RECOMPUTE, /* only forward steps that compute kept activations again */
 };
 
-/* How far the submission of a program has come; zeroed at the beginning. */
+/* Progress of a submission; zeroed at the beginning. */
 struct model_cursor {
     size_t next;
-    size_t end; /* set by the caller: the step to stop before; 0: run all steps */
-    bool more;  /* set by the caller: launches of the same unit of work follow the last step */
+    size_t end; /* set by the caller: step to stop before; 0: none */
+    bool more;  /* set by the caller: launches of this unit of work follow */
 };
 
-/* Submits steps from cursor->next on. Returns 0 if all are submitted; *out is then reached when
- * they are done (unchanged if there were none). Returns -EAGAIN if the queue is full; call again
- * with the same cursor. Otherwise returns an error of dev_queue_launch. */
+/* Submits steps from cursor->next on. Returns 0 if all are submitted; *out is reached when they are
+ * done (unchanged if there were none). Returns -EAGAIN if the queue is full: call again with this
+ * cursor. Otherwise returns an error of dev_queue_launch. */
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, struct model_cursor *cursor,
               struct core_fence *out);
 
-/* Submits all steps; if the queue is full, waits for earlier ones. */
+/* Submits all steps; waits while the queue is full. */
 int model_run_all(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
                   const struct model_binding *binding);
 

@@ -1,6 +1,6 @@
-/* safetensors.h: one safetensors file, open for reading. Opening checks every rule of the format:
- * lengths before anything of that size is allocated, tensors that fill the file without gap or
- * overlap, unique names. Reading is thread-safe; the table is constant after open. */
+/* safetensors.h: one safetensors file, open for reading. Opening checks the format's rules: lengths
+ * before allocation, tensors without gap or overlap, unique names. Reading is thread-safe; the
+ * table is constant. */
 #ifndef OFFLOAD_MODEL_SAFETENSORS_H
 #define OFFLOAD_MODEL_SAFETENSORS_H
 
@@ -24,15 +24,14 @@ struct model_tensor {
 
 struct model_safetensors;
 
-/* Returns 0, or -errno with a message that names the file and the error in it. */
+/* Returns 0, or -errno with a message that names file and error. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
-/* Returns whether the file begins with the length of a header, and is long enough for that
- * header. */
+/* Returns whether the file begins with a header's length, and is long enough for it. */
 bool model_safetensors_is_possible(const char *path);
 void model_safetensors_close(struct model_safetensors *file);
 
 const char *model_safetensors_path(const struct model_safetensors *file);
-/* Returns the tensors in the order of their bytes in the file. */
+/* Returns the tensors in the order of their bytes. */
 const struct model_tensor *model_safetensors_list(const struct model_safetensors *file,
                                                   size_t *count);
 /* Returns NULL if there is no tensor of this name. */
@@ -42,12 +41,10 @@ const struct model_tensor *model_safetensors_find(const struct model_safetensors
  * file and tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
-/* Starts readahead of bytes that will be read soon, if they are not in the page cache. Never waits
- * or fails. */
+/* Starts readahead of bytes that are not in the page cache. Never waits or fails. */
 void model_safetensors_expect(const struct model_safetensors *file,
                               const struct model_tensor *tensor, uint64_t begin, size_t bytes);
 
-/* The contents of a header. */
 struct model_safetensors_table {
     struct model_tensor *tensors; /* owned, in order of their bytes */
     size_t count;
@@ -55,8 +52,8 @@ struct model_safetensors_table {
     char *names;                         /* owned; the tensors' names point into it */
 };
 
-/* Checks a header, without the eight bytes in front of it, against the number of bytes that follow
- * it, and fills `out`. Offsets count from the first byte of the data. */
+/* Checks a header, without the eight bytes in front of it, against the length of the data, and
+ * fills `out`. Offsets count from the data's first byte. */
 int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
                             struct model_safetensors_table *out);
 void model_safetensors_table_fini(struct model_safetensors_table *table);

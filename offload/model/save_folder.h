@@ -1,5 +1,5 @@
-/* save_folder.h: the folder of a model or a checkpoint: made under another name and filled with the
- * small files beside the weights; publish.h gives it its name. For save.c and offload/store. */
+/* save_folder.h: makes the folder of a model or checkpoint under another name, and fills it with
+ * the small files; publish.h names it. For save.c and offload/store. */
 #ifndef OFFLOAD_MODEL_SAVE_FOLDER_H
 #define OFFLOAD_MODEL_SAVE_FOLDER_H
 
@@ -12,11 +12,10 @@
 struct model_claim;
 struct model_config;
 
-/* Makes FOLDER.partial, with nothing in it except its mark, locked and open. Uses `claim`, which
- * may be NULL, if it is a valid claim on FOLDER; *own then has no lock. Returns -EEXIST if FOLDER
- * is not empty and may not be replaced, or if FOLDER.partial has files of another program; -ENOTDIR
- * if FOLDER is a file; -EINVAL if it is a link or its last name is "." or ".."; -EBUSY if another
- * run has the claim on it. */
+/* Makes FOLDER.partial, empty but for its mark, locked and open. Uses `claim` (may be NULL) if it
+ * is a valid claim on FOLDER; *own then has no lock. Returns -EEXIST if FOLDER is not empty and may
+ * not be replaced, or FOLDER.partial has files of another program; -ENOTDIR if FOLDER is a file;
+ * -EINVAL if it is a link or ends in "." or ".."; -EBUSY if another run has the claim. */
 int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own);
 
@@ -27,19 +26,18 @@ struct model_folder {
 };
 
 /* Copies the files of `source`, except weights, config.json, a checkpoint's manifest and hidden
- * files. Unless `config` is NULL, writes config.json with `type` as the type of the weights and the
- * model's `tie_word_embeddings`. */
+ * files. With `config`, writes config.json with `type` and the model's `tie_word_embeddings`. */
 int model_folder_copy(const struct model_folder *folder, const char *source,
                       const struct model_config *config, enum model_dtype type);
 
-/* Writes a small file durably and reads it back from the drive. Returns -EBADMSG if the drive
- * returned other bytes. */
+/* Writes a small file durably and reads it back. Returns -EBADMSG if the drive returned other
+ * bytes. */
 int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
                        size_t bytes);
 
 #define MODEL_NOTE ".tide-model"
 
-/* A file whose sum (core_file_sum) is known. */
+/* A file with a known sum (core_file_sum). */
 struct model_sum {
     const char *name; /* borrowed */
     uint64_t sum;
@@ -48,18 +46,18 @@ struct model_sum {
 struct model_note {
     uint64_t run;
     uint64_t steps;
-    const struct model_sum *sums; /* borrowed; the sums of other files are computed */
+    const struct model_sum *sums; /* borrowed; other files' sums are computed */
     size_t sum_count;
 };
 
-/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` with the run (in hex)
- * and its steps, then a line for each file of the folder that is not hidden: size, time of change
- * (`seconds.nanoseconds`), sum (in hex), name. A file that has neither this time nor this sum was
- * changed or replaced since. Version 1 had no sums. */
+/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` (run in hex), then
+ * for each file that is not hidden a line with size, time of change (`seconds.nanoseconds`), sum
+ * (in hex), name. A file with neither this time nor this sum was changed since. Version 1 had no
+ * sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
 /* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full
- * disk the message says how much space is needed and how much is free. */
+ * disk it names the space needed and free. */
 int model_folder_failed(const struct model_folder *folder, const char *name, int code,
                         uint64_t bytes);
 

@@ -1,7 +1,7 @@
-/* stored.h: frozen layers that are kept in fewer bits than compute reads. The stored form of a
- * block consists of the stored forms of its tensors (kernels/quant.h), one after the other: linear
- * weights in the storage's format; norms and biases as compute reads them, or as bf16. It is
- * produced from the model's files as a sequence of bytes, so that little memory is needed. */
+/* stored.h: frozen layers in fewer bits than compute reads. A block's stored form is that of its
+ * tensors (kernels/quant.h), one after the other: linear weights in the storage's format; norms and
+ * biases as compute reads them, or as bf16. It is made from the model's files as a sequence of
+ * bytes, so that little memory is needed. */
 #ifndef OFFLOAD_MODEL_STORED_H
 #define OFFLOAD_MODEL_STORED_H
 
@@ -12,23 +12,23 @@
 #include "offload/model/files.h"
 
 enum model_storage {
-    MODEL_STORAGE_PLAIN, /* the form that compute reads: no block has a stored form */
+    MODEL_STORAGE_PLAIN, /* as compute reads them: no stored form */
     MODEL_STORAGE_BF16,
     MODEL_STORAGE_INT8,
     MODEL_STORAGE_NF4,
 };
 
-/* Returns the storage of frozen layers for a folder whose files are quantised as `quant`. Returns
- * MODEL_STORAGE_PLAIN if the files are not quantised. */
+/* Returns the storage of frozen layers for files that are quantised as `quant`; MODEL_STORAGE_PLAIN
+ * for none. */
 enum model_storage model_stored_as(enum kern_quant quant);
-/* Calls model_files_set_base for a run of this model whose weights are of `type`. */
+/* Calls model_files_set_base for a run with weights of `type`. */
 void model_stored_set_base(struct model_files *files, const struct model *model,
                            enum model_storage storage, enum kern_type type);
 
 /* Returns "plain", "bf16", "int8" or "nf4". */
 const char *model_storage_name(enum model_storage storage);
 
-/* A tensor of the block: rows * cols elements from `first` of its flat array on. */
+/* A tensor: rows * cols elements from `first` of the block's array on. */
 struct model_stored_part {
     const char *name; /* borrowed from the model */
     uint64_t first;
@@ -47,38 +47,35 @@ struct model_stored {
     uint64_t bytes;
 };
 
-/* Returns whether a block may have a stored form: a layer that is frozen, or the frozen part of a
- * layer. */
+/* Returns whether a block may have a stored form: a frozen layer, or the frozen part of one. */
 bool model_stored_is_possible(const struct model *model, const struct model_block *block);
 
-/* Creates the stored form of a block of a run whose weights are of `type`; *out is NULL if the
- * block is kept as compute reads it. Returns -EINVAL with a message that names a tensor that cannot
- * be stored in this form. */
+/* Creates a block's stored form, for weights of `type`; *out is NULL if the block is kept as
+ * compute reads it. Returns -EINVAL with a message that names a tensor that cannot be stored. */
 int model_stored_create(const struct model *model, const struct model_block *block,
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
 void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
 
-/* Makes the stored form of a block. Used by one thread at a time; reads and conversions run on the
- * team of model_stored_source. */
+/* Makes a block's stored form. One thread at a time; reads and conversions run on the source's
+ * team. */
 struct model_stored_reader;
 
 struct model_stored_source {
-    /* Borrowed, like every pointer here. model_files_check must have accepted `files`. */
+    /* Borrowed, like the other pointers. model_files_check must have accepted `files`. */
     const struct model_files *files;
     const struct model_block *block;
     const struct model_stored *stored;
     struct core_team *team;
-    /* Gets the checksums of what is read; they are complete after the last byte was made. NULL:
-     * none. */
+    /* Gets checksums of what is read, complete after the last byte. NULL: none. */
     struct model_sums *sums;
-    /* Receives all bytes in order, including skipped ones. NULL: not called. */
+    /* Receives all bytes in order, also skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;
 };
 
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
 void model_stored_close(struct model_stored_reader *reader); /* Accepts NULL */
-/* Reads the next bytes of the stored form, and zeros after its end. If `to` is NULL, skips them.
- * Returns -EINVAL with a message that names a tensor with weights that have no code. */
+/* Reads the next bytes, and zeros after the end; skips them if `to` is NULL. Returns -EINVAL with a
+ * message that names a tensor whose weights have no code. */
 int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
 #endif
