@@ -50,7 +50,7 @@ struct walk {
     unsigned block, param, part;
 };
 
-/* Finds the module of the next matrix, or of the next adapted one. Returns false at the end. */
+/* Returns false at the end. */
 static bool next_module(struct walk *walk, struct module *out)
 {
     const enum model_adapter adapter = walk->adapted ? MODEL_ADAPTER_B : MODEL_ADAPTER_NONE;
@@ -67,7 +67,7 @@ static bool next_module(struct walk *walk, struct module *out)
     return false;
 }
 
-/* Returns how many modules have this last name; `adapted` counts only adapted ones. */
+/* `adapted` counts only adapted modules. */
 static size_t count_name(const struct model *model, bool adapted, struct module name)
 {
     struct walk walk = {.model = model, .adapted = adapted};
@@ -84,7 +84,7 @@ static bool is_whole_name(const struct model *model, struct module name)
     return count_name(model, true, name) == count_name(model, false, name);
 }
 
-/* Returns whether an earlier adapted module has this module's last name. */
+/* Returns whether an earlier adapted module has this last name. */
 static bool is_repeated(const struct model *model, struct module module)
 {
     struct walk walk = {.model = model, .adapted = true};
@@ -97,8 +97,8 @@ static bool is_repeated(const struct model *model, struct module module)
     return false;
 }
 
-/* Writes a last name if every module of that name is adapted, else full paths, so that PEFT matches
- * only adapted modules. */
+/* Writes a last name if every module of that name is adapted, else full paths, because PEFT adapts
+ * whatever matches. */
 static void write_targets(struct core_json_write *write, const struct model *model)
 {
     struct walk walk = {.model = model, .adapted = true};
@@ -140,7 +140,7 @@ static void write_saved(struct core_json_write *write, const struct model *model
     }
 }
 
-/* PEFT's fan_in_fan_out: layers that the files hold transposed are Conv1D. */
+/* PEFT calls layers that the files hold transposed Conv1D (fan_in_fan_out). */
 static bool is_transposed(const struct model *model)
 {
     for (unsigned b = 0; b < model->block_count; b++) {

@@ -82,7 +82,7 @@ int64_t model_batch_shift(const struct model_batch *batch, int32_t *out)
 
 /* ---- pairs ---- */
 
-/* Returns the token after token `at` if it is a target; else -100. */
+/* Returns -100 if the next token is not a target. */
 static int32_t target_after(const struct model_batch *batch, int64_t row, int64_t at)
 {
     const int32_t *labels = batch->labels != NULL ? batch->labels : batch->ids;
@@ -115,7 +115,7 @@ int64_t model_pair_tokens(const struct model_pair *pair)
     return pair->ends[0] + pair->ends[1] - pair->shared;
 }
 
-/* Copies tokens [range[0], range[1]) of a row to `out`, from index `to` on. */
+/* Copies tokens [range[0], range[1]) of a row to index `to` of `out`. */
 static void put_answer(const struct model_batch *batch, int64_t row, const int64_t range[2],
                        const struct model_pair_rows *out, int64_t to)
 {

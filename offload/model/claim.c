@@ -1,5 +1,4 @@
-/* claim.c: a folder beside the one to be written, with a lock and a mark. The kernel drops the lock
- * when the process ends; the mark stays. */
+/* claim.c: a folder with a lock, which ends with the process, and a mark, which stays. */
 #include "offload/model/claim.h"
 
 #include <errno.h>
@@ -16,8 +15,7 @@
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
-/* Returns whether the path still leads to the open folder, which may have been published or
- * removed. */
+/* The open folder may have been published or removed. */
 static bool is_in_place(const char *path, int fd)
 {
     struct stat named;
@@ -49,7 +47,7 @@ int model_claim_note(const struct model_claim *claim, const char *text)
                                   strerror(-rc));
 }
 
-/* Reads the note into claim->noted; without a readable note, claim->noted stays NULL. */
+/* Without a readable note, claim->noted stays NULL. */
 static void read_note(struct model_claim *claim)
 {
     enum { NOTE_BYTES = 1 << 16 };
@@ -68,7 +66,7 @@ static void read_note(struct model_claim *claim)
     }
 }
 
-/* Removes the files of a run, marks an empty folder, and refuses a folder with other files. */
+/* Empties a run's folder, marks an empty one, refuses others. */
 static int make_ours(const char *folder, const struct model_claim *claim)
 {
     struct stat info;
@@ -92,7 +90,7 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Moves the complete files of a killed run to `folder`. Returns 1 if there were any. */
+/* Returns 1 if a killed run left complete files. */
 static int publish_left(const char *folder, const struct model_claim *claim)
 {
     char *name;
@@ -104,8 +102,7 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Tries once to make and lock the folder. Returns 1 to try again, because the folder was moved or
- * removed meanwhile. */
+/* Returns 1 to try again, because the folder was moved or removed meanwhile. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {

@@ -1,5 +1,5 @@
 /* codes.c: the tensors of bitsandbytes: codes, scales, and for nf4 the map of the codes and a JSON
- * text. With double quantisation, the scales (absmax) are codes, too. */
+ * text. */
 #include "offload/model/codes.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ struct found {
     const struct model_safetensors *shard;
 };
 
-/* Finds the tensor named like the weights, with `end` instead of the last `cut` bytes. */
+/* `end` replaces the last `cut` bytes of the weights' name. */
 static struct found find(const struct model_codes *codes, const char *end, size_t cut)
 {
     char name[BLOCKS_NAME_BYTES_MAX + 64];
@@ -44,7 +44,7 @@ static bool has_type(const struct found *found, const char *type)
     return found->tensor != NULL && strcmp(found->tensor->dtype_name, type) == 0;
 }
 
-/* Checks a tensor's presence, type and number of bytes; its shape does not matter. */
+/* Checks type and number of bytes; the shape does not matter. */
 static int check_bytes(const struct model_codes *codes, const struct found *found, const char *what,
                        const char *type, uint64_t bytes)
 {
@@ -145,7 +145,6 @@ static int parse_state(const struct core_json *doc, const struct model_codes *co
     return rc == 0 && out->nested.tensor != NULL ? read_nesting(doc, out) : rc;
 }
 
-/* Reads the state, a JSON text in a tensor. */
 static int read_state(const struct model_codes *codes, struct nf4 *out)
 {
     const struct found state = find(codes, state_end, 0);
@@ -197,7 +196,6 @@ static int open_nf4(const struct model_codes *codes, struct nf4 *out)
     return read_state(codes, out);
 }
 
-/* Returns whether a tensor has these fp32 values. */
 static bool has_values(const struct found *found, const float *values, size_t count)
 {
     float read[MAP_CODES];
@@ -246,14 +244,13 @@ static int check_nf4(const struct model_codes *codes)
     return rc;
 }
 
-/* The scales as in the files. */
 struct raw_scales {
     void *absmax;  /* owned */
     float *nested; /* owned */
     float map[MAP_CODES];
 };
 
-/* Writes an fp32 scale per 64 weights. Returns false if a scale is not finite. */
+/* Returns false if a scale is not finite. */
 static bool widen_scales(const struct nf4 *nf4, const struct raw_scales *raw, int64_t count,
                          float *to)
 {
@@ -285,7 +282,6 @@ static int refuse_scales(const struct model_codes *codes, const struct found *fo
                         model_safetensors_path(found->shard), codes->name);
 }
 
-/* Copies the scales unchanged. */
 static int copy_nested(const struct model_codes *codes, const struct nf4 *nf4,
                        const struct kern_quant_layout *layout, uint8_t *to)
 {

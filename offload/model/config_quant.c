@@ -13,7 +13,7 @@ enum { SKIPPED_MAX = 8192 };
 
 static const char object_key[] = "quantization_config";
 
-/* Returns the quantisation method as the file spells it; "" if there is none. */
+/* Returns "" if there is none. */
 static const char *quant_method(const struct core_json_value *object)
 {
     const struct core_json_value *method = core_json_kind(object) == CORE_JSON_OBJECT
@@ -87,8 +87,8 @@ static int read_8bit(const struct core_json *doc, const struct core_json_value *
     return rc;
 }
 
-/* Returns whether an entry of llm_int8_skip_modules excludes a tensor: its module's path ends with
- * the entry, or begins with the entry and a dot. Regular expressions are not evaluated. */
+/* As in transformers, an entry excludes a module if the module's path ends with the entry, or
+ * begins with the entry and a dot. Regular expressions are not evaluated. */
 static bool skips(const char *tensor, const char *entry)
 {
     const size_t module = model_module_length(tensor);

@@ -25,8 +25,7 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* Finds the name of a size in the file: the key or its alias. If the file has both, they must
- * agree. */
+/* If a file has a key and its alias, they must agree. */
 static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -184,8 +183,8 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
     return 0;
 }
 
-/* In transformers, the token table's row pad_token_id gets no gradient from inputs. A negative
- * index counts from the end of the table. */
+/* As in transformers, the token table's row pad_token_id gets no gradient from inputs. A negative
+ * index counts from the end. */
 static int read_padding(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);

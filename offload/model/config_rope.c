@@ -71,7 +71,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
                             name);
 }
 
-/* Reads a number above zero; an absent key leaves *to unchanged. */
+/* The number must be above zero; an absent key leaves *to unchanged. */
 static int read_real(const struct core_json *doc, const struct core_json_value *from,
                      const char *key, double *to)
 {
@@ -87,8 +87,7 @@ static int read_real(const struct core_json *doc, const struct core_json_value *
     return 0;
 }
 
-/* Reads the original length; an absent key leaves *to unchanged. Null is refused: transformers
- * fails on it. */
+/* An absent key leaves *to unchanged. Null is refused, because transformers fails on it. */
 static int read_length(const struct core_json *doc, const struct core_json_value *from, int64_t *to)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -109,7 +108,7 @@ static int read_length(const struct core_json *doc, const struct core_json_value
     return 0;
 }
 
-/* Reads rope_theta from the dictionary or the top level; two values must agree. */
+/* If the dictionary and the top level have rope_theta, they must agree. */
 static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
                       const char *name, double *theta)
 {
@@ -130,8 +129,7 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
     return rc;
 }
 
-/* Returns whether the file gives the original length. YaRN's factor may then be absent: it is the
- * ratio of the lengths. */
+/* With an original length, YaRN's factor may be absent: it is the ratio of the lengths. */
 static bool has_original(const struct core_json *doc, const struct core_json_value *dictionary)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -179,8 +177,7 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Reads the length before scaling. As in transformers, the top level's replaces the
- * dictionary's. */
+/* As in transformers, the top level's length replaces the dictionary's. */
 static int read_original(const struct core_json *doc, const struct core_json_value *dictionary,
                          struct kern_rope_config *rope)
 {
@@ -195,7 +192,6 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     return read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
-/* Warns about a factor without effect, as transformers does. */
 static int tell_unscaled(const struct core_json *doc, const struct core_json_value *dictionary,
                          const char *name)
 {

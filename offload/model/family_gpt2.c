@@ -1,5 +1,4 @@
-/* family_gpt2.c: GPT-2: learned positions, LayerNorm, biases, layers that files hold transposed, a
- * head that is tied by default. */
+/* family_gpt2.c: GPT-2: learned positions, LayerNorm, biases, layers that files hold transposed. */
 #include <stddef.h>
 
 #include "offload/model/family.h"

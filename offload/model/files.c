@@ -33,7 +33,7 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-/* Finds the shard with this file name; opens it at its first use. */
+/* Opens the shard at its first use. */
 static int shard_of(struct model_files *files, const char *name, size_t *index)
 {
     for (*index = 0; *index < files->count; (*index)++) {
@@ -62,7 +62,6 @@ static int shard_of(struct model_files *files, const char *name, size_t *index)
     return 0;
 }
 
-/* Checks that the shard of a weight_map entry exists and has the tensor. */
 static int read_entry(struct model_files *files, const struct core_json *doc,
                       const struct core_json_member *entry)
 {
@@ -235,7 +234,7 @@ static const struct model_tensor *find_name(const struct model_files *files, con
     return NULL;
 }
 
-/* Returns the tensor of an adapter or of a saved module. */
+/* Returns the tensor of an adapter or a saved module. */
 static const struct model_tensor *find_adapted(const struct model_files *files, const char *name)
 {
     const struct model_peft_entry *entry = model_peft_find(files->peft, name);
@@ -264,7 +263,7 @@ struct found {
     const struct model_safetensors *shard;
 };
 
-/* Returns the tensor of a role's parameter; `tensor` is NULL if there is none. */
+/* `tensor` is NULL if there is none. */
 static struct found find_role(const struct model_files *files,
                               const struct model_block_table *table, enum model_role role)
 {
@@ -277,7 +276,6 @@ static struct found find_role(const struct model_files *files,
     return found;
 }
 
-/* Reads elements as fp32, through `raw`. */
 static int read_floats(const struct found *from, uint64_t begin, size_t count, char *raw, float *to)
 {
     const size_t width = model_dtype_bytes(from->tensor->dtype);
@@ -289,7 +287,7 @@ static int read_floats(const struct found *from, uint64_t begin, size_t count, c
     return rc;
 }
 
-/* Returns whether two tensors of equal size differ; false if they cannot be read. */
+/* Returns false if the tensors cannot be read. */
 static bool differ(const struct found *a, const struct found *b, uint64_t elements)
 {
     enum { ELEMENTS = 1 << 18 };

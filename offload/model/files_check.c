@@ -12,8 +12,7 @@
 
 enum { NAMED_MAX = 8 };
 
-/* Sets the error for a missing tensor. Old GPTQ and AWQ folders, which have codes instead, name no
- * method in config.json. */
+/* Old GPTQ and AWQ folders, which have codes instead, name no method in config.json. */
 static int refuse_missing(const struct model_files *files, const struct model_part *part)
 {
     static const char weight[] = ".weight";
@@ -91,7 +90,7 @@ static bool ends_in(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* Returns whether the model reads this tensor, or leaves it out on purpose. */
+/* Returns whether the model reads this tensor or leaves it out on purpose. */
 static bool is_known(const struct model *model, const char *tensor)
 {
     char weights[BLOCKS_NAME_BYTES_MAX + 1];
@@ -159,7 +158,7 @@ int model_files_check(const struct model_files *files, const struct model *model
     return 0;
 }
 
-/* Adds a tensor's hash, which does not depend on its place in files. */
+/* The hash does not depend on the tensor's place in files. */
 static int add_sample(const struct model_safetensors *shard, const struct model_tensor *tensor,
                       uint64_t *sum)
 {
@@ -187,7 +186,7 @@ int model_files_sample(const struct model_files *files, uint64_t *out)
         (void)model_safetensors_list(model_files_shard(files, i), &count);
         total += count;
     }
-    /* Samples are chosen by name, because processes may find the tensors in different shards. */
+    /* Samples are chosen by name, because processes may have different shards. */
     const uint64_t step = total / SAMPLES + 1;
     for (size_t i = 0; i < model_files_shard_count(files); i++) {
         const struct model_safetensors *shard = model_files_shard(files, i);

@@ -125,7 +125,7 @@ struct range {
     struct model_sums *sums; /* NULL: none */
 };
 
-/* A read of elements [begin, end) of a tensor, in the flat array's order, to `to`. */
+/* Reads elements [begin, end) of a tensor, in the flat array's order, to `to`. */
 struct tensor_read {
     const struct model_safetensors *shard;
     const struct model_tensor *tensor;
@@ -141,9 +141,8 @@ struct tensor_read {
     bool sums;
 };
 
-/* Adds the hashes of `count` elements from element `at` of the part on. Elements between two
- * multiples of BLOCKS_ALIGN_ELEMENTS are hashed together, so that the sum does not depend on how
- * reads divide them. */
+/* Elements between two multiples of BLOCKS_ALIGN_ELEMENTS are hashed together, so that the sum does
+ * not depend on how reads divide them. */
 static void sum_elements(struct tensor_read *piece, const char *from, uint64_t at, uint64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -165,8 +164,7 @@ static uint64_t hash_element(uint64_t bits, uint64_t at)
     return x ^ x >> 31;
 }
 
-/* Adds the hashes of the piece's elements in `count` lines of the file. A line is a column of the
- * part. */
+/* Adds the hashes of the piece's elements in lines of the file, which are columns of the part. */
 static void sum_columns(struct tensor_read *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -199,8 +197,7 @@ static void fill_adapter(const struct tensor_read *piece, const struct model_par
     }
 }
 
-/* Reads a tensor that has the same order in file and memory, directly or converted through the
- * buffer. */
+/* Reads a tensor that has the same order in file and memory. */
 static int read_straight(struct tensor_read *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -233,8 +230,8 @@ static int read_straight(struct tensor_read *piece)
     return 0;
 }
 
-/* Columns [first, first + count) of the piece, which are lines of the file. Rows are written in
- * groups, while `from` is in the cache. The first and last row may be partial. */
+/* Some columns of the piece, which are lines of the file. Rows are written in groups, while `from`
+ * is in the cache. */
 struct strip {
     const struct tensor_read *piece;
     const char *from; /* converted */
@@ -242,7 +239,6 @@ struct strip {
     int64_t count;
 };
 
-/* Finds the columns of the strip that one row needs. */
 static void strip_columns(const struct strip *strip, int64_t row, int64_t *begin, int64_t *end)
 {
     const int64_t cols = strip->piece->cols;
@@ -277,7 +273,7 @@ enum { ROWS_TOGETHER = 16 };
 TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
-/* Reads a tensor that the file has as [cols][rows], in strips of lines. */
+/* Reads a tensor that the file has as [cols][rows]. */
 static int read_turned(struct tensor_read *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
@@ -319,7 +315,7 @@ static int read_turned(struct tensor_read *piece)
 
 /* ---- magnitudes of adapters ---- */
 
-/* A tensor whose rows have magnitudes, in the form in which the run keeps it. */
+/* A tensor whose rows have magnitudes. */
 struct normed {
     struct tensor_read from;
     bool transposed;
@@ -341,7 +337,7 @@ static void round_to(enum kern_type type, float *values, uint64_t count)
     }
 }
 
-/* Reads rows as compute would get them without quantisation. */
+/* Reads rows without quantisation. */
 static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
 {
     struct tensor_read *from = &normed->from;
@@ -354,7 +350,6 @@ static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Returns the form of a linear layer's weights in the run. */
 static enum kern_quant kept_as(const struct model_files *files, const struct model_tensor *tensor)
 {
     const struct model_files_base base = model_files_base_of(files);
@@ -404,8 +399,7 @@ static void close_normed(struct normed *normed)
     free(normed->stored);
 }
 
-/* Makes the stored form of the whole tensor, because its scales may be stored relative to each
- * other. */
+/* Stores the whole tensor, because its scales may be stored relative to each other. */
 static int store_normed(struct normed *normed)
 {
     const int64_t cols = normed->from.cols;
@@ -430,7 +424,6 @@ static int store_normed(struct normed *normed)
     return rc;
 }
 
-/* Reads the tensor's stored form from quantised files. */
 static int copy_stored(const struct range *range, const char *name, struct normed *normed)
 {
     const struct model_codes codes = {.files = range->files,
@@ -442,14 +435,13 @@ static int copy_stored(const struct range *range, const char *name, struct norme
     return rc == 0 ? model_codes_read_scales(&codes, normed->stored + normed->layout.scales) : rc;
 }
 
-/* Reads the tensor's stored form from the kept base. Returns false if that fails. */
+/* Returns false if the kept base does not have the tensor. */
 static bool read_stored(const struct range *range, const char *name, struct normed *normed)
 {
     struct model_kept *kept = model_files_kept(range->files);
     return kept != NULL && model_kept_read_tensor(kept, name, normed->stored) == 0;
 }
 
-/* Computes the norms of at most normed->most rows. */
 static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
 {
     const uint64_t cols = (uint64_t)normed->from.cols;
@@ -471,7 +463,7 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* Writes initial magnitudes: as in PEFT, the norms of the rows that compute gets. */
+/* As in PEFT, magnitudes are the norms of the rows that compute gets. */
 static int fill_magnitudes(const struct range *range, const struct tensor_read *piece,
                            const struct model_param *param, const struct model_part *part)
 {
@@ -522,8 +514,7 @@ static int check_adapter(const struct tensor_read *piece)
     return 0;
 }
 
-/* Intersects a range with one part of a parameter; *out may be empty. out->tensor is NULL for an
- * adapter that is in no folder. */
+/* *out may be empty. out->tensor is NULL for an adapter that is in no folder. */
 static int find_piece(const struct range *range, const struct model_param *param,
                       const struct model_part *part, struct tensor_read *out)
 {
@@ -549,7 +540,6 @@ static int find_piece(const struct range *range, const struct model_param *param
     return 0;
 }
 
-/* Zeros the padding in the range. */
 static void zero_padding(const struct range *range, char *to, size_t bytes)
 {
     for (unsigned i = 0; i < range->block->param_count; i++) {
@@ -564,8 +554,7 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     }
 }
 
-/* Starts readahead for tensors that are read in the file's order; strips have their own. Errors are
- * left to the read. */
+/* Starts readahead, except for strips, which start their own. Errors are left to the read. */
 static void expect_range(const struct range *range)
 {
     const struct model_block *block = range->block;
@@ -623,8 +612,7 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* Returns the end of the next read. A transposed parameter is not divided, because its strips cover
- * all of its rows. */
+/* Transposed parameters are not divided, because their strips cover all rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     const uint64_t far = at + RUN_ELEMENTS - at % BLOCKS_ALIGN_ELEMENTS;
@@ -696,7 +684,7 @@ struct job {
     enum model_dtype type;
     char *to;
     struct model_sums *sums;
-    _Atomic uint64_t next;  /* first element that is not taken; relaxed: only a counter */
+    _Atomic uint64_t next;  /* first free element; relaxed: only a counter */
     _Atomic int code;       /* the first error; relaxed: the team's return orders `failed` */
     struct core_err failed; /* error of the member that set `code` */
 };

@@ -76,7 +76,6 @@ static int lay_out(struct model_kept *kept)
     return kept->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a kept base");
 }
 
-/* Fills in the header's description of the model, its files and its weights. */
 static void fill_header(struct model_kept *kept, const char *folder)
 {
     struct model_kept_header *header = &kept->header;
@@ -89,7 +88,7 @@ static void fill_header(struct model_kept *kept, const char *folder)
 
 /* ---- opening ---- */
 
-/* Reads a file's tables and checks its blocks. Its units may differ from this run's. */
+/* The units of the file may differ from this run's. */
 static int read_tables(struct model_kept *kept, const struct model_kept_header *found)
 {
     struct model_kept_block *blocks = calloc(found->blocks + 1, sizeof *blocks);
@@ -119,7 +118,7 @@ static int read_tables(struct model_kept *kept, const struct model_kept_header *
     return 0;
 }
 
-/* Opens a valid file and returns NULL; else returns why not, or "" if there is no file. */
+/* Returns NULL, or why the file is not used; "" if there is none. */
 static const char *open_kept(struct model_kept *kept, const char *name)
 {
     struct model_kept_header found;
@@ -149,7 +148,7 @@ static const char *open_kept(struct model_kept *kept, const char *name)
                            : strerror(-rc);
 }
 
-/* Logs why the base is not kept, and returns `rc`. */
+/* Logs why the base is not kept. */
 static int not_kept(const struct model_kept *kept, const char *what, int rc)
 {
     core_log(CORE_LOG_WARN, "the %s base is not kept: %s: %s",
@@ -157,8 +156,8 @@ static int not_kept(const struct model_kept *kept, const char *what, int rc)
     return rc;
 }
 
-/* Sets the file's name from the model's folder and what decides the bytes of the base, except the
- * contents of the model's files. */
+/* The name depends on the model's folder and on what decides the base's bytes, except the contents
+ * of the model's files. */
 static int name_file(struct model_kept *kept, char *name)
 {
     const struct model_kept_options *options = &kept->options;
@@ -181,7 +180,7 @@ static int name_file(struct model_kept *kept, char *name)
     return 0;
 }
 
-/* Opens the file's directory; a run that writes creates it. */
+/* A run that writes creates the directory. */
 static int open_directory(struct model_kept *kept)
 {
     const struct model_kept_options *options = &kept->options;

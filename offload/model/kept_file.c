@@ -49,7 +49,7 @@ bool model_kept_is_begun(int fd)
            memcmp(found, magic, sizeof magic) == 0;
 }
 
-/* Sizes and places are multiples of a page. Returns -EBADMSG if the file is shorter. */
+/* Returns -EBADMSG if the file is shorter. */
 static int read_pages(int fd, void *to, uint64_t bytes, uint64_t at)
 {
     const ssize_t got = core_file_read_at(fd, to, bytes, at);

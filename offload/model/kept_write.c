@@ -1,5 +1,4 @@
-/* kept_write.c: writes a base under a temporary name, and renames the file when it is durable.
- * Removes half-written and outdated files. */
+/* kept_write.c: writes a base under a temporary name, and renames the durable file. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +26,7 @@ static bool is_partial(const char *name)
            strcmp(name + length - (sizeof partial - 1), partial) == 0;
 }
 
-/* Returns whether a file belongs to an earlier state of this model's folder. */
+/* Returns whether a file was made from earlier files of the model's folder. */
 static bool is_stale(const struct model_kept *kept, int fd)
 {
     struct model_kept_header found;
@@ -35,8 +34,7 @@ static bool is_stale(const struct model_kept *kept, int fd)
            found.shards != kept->header.shards && strcmp(found.folder, kept->header.folder) == 0;
 }
 
-/* Removes a half-written or outdated file, unless another run has given its name to a new file
- * meanwhile. */
+/* Removes a half-written or outdated file, unless its name is another file's meanwhile. */
 static void clear_one(const struct model_kept *kept, const char *name)
 {
     struct core_lock *lock = NULL;
@@ -72,7 +70,7 @@ static void clear(const struct model_kept *kept, const char *own)
     }
 }
 
-/* Creates, locks and sizes the temporary file. Returns -EWOULDBLOCK if another run writes it. */
+/* Returns -EWOULDBLOCK if another run writes the file. */
 static int begin_file(struct model_kept *kept, const char *name)
 {
     char part[KEPT_NAME_BYTES];

@@ -109,7 +109,6 @@ static void print_block_name(const struct model *model, unsigned index, char *ou
 
 /* ---- the parameters that computing blocks use ---- */
 
-/* Returns a tensor's form in the files. */
 static enum kern_quant quant_of(const struct model *model, unsigned index,
                                 const struct model_param_row *row, unsigned part)
 {
@@ -120,8 +119,7 @@ static enum kern_quant quant_of(const struct model *model, unsigned index,
     return has ? config->quant : KERN_QUANT_NONE;
 }
 
-/* Lists a parameter's parts, with the family's patterns as names until the parameter has its
- * place. */
+/* The names are the family's patterns until the parameter has its place. */
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
 {
@@ -191,8 +189,7 @@ static bool is_target(const struct model_lora_options *lora, const struct model_
            (lora->targets == NULL || matches_any(lora->targets, lora->target_count, tensor));
 }
 
-/* Adds one kind of adapter of a parameter, with a part per targeted part; adds nothing if none is
- * targeted. */
+/* Adds one kind of adapter, with a part per targeted part of the parameter. */
 static int list_adapter(struct model *model, const struct model_lora_options *lora, unsigned index,
                         const struct model_param *base, enum model_adapter adapter)
 {
@@ -254,7 +251,7 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* Returns whether `module` names the module of a tensor, or with `lora` of a targeted one. */
+/* `lora`: only modules of targeted tensors count. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)
 {
@@ -296,7 +293,7 @@ static int refuse_target(const struct model *model, const char *target)
         target);
 }
 
-/* Refuses a rank above the smallest dimension of the adapted layers. */
+/* Refuses a rank above the smallest dimension of adapted layers. */
 static int check_rank(const struct model *model, const struct model_lora_options *lora)
 {
     int64_t least = INT64_MAX;
@@ -410,7 +407,7 @@ static int list_block(struct model *model, const struct model_options *options, 
 
 /* ---- which block owns a parameter ---- */
 
-/* Moves a computing block's frozen parameters to a data block, unless the whole block is frozen. */
+/* Moves frozen parameters to a data block, unless the whole block is frozen. */
 static int move_frozen(struct model *model, unsigned index)
 {
     struct model_block *block = &model->blocks[index];
@@ -437,7 +434,6 @@ static int move_frozen(struct model *model, unsigned index)
     return rc;
 }
 
-/* Appends a parameter to its owner's array. */
 static int place_param(struct model *model, struct model_param *param)
 {
     struct model_block *block = &model->blocks[param->owner];
@@ -496,8 +492,7 @@ static int place_block(struct model *model, unsigned index)
 
 /* ---- what is borrowed ---- */
 
-/* Copies the owner's parameter to `param`, which keeps its own role. The parts stay with the
- * owner. */
+/* `param` keeps its own role; the parts stay with the owner. */
 static void borrow_param(const struct model *model, unsigned owner, enum model_role role,
                          struct model_param *param)
 {
@@ -566,8 +561,7 @@ static bool names_any(const struct blocks *blocks, const char *pattern)
     return false;
 }
 
-/* A pattern without a match is probably misspelled, and the tensors that it was meant for would be
- * trained. */
+/* A pattern without a match is probably misspelled, and would freeze nothing. */
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
     if (options != NULL && options->lora != NULL) {
@@ -601,7 +595,6 @@ static uint64_t hash_param(uint64_t hash, const struct model_param *param)
     return hash;
 }
 
-/* Hashes names, shapes, offsets, the adapters' scale, and what is frozen. */
 static uint64_t hash_model(const struct model *model)
 {
     const char *family = model->config.family->name;

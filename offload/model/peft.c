@@ -1,4 +1,4 @@
-/* peft.c: reads adapter_config.json, and sorts a PEFT file's tensors by what they adapt. */
+/* peft.c: reads adapter_config.json, and sorts tensors by what they adapt. */
 #include "offload/model/peft.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
 
 /* ---- adapter_config.json ---- */
 
-/* Returns whether a value is other than null, false or empty. */
+/* Returns whether a value is not null, false or empty. */
 static bool is_given(const struct core_json_value *value)
 {
     if (value == NULL) {
@@ -72,8 +72,8 @@ static int check_features(const struct core_json *doc, const struct core_json_va
                                                         "found \"%.40s\"; expected \"none\"", bias);
 }
 
-/* Refuses initial values for which PEFT changes the base's weights: the adapter's tensors then do
- * not define the model. */
+/* Refuses initial values for which PEFT changes the base's weights, because the adapter alone then
+ * does not define the model. */
 static int check_initial(const struct core_json *doc, const struct core_json_value *root)
 {
     static const char key[] = "init_lora_weights";
@@ -94,7 +94,7 @@ static int check_initial(const struct core_json *doc, const struct core_json_val
                             text);
 }
 
-/* Reads the identity of the base from a folder that tide wrote. */
+/* Only folders that tide wrote name the base's identity. */
 static int read_base(const struct core_json *doc, uint64_t *out)
 {
     const struct core_json_value *mapping = core_json_find(core_json_root(doc),
@@ -205,7 +205,6 @@ static bool cut_end(char *name, const char *end, const char *instead)
     return true;
 }
 
-/* Turns a PEFT tensor's name into the base tensor's name. */
 static int base_name(const struct model_peft *peft, const struct model_tensor *tensor,
                      char name[NAME_BYTES], enum part *part)
 {
@@ -246,7 +245,7 @@ static int by_base(const void *a, const void *b)
                   ((const struct model_peft_entry *)b)->base);
 }
 
-/* Moves one part of an adapter to `to`. Refuses a part that the file has under two names. */
+/* Refuses a part that the file has under two names. */
 static int join_part(const struct model_peft *peft, const struct model_tensor *from,
                      const struct model_tensor **to)
 {
@@ -276,8 +275,7 @@ static int join_parts(const struct model_peft *peft, const struct model_peft_ent
     return join_part(peft, from->whole, &to->whole);
 }
 
-/* Joins adjacent entries of one tensor. Continues after an error, because each name must keep its
- * owner. */
+/* Continues after an error, because each name must keep its owner. */
 static int join_entries(struct model_peft *peft)
 {
     size_t kept = 0;
@@ -385,7 +383,7 @@ static int sort_tensors(struct model_peft *peft)
 
 /* ---- modules ---- */
 
-/* Lists the modules that are saved whole, or if not `saved`, the adapted ones. */
+/* Lists modules that are saved whole, or if not `saved`, adapted. */
 static int list_modules(struct model_peft *peft, bool saved, size_t *count)
 {
     for (size_t i = 0; i < peft->count; i++) {
@@ -485,7 +483,6 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
 static const char LORA_TARGETS[] = "lora_targets (--lora-targets)";
 static const char MODULES_TO_SAVE[] = "modules_to_save (--modules-to-save)";
 
-/* Writes the name of the base tensor that a part adapts or replaces. */
 static void print_base_name(const struct model_param *param, const struct model_part *part,
                             char name[NAME_BYTES])
 {
@@ -496,7 +493,7 @@ static void print_base_name(const struct model_param *param, const struct model_
     }
 }
 
-/* Checks that the folder has a parameter's trained parts; counts matching entries. */
+/* Counts the matching entries. */
 static int match_param(const struct model_peft *peft, const struct model_param *param,
                        size_t *matched)
 {

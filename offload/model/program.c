@@ -1,5 +1,4 @@
-/* program.c: creates a block's program: its steps, the lifetimes of its arrays, and their
- * offsets. */
+/* program.c: creates a block's program: steps, lifetimes of arrays, offsets. */
 #include "offload/model/program.h"
 
 #include <assert.h>
@@ -30,8 +29,8 @@ static bool is_temp(const struct model_buffer *buffer, enum model_phase phase)
     return !buffer->fixed && buffer->used[phase] && !is_kept(buffer);
 }
 
-/* Returns the lowest offset that no buffer with an overlapping lifetime uses. Buffers are placed in
- * order of their first use. */
+/* Returns the lowest offset that is free during the buffer's lifetime. Buffers are placed in order
+ * of their first use. */
 static uint64_t find_place(const struct model_build *build, enum model_phase phase, int index)
 {
     const struct model_buffer *one = &build->buffers[index];
@@ -124,7 +123,7 @@ static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS
     }
 }
 
-/* Marks the forward steps that compute the kept arrays; returns the operations of those steps. */
+/* Marks the forward steps that compute the kept arrays; returns their operations. */
 static double mark_recompute(const struct model_build *build, struct model_steps *forward)
 {
     bool needed[MODEL_BUFFERS_MAX];
@@ -153,7 +152,7 @@ static void finish(struct model_build *build, enum model_phase phase, struct mod
 
 /* ---- blocks ---- */
 
-/* Adds the steps of the embedding or a layer. Arrays that forward and backward use are kept. */
+/* Arrays that forward and backward use are kept. */
 static void build_through(struct model_build *build, struct model_program *program)
 {
     const struct model_block_table *table = build->block->table;
@@ -174,7 +173,7 @@ static void build_through(struct model_build *build, struct model_program *progr
     finish(build, MODEL_PHASE_BACKWARD, &program->backward);
 }
 
-/* Adds the steps of a head. Its last row is forward and backward in one. */
+/* The last row of a head is forward and backward in one. */
 static void build_head(struct model_build *build, enum model_loss what, struct model_steps *out)
 {
     const struct model_block_table *table = build->block->table;

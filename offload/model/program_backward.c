@@ -1,6 +1,6 @@
 /* program_backward.c: the backward steps of a row. The residual stream's gradient stays in
- * MODEL_BASE_GRAD, where norms add to it in place. The addends of a sum share one gradient, which
- * is safe because rows further down are done. */
+ * MODEL_BASE_GRAD, where norms add to it in place. The addends of a sum share one gradient: rows
+ * further down are done. */
 #include <assert.h>
 #include <stddef.h>
 
@@ -111,8 +111,7 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
                             model_build_role(build, row->weight), 0);
 }
 
-/* With DoRA, adds the gradient of the magnitudes, and returns that of the array before the factors.
- * Otherwise returns `dy`. */
+/* With DoRA, returns the gradient of the array before the factors; else `dy`. */
 static int magnitude_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const enum model_value value = row->out.value;
@@ -149,7 +148,7 @@ static int magnitude_grad(struct model_build *build, const struct model_op_row *
     return out;
 }
 
-/* Adds the gradients of an adapter's B and of the product of x and A. */
+/* Adds the gradients of B and of the product of x and A. */
 static void adapter_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
     const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
@@ -260,7 +259,7 @@ static void weight_grad(struct model_build *build, const struct model_op_row *ro
     adapter_weight_grad(build, row, x);
 }
 
-/* Part of the gradient of a linear layer's input, from rows [at, at + rows) of a parameter. */
+/* A term of the gradient of a linear layer's input: dy times rows of a parameter. */
 struct input_part {
     int param;
     int64_t at, rows;
@@ -368,7 +367,7 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
     return false;
 }
 
-/* The output of an activation is not kept: the activation's gradient computes it again, so the
+/* The output of an activation is not kept: the activation's gradient computes it again, and the
  * weight's gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {

@@ -1,5 +1,4 @@
-/* program_build.c: adds buffers and steps to a program, with arguments whose pointers are bound
- * later. */
+/* program_build.c: adds buffers, and steps whose pointers are bound later. */
 #include "offload/model/program_build.h"
 
 #include <assert.h>
@@ -35,7 +34,6 @@ int model_build_buffer(struct model_build *build, uint64_t bytes)
     return build->buffer_count++;
 }
 
-/* Returns a value's bytes for the tokens that steps compute. */
 static uint64_t value_bytes(const struct model_build *build, enum model_value value)
 {
     return (uint64_t)build->tokens * (uint64_t)model_build_width(build, value) *
@@ -81,8 +79,7 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
-/* Returns the field with an op's number of tokens, or of elements (KERN_ADD); 0: recomputation does
- * not halve this op. */
+/* Returns the field of the count that recomputation halves; 0: none. */
 static size_t count_field(enum kern_op op)
 {
     static const size_t fields[KERN_OP_COUNT] = {
@@ -145,7 +142,7 @@ static struct model_patch *add_patch(struct model_step *step, size_t field, enum
     return patch;
 }
 
-/* Until the program is finished, base MODEL_BASE_COUNT means buffer number `param`. */
+/* Until the program is finished, base MODEL_BASE_COUNT means buffer `param`. */
 static struct model_patch *touch(struct model_build *build, struct model_step *step, size_t field,
                                  int index, int64_t first_element)
 {

@@ -144,7 +144,6 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* Computes the factors of the adapted rows in [at, at + rows) of a weight. */
 static void find_factors(struct model_build *build, const struct model_op_row *row, int64_t at,
                          int64_t rows)
 {
@@ -182,8 +181,7 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* Adds out = whole * factor + bias in some columns, or out += whole * factor if the product is
- * split. */
+/* Adds out = whole * factor + bias; if the product is split, out += whole * factor. */
 static void apply_factor(struct model_build *build, const struct model_op_row *row, int out,
                          const struct model_column_range *range)
 {
@@ -200,8 +198,7 @@ static void apply_factor(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* Applies the factors to all columns; columns without an adapter and the reference have factor
- * 1. */
+/* Columns without an adapter, and the reference, have the factor 1. */
 static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
 {
     struct model_columns columns = {.count = 0};
@@ -226,7 +223,7 @@ struct product {
     bool bias;
 };
 
-/* Adds the product with some rows of the weight, which makes some columns of the output. */
+/* Rows of the weight make columns of the output. */
 static void product_tile(struct model_build *build, const struct model_op_row *row,
                          const struct product *product, int64_t at, int64_t rows)
 {
@@ -254,8 +251,8 @@ static void product_tile(struct model_build *build, const struct model_op_row *r
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* Adds a linear layer by tiles. DoRA with dropout takes two products, as in PEFT: out = (x - d) w^T
- * + bias + factor (d w^T + hidden B^T), where d is x after dropout. */
+/* DoRA with dropout takes two products, as in PEFT: out = (x - d) w^T + bias + factor (d w^T +
+ * hidden B^T), where d is x after dropout. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
     const int weight = model_build_role(build, row->weight);
@@ -293,7 +290,6 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
     }
 }
 
-/* Adds attention for the rows from token `token` on. */
 static void attention_from(struct model_build *build, const struct model_op_row *row, int64_t token,
                            int lse)
 {
@@ -316,8 +312,7 @@ static void attention_from(struct model_build *build, const struct model_op_row 
     model_build_write(build, step, AT(attention, lse), lse, 0);
 }
 
-/* Adds attention. Pairs take two steps, because the gradient needs `lse` of the policy's rows
- * alone. */
+/* Pairs take two steps, because the gradient needs `lse` of the policy's rows alone. */
 static void attention(struct model_build *build, const struct model_op_row *row)
 {
     (void)model_build_value(build, row->out.value); /* makes the value for both halves */

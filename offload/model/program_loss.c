@@ -32,8 +32,7 @@ static void point_inputs(struct model_build *build, struct model_step *step)
     }
 }
 
-/* Returns whether gradients need the logits again, because only part of them is in memory at a
- * time. A device that computes the loss in one launch may keep them. */
+/* Gradients need the logits again if only part of them is in memory at a time. */
 static bool repeats_logits(const struct loss *loss)
 {
     return loss->build->shape.loss_parts.rows > 0;
@@ -68,7 +67,7 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
     }
 }
 
-/* Adds a step over some rows of the table: statistics of their logits, or gradients. */
+/* A step makes statistics of logits, or gradients. */
 static void loss_part(const struct loss *loss, int state, struct loss_rows rows, bool grads)
 {
     struct model_build *build = loss->build;
@@ -97,7 +96,7 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
     }
 }
 
-/* Adds the loss in parts of the table. With gradients, each logit is computed twice. */
+/* With gradients, each logit is computed twice. */
 static void loss_by_parts(const struct loss *loss, bool grads)
 {
     const struct kern_loss_parts *parts = &loss->build->shape.loss_parts;
@@ -111,7 +110,6 @@ static void loss_by_parts(const struct loss *loss, bool grads)
     }
 }
 
-/* Adds the logits of rows [at, at + rows) of the vocabulary. */
 static void logits(const struct loss *loss, int64_t at, int64_t rows)
 {
     struct model_build *build = loss->build;

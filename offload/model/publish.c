@@ -19,14 +19,13 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* A folder without these files is no model and no checkpoint. They are moved last, in this
- * order. */
+/* A folder without these files is no model and no checkpoint; moved last, in this order. */
 static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-/* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: none), `new INODE SIZE TIME
- * NAME` for a file of the result (time of change of its bytes), `old INODE SIZE TIME NAME` for a
- * file to be replaced or removed (time of any change). */
+/* NUL-terminated entries: LIST_HEAD and the inode of FOLDER (0: none); `new INODE SIZE TIME NAME`
+ * for a file of the result; `old INODE SIZE TIME NAME` for a file to be replaced or removed (time
+ * of any change). */
 struct list {
     char *text; /* owned */
     size_t bytes;
@@ -58,7 +57,7 @@ static bool parse_entry(const char *text, struct entry *out)
            strcmp(out->name, "..") != 0;
 }
 
-/* Returns the entry after `at` (NULL: the first one); NULL after the last. */
+/* Returns the first entry if `at` is NULL; NULL after the last. */
 static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
     at = at != NULL ? at : list->text;
@@ -122,7 +121,7 @@ int model_folder_length(const char *folder)
     return (int)length;
 }
 
-/* Removes files, not folders. With `mark`, the mark is removed last; else it stays. */
+/* With `mark`, the mark is removed last; else it stays. */
 static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
@@ -187,8 +186,8 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Lists a folder's files: all of them if `result` is NULL, else those that the result replaces or
- * removes. *weights: the result has weights or adapters; set here if `result` is NULL. */
+/* Lists all files if `result` is NULL, else those that the result replaces or removes. *weights:
+ * the result has weights or adapters. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -260,7 +259,6 @@ static int list_old(const char *folder, bool weights, struct list *list)
     return rc;
 }
 
-/* Lists the files of `path` except its marks, and those to be replaced or removed in `folder`. */
 static int make_list(const char *path, const char *folder, struct list *list)
 {
     struct stat info = {.st_ino = 0};
@@ -273,7 +271,7 @@ static int make_list(const char *path, const char *folder, struct list *list)
     return rc != 0 || !there ? rc : list_old(folder, weights, list);
 }
 
-/* After success the list is durable. A truncated list lacks its last NUL and is ignored. */
+/* A truncated list lacks its last NUL and is ignored. */
 static int write_list(const char *path, int fd, const struct list *list)
 {
     int rc;
@@ -343,8 +341,8 @@ static int check_list(const char *path, const struct list *list)
     return 0;
 }
 
-/* Checks that the result's files are unchanged, in `path` or, moved, in `into`. If all were moved,
- * later changes are not checked. Sets *out to the number of files still in `path`. */
+/* Finds the result's files in `path` or, moved, in `into`. If all were moved, later changes are not
+ * checked. *out: files still in `path`. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, unsigned *out)
 {
@@ -400,7 +398,7 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* Checks that `folder` has the listed old files; the user may have changed the folder since. */
+/* The user may have changed the folder since. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -454,8 +452,8 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Removes old files that the result does not have: the key files, or the others. Programs would
- * otherwise mix old shards or an old config.json with the new files. */
+/* Programs would mix old shards or an old config.json with the new files. `only_keys`: removes the
+ * key files; else the others. */
 static int remove_old(int into, const char *folder, const struct list *list, bool only_keys)
 {
     struct entry entry;
@@ -498,7 +496,7 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
     struct entry entry;
     struct stat info;
     for (int k = 0; k < KEYS; k++) {
-        /* A key file that was moved already belongs to the result and stays. */
+        /* A key file that was moved already belongs to the result. */
         int rc = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0
                      ? take_away(into, folder, keys[k])
                      : 0;

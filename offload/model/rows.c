@@ -1,4 +1,4 @@
-/* rows.c: sorts ids, merges the pages of their rows, and finds the rows' places. */
+/* rows.c: sorts ids, merges their pages, and finds the rows' places. */
 #include "offload/model/rows.h"
 
 #include <assert.h>
@@ -19,8 +19,7 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-/* Returns the greatest common divisor of a page and a row, in elements; 0: the embedding is
- * trained, or too large for such places. */
+/* Returns the greatest common divisor of a page and a row, in elements; 0: no rows. */
 static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];
@@ -73,7 +72,7 @@ static int by_id(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Adds the pages of some bytes, in ascending order. */
+/* Callers add bytes in ascending order. */
 static void add_bytes(const struct model_rows *rows, struct model_rows_used *used, uint64_t first,
                       uint64_t bytes)
 {
@@ -91,7 +90,6 @@ static void add_bytes(const struct model_rows *rows, struct model_rows_used *use
     used->pages = last->at + last->count;
 }
 
-/* Converts a byte of the block to a byte of the slot. */
 static uint64_t slot_byte(const struct model_rows_used *used, uint64_t byte)
 {
     const uint32_t page = (uint32_t)(byte / MODEL_PAGE_BYTES);

@@ -94,7 +94,6 @@ static void fill_grads(const struct model_step *step, const struct model_binding
     }
 }
 
-/* Returns the first step to run from `from` on; `end`: none. */
 static size_t next_step(const struct model_steps *steps, enum model_which which, size_t from,
                         size_t end)
 {

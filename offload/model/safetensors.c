@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 
-/* Linux limits one readahead request to a setting of the drive, 128 KiB by default. */
+/* Linux limits a readahead request to a setting of the drive, 128 KiB by default. */
 enum { HEADER_BYTES_MAX = 100000000, LENGTH_BYTES = 8, ADVICE_BYTES = 128 << 10 };
 
 struct model_safetensors {
@@ -182,7 +182,7 @@ int model_safetensors_read(const struct model_safetensors *file, const struct mo
     return rc == 0 ? 0 : core_err_prefix(rc, "%s: tensor %s", file->path, tensor->name);
 }
 
-/* Returns whether a byte is in the page cache. Readahead of cached bytes is not free. */
+/* Readahead of cached bytes is not free. */
 static bool is_cached(int fd, uint64_t at)
 {
     char byte;

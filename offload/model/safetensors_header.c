@@ -9,7 +9,6 @@
 #include "core/json/scan.h"
 #include "offload/model/safetensors.h"
 
-/* The types of the format, with their bits. */
 static const struct {
     const char *name;
     unsigned bits;
@@ -34,7 +33,7 @@ struct parser {
     bool metadata;
 };
 
-/* Reads a token of this kind; `what` completes the error's message. */
+/* `what` completes the error's message. */
 static int expect(struct parser *parser, enum core_json_token_kind kind, const char *what)
 {
     int rc = core_json_scan_next(&parser->scan, &parser->token);
@@ -44,7 +43,6 @@ static int expect(struct parser *parser, enum core_json_token_kind kind, const c
     return rc;
 }
 
-/* Reads an integer of 0 or more. */
 static int expect_size(struct parser *parser, uint64_t *out)
 {
     int rc = expect(parser, CORE_JSON_TOKEN_INTEGER, "a whole number was expected");
@@ -149,7 +147,7 @@ static int check_bytes(const struct model_tensor *tensor, unsigned bits)
     return 0;
 }
 
-/* Reads a key of an entry; each may occur once. */
+/* Each key may occur once. */
 static int parse_field(struct parser *parser, struct model_tensor *tensor, bool seen[3],
                        unsigned *bits)
 {
@@ -208,7 +206,7 @@ static int parse_metadata(struct parser *parser)
     return rc;
 }
 
-/* Makes the last token the name of a new entry. `names` has the header's size, so the names fit. */
+/* `names` has the header's size, so the names fit. */
 static int add_tensor(struct parser *parser, struct model_tensor **out)
 {
     struct model_safetensors_table *table = &parser->table;
@@ -304,7 +302,7 @@ static int compare_names(const void *left, const void *right)
                   (*(const struct model_tensor *const *)right)->name);
 }
 
-/* Fills in by_name. Returns -EINVAL if two tensors have one name. */
+/* Returns -EINVAL if two tensors have one name. */
 static int sort_names(struct model_safetensors_table *table)
 {
     table->by_name = calloc(table->count + 1, sizeof(*table->by_name));

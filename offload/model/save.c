@@ -36,7 +36,7 @@ struct shard {
     uint64_t data_bytes;
     char *head; /* owned: bytes before the data */
     uint64_t head_bytes;
-    /* sum_elements of what was written; relaxed: read after the writers have ended */
+    /* sum_elements of what was written; relaxed: read after the writers */
     _Atomic uint64_t sum;
     uint64_t file_sum; /* core_file_sum, read back */
 };
@@ -56,7 +56,7 @@ struct model_save {
     uint64_t elements;    /* of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
-    /* elements written; relaxed: read after the writers have ended */
+    /* elements written; relaxed: read after the writers */
     _Atomic uint64_t put;
 };
 
@@ -67,7 +67,6 @@ static uint64_t part_elements(const struct target *target)
     return (uint64_t)target->part->rows * (uint64_t)target->param->cols;
 }
 
-/* Adds the parts of a parameter, which its owner has. */
 static void add_targets(struct model_save *save, const struct model_param *param)
 {
     const struct model_block *owner = &save->model->blocks[param->owner];
@@ -184,7 +183,7 @@ static int reserve(const struct model_save *save, const struct shard *shard)
     return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
 }
 
-/* Creates a shard, writes its header, and adds the header's length to the targets' offsets. */
+/* Adds the header's length to the targets' offsets. */
 static int open_shard(struct model_save *save, size_t index)
 {
     struct shard *shard = &save->shards[index];
@@ -339,7 +338,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
 
 /* ---- writing ---- */
 
-/* Returns a sum that depends on elements and their places. Sums of pieces add up in any order. */
+/* The sum depends on elements and their places. Sums of pieces add up in any order. */
 static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_t at, size_t count)
 {
     const uint64_t odd_place = UINT64_C(0x9e3779b97f4a7c15);
@@ -361,7 +360,6 @@ static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_
     return sum;
 }
 
-/* Elements [begin, end) of a target, from `from`. */
 struct tensor_write {
     struct model_save *save;
     const struct target *target;
@@ -372,7 +370,6 @@ struct tensor_write {
     char *buffer; /* BUFFER_BYTES */
 };
 
-/* Writes elements from element `at` of the target on, and adds to the shard's sum. */
 static int put_elements(const struct tensor_write *piece, uint64_t at, const void *elements,
                         size_t count)
 {
@@ -407,7 +404,7 @@ static int put_straight(const struct tensor_write *piece)
     return 0;
 }
 
-/* Writes part of the file's line `col`, a column of the flat array. */
+/* A line of the file is a column of the flat array. */
 static int put_line(const struct tensor_write *piece, int64_t col, int64_t row, int64_t count)
 {
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
@@ -432,7 +429,6 @@ static int put_line(const struct tensor_write *piece, int64_t col, int64_t row, 
     return 0;
 }
 
-/* Writes the columns of elements [begin, end) to their lines of the file. */
 static int put_transposed(const struct tensor_write *piece)
 {
     const uint64_t cols = (uint64_t)piece->target->param->cols;
@@ -478,8 +474,7 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* ---- finishing a file ---- */
 
-/* Reads until the buffer is full or the file ends. Returns the bytes, or -errno without a
- * message. */
+/* Returns fewer bytes at the end of the file, or -errno without a message. */
 static ssize_t read_full(int fd, char *buffer, uint64_t at)
 {
     size_t done = 0;
@@ -499,7 +494,7 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
     return (ssize_t)done;
 }
 
-/* Opens the file for reading from the drive: by direct I/O, or after dropping cached pages. */
+/* Reads must come from the drive: by direct I/O, or after dropping cached pages. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
     bool direct = false;
@@ -510,8 +505,7 @@ static int open_again(const struct model_save *save, const struct shard *shard)
     return fd;
 }
 
-/* Compares the bytes of the header, and adds elements to *sum. Returns false if the header
- * differs. */
+/* Returns false if the header differs. */
 static bool check_bytes(const struct model_save *save, const struct shard *shard,
                         const char *buffer, uint64_t at, size_t count, uint64_t *sum)
 {
@@ -558,7 +552,6 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
                                save->own.path, shard->name);
 }
 
-/* Makes shards durable and verifies what the drive returns. */
 static int verify(const struct model_save *save)
 {
     char *buffer = aligned_alloc(ALIGN_BYTES, BUFFER_BYTES);
@@ -578,7 +571,7 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* Keeps a complete model that could not be moved. The message says whether the next run moves or
+/* A complete model stays if it cannot be moved. The message says whether the next run moves or
  * removes it. */
 static int keep(struct model_save *save, int rc)
 {

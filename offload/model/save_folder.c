@@ -100,7 +100,7 @@ struct content {
 
 enum { PIECE_BYTES = CORE_FILE_SUM_BYTES };
 
-/* Reads up to PIECE_BYTES. Returns the bytes; 0 at the end. */
+/* Returns 0 at the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
 {
     return core_file_read_at(fd, piece, PIECE_BYTES, at);
@@ -148,7 +148,7 @@ static int fill(const struct model_folder *folder, const char *name, int file,
     return fsync(file) == 0 ? 0 : model_folder_failed(folder, name, -errno, content->bytes);
 }
 
-/* Drops the file's pages first, so that the bytes come from the drive. */
+/* Drops cached pages first, so that the bytes come from the drive. */
 static int read_back(const struct model_folder *folder, const char *name, int file, char *piece,
                      const struct written *written)
 {
@@ -301,7 +301,7 @@ static bool is_left_out(const char *name)
            strcmp(name, MODEL_MANIFEST_NAME) == 0 || strcmp(name, MODEL_ADAPTER_CONFIG) == 0;
 }
 
-/* Copies config.json with the type of the weights and the model's `tie_word_embeddings`. */
+/* Sets the type of the weights and the model's `tie_word_embeddings`. */
 static int write_config(const struct model_folder *folder, const char *source,
                         const struct model_config *config, enum model_dtype type)
 {

@@ -1,4 +1,4 @@
-/* sections.c: adds steps to a section while the slot has room for their pages. */
+/* sections.c: adds steps to a section while the slot has room. */
 #include "offload/model/sections.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ struct use {
     uint64_t first, end;
 };
 
-/* A cut. A first run without lists only counts. */
+/* A first run without lists only counts. */
 struct cutting {
     const struct model_block *block;
     struct model_sections_source source;
@@ -69,8 +69,7 @@ struct pages {
     unsigned count;
 };
 
-/* Adds the pages of bytes [first_byte, end_byte). Returns where byte 0 of the array would be in the
- * slot. */
+/* Returns where byte 0 of the array would be in the slot. */
 static int64_t add_pages(struct pages *pages, uint64_t first_byte, uint64_t end_byte)
 {
     const uint64_t first = page_before(first_byte);
@@ -97,8 +96,7 @@ static uint64_t pages_bytes(const struct pages *pages)
 
 /* ---- stored weights ---- */
 
-/* Sets *out to the part of a stored tensor with the weights in `use`. Returns false if there is
- * none. */
+/* Returns false if the tensor has no weights in `use`. */
 static bool find_part(const struct cutting *cutting, const struct model_stored_part *part,
                       const struct use *use, struct kern_expand_arguments *out)
 {
@@ -123,8 +121,7 @@ static bool find_part(const struct cutting *cutting, const struct model_stored_p
     return true;
 }
 
-/* Returns the weights that an expansion for `use` makes: whole rows or blocks, within the
- * parameter. */
+/* Expansions make whole rows or blocks, within the parameter. */
 static struct use expanded_use(const struct cutting *cutting, const struct use *use)
 {
     const struct model_stored *stored = cutting->source.stored;
@@ -146,8 +143,7 @@ static struct kern_quant_span moved_span(struct kern_quant_span span, uint64_t b
     return (struct kern_quant_span){span.begin + by, span.end + by};
 }
 
-/* Adds the stored pages with the weights in `use`, and their expansions. `zero`: the place of byte
- * 0 of the weights in the slot that the steps read. */
+/* `zero`: where byte 0 of the weights would be in the slot that the steps read. */
 static void add_expansions(const struct cutting *cutting, const struct use *use, int64_t zero,
                            struct pages *pages, struct model_expansion *list,
                            struct model_section *section)
@@ -182,14 +178,13 @@ static void add_expansions(const struct cutting *cutting, const struct use *use,
 
 /* ---- sections ---- */
 
-/* Arrays for the parts of a section; NULL: only counted. */
+/* NULL: parts are only counted. */
 struct lists {
     struct model_range *ranges;
     struct model_place *places;
     struct model_expansion *expansions;
 };
 
-/* Finds the pages of a section's weights, and the weights' places in its slots. */
 static void find_pages(const struct cutting *cutting, const struct use *uses,
                        const struct lists *lists, struct model_section *section)
 {
@@ -256,7 +251,6 @@ static double flops_of(const struct model_steps *steps, enum model_pass pass)
     return flops > 0 ? flops : 1;
 }
 
-/* Returns whether the slots have room for the weights in `tried`. */
 static bool has_room(const struct cutting *cutting, const struct use *tried)
 {
     const struct lists none = {NULL, NULL, NULL};
@@ -293,7 +287,7 @@ static void cut_pass(struct cutting *cutting, const struct model_steps *steps, e
     }
 }
 
-/* Sizes the slots for each step, with SPARE_BYTES more. */
+/* Sizes the slots for the largest step, with SPARE_BYTES more. */
 static void make_room(const struct cutting *cutting, const struct model_steps *steps)
 {
     const struct lists none = {NULL, NULL, NULL};
@@ -337,7 +331,7 @@ static int allocate(struct cutting *cutting)
                : -ENOMEM;
 }
 
-/* Cuts the passes into sections. passes[i] is NULL if there is no such pass. */
+/* passes[i] is NULL if there is no such pass. */
 static int create(struct cutting *cutting, const struct model_steps *passes[MODEL_PASS_COUNT],
                   uint64_t least_bytes, struct model_sections **out)
 {

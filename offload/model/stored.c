@@ -155,7 +155,6 @@ static int64_t elements_of(const struct model_stored_part *part)
     return part->rows * part->cols;
 }
 
-/* Returns the most elements that are encoded at once. */
 static int64_t piece_of(const struct model_stored_part *part)
 {
     const int64_t grain = part->given ? 1 : kern_quant_grain(part->quant, part->cols);
@@ -262,7 +261,7 @@ struct reading {
     struct core_err failed;
 };
 
-/* Reads a member's share of the window. Shares divide it at multiples of BLOCKS_ALIGN_ELEMENTS. */
+/* Shares divide the window at multiples of BLOCKS_ALIGN_ELEMENTS. */
 static void read_share(void *argument, unsigned index, unsigned count)
 {
     struct reading *reading = argument;
@@ -287,8 +286,7 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Returns whether a tensor is transposed. One thread then reads the window, because a share would
- * read the whole tensor. */
+/* One thread reads a transposed tensor, because a share would read it whole. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -299,7 +297,7 @@ static bool is_turned(const struct model_block *block)
     return false;
 }
 
-/* Reads elements into the window, up to `end`, and requests readahead of later ones. */
+/* Requests readahead of elements after the window. */
 static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
 {
     const struct model_stored_source *source = &reader->source;
@@ -322,8 +320,8 @@ static int read_window(struct model_stored_reader *reader, uint64_t from, uint64
     return core_err_first(&reading.failed, 0);
 }
 
-/* Reads the next elements of a part, in pieces that begin where model_files_read requires. Between
- * the parts of quantised files may be codes, so these parts are read one by one. */
+/* Pieces begin where model_files_read requires. Between the parts of quantised files may be codes,
+ * so parts are read one by one. */
 static int take(struct model_stored_reader *reader, const struct model_stored_part *part,
                 int64_t count, enum model_dtype type, void *to)
 {
@@ -362,8 +360,7 @@ static struct model_codes codes_of(const struct model_stored_reader *reader,
                                 .cols = part->cols};
 }
 
-/* Adds the hashes of copied bytes, from byte `at` of the part on. Pieces begin at multiples of
- * SUM_BYTES, so the sum does not depend on their size. */
+/* Pieces of codes begin at multiples of SUM_BYTES, so the sum does not depend on their size. */
 static void sum_bytes(const struct model_stored_reader *reader,
                       const struct model_stored_part *part, uint64_t at, uint64_t bytes)
 {
@@ -437,7 +434,7 @@ static int make_scales(struct model_stored_reader *reader, const struct model_st
     return rc;
 }
 
-/* Makes the next piece of codes, or a part's scales after its codes. */
+/* A part's scales follow its codes. */
 static int make_more(struct model_stored_reader *reader)
 {
     const struct model_stored_part *part = &reader->source.stored->parts[reader->part];

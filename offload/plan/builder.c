@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 
-/* How many commands of each queue have surely ended when a command ends, counted over all tapes. */
+/* How many commands of each queue must have ended when a command ends; over all tapes. */
 struct clock {
     uint64_t reached[PLAN_Q_COUNT];
 };
@@ -104,7 +104,7 @@ void plan_builder_destroy(struct plan_builder *builder)
     free(builder);
 }
 
-/* Drops the clocks of retired tapes, but keeps the queue's last clock. */
+/* Drops the clocks of retired tapes, except the queue's last clock. */
 static void drop_clocks(struct line *line)
 {
     const uint64_t last = line->count > 0 ? line->count - 1 : 0;
@@ -141,13 +141,13 @@ uint32_t plan_builder_room(const struct plan_builder *builder)
     return builder->tape_room - builder->tape.count;
 }
 
-/* Returns whether commands of the queue move bytes at the same time, although they end in order. */
+/* Returns whether the queue's commands move bytes at once, although they end in order. */
 static bool transfers_overlap(enum plan_queue queue)
 {
     return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
 }
 
-/* Sets needs[q] to the number of commands of queue q that must end before the command starts. */
+/* Sets needs[q]: how many commands of queue q must end first. */
 static void collect_needs(struct plan_builder *builder, const struct plan_command *command,
                           uint64_t needs[PLAN_Q_COUNT])
 {
@@ -198,7 +198,7 @@ static void reduce_needs(const struct plan_builder *builder, int queue,
     }
 }
 
-/* Appends the command to the tape. Up to PLAN_EDGE_MAX of `needs` become edges and are zeroed. */
+/* Appends the command. Up to PLAN_EDGE_MAX of `needs` become edges and are zeroed. */
 static int append(struct plan_builder *builder, const struct plan_command *command,
                   uint64_t needs[PLAN_Q_COUNT])
 {
@@ -258,8 +258,7 @@ static bool any_beyond(const uint64_t needs[PLAN_Q_COUNT], int count)
     return count < 0;
 }
 
-/* Returns whether the fresh access makes an old one redundant: commands that must wait for the old
- * access must also wait for the fresh one. */
+/* Returns whether whatever must wait for the old access must also wait for the fresh one. */
 static bool superseded(const struct touch *old, const struct touch *fresh)
 {
     bool covered = fresh->begin <= old->begin && old->end <= fresh->end;
@@ -268,7 +267,6 @@ static bool superseded(const struct touch *old, const struct touch *fresh)
            ((fresh->access & PLAN_WRITES) != 0 || (both_read && old->queue == fresh->queue));
 }
 
-/* Drops touches of retired tapes, and those that the fresh one replaces. */
 static void forget(struct plan_builder *builder, struct history *history, const struct touch *fresh)
 {
     uint32_t kept = 0;
@@ -284,8 +282,8 @@ static void forget(struct plan_builder *builder, struct history *history, const 
     history->count = kept;
 }
 
-/* Remembers an access. A long history is pruned only when its array is full, because pruning at
- * each access would be slow. A redundant access adds no edges. */
+/* A long history is pruned only when its array is full, because pruning at each access would be
+ * slow. Redundant accesses add no edges. */
 static int remember(struct plan_builder *builder, const struct plan_operand *operand, uint8_t queue)
 {
     enum { FEW = 64 };

@@ -17,8 +17,8 @@ static int add_tape(struct plan_builder *builder, const struct plan_input *input
     return rc == 0 ? plan_builder_end(builder, out) : rc;
 }
 
-/* Builds the tape of `kind` after a tape of kind `before` (PLAN_KIND_COUNT: none). Builds the
- * earlier tape, too, because edges may refer to its commands. */
+/* Builds the tape of `kind` after one of kind `before` (PLAN_KIND_COUNT: none), to whose commands
+ * edges may refer. */
 static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
                       struct plan_tape *out)
 {
@@ -62,7 +62,6 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
     return 0;
 }
 
-/* Builds the step that repeats, and predicts its time. */
 static int predict(const struct plan_input *input, struct plan *plan)
 {
     const int steady = (int)plan_steady(plan);
@@ -115,8 +114,7 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     plan_needs_note(needs, &need);
 }
 
-/* Lays out a residence and records its bytes. *fitted: it fits the budgets; *full: STORE is too
- * small. */
+/* Lays out a residence. *fitted: it fits the budgets; *full: STORE is too small. */
 static int look(const struct plan_input *input, const struct plan_choice *choice,
                 const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
                 bool *full)
@@ -132,8 +130,7 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* Fills the budgets of DEVICE and HOST. If STORE has room for the rest, sets *fitted and changes
- * *residence. */
+/* Fills the budgets of DEVICE and HOST, if STORE then has room for the rest. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -152,8 +149,7 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Raises the least residence until it fits: moves states to the GPU, then keeps in memory what
- * STORE has no room for. */
+/* Moves states to the GPU, then keeps in memory what STORE has no room for. */
 static int raise_residence(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

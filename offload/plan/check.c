@@ -104,8 +104,7 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* Checks requests for states and gradients on a GPU. Such states are updated by the GPU, so weights
- * and gradients must be there, too. */
+/* A GPU updates the states that it keeps, so their weights and gradients must be there, too. */
 static int check_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -155,8 +154,7 @@ static int check_places(const struct plan_input *input)
     return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
-/* Checks the input for an application that computes and holds weights and gradients in host
- * memory. */
+/* An application computes, and has weights and gradients in host memory. */
 static int check_application(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

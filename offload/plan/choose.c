@@ -1,6 +1,5 @@
-/* choose.c: creates a plan. Each policy is laid out in the least memory, given spare memory, and
- * simulated; the fastest candidates are then improved step by step. To save memory, the search
- * frees memory that costs little time, and is repeated for a slower drive. */
+/* choose.c: creates a plan: lays out and simulates a candidate per policy, and improves the fastest
+ * ones. To save memory, it then frees memory that costs little time, also for a slower drive. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -54,7 +53,7 @@ static void note_tried(struct search *search, const struct plan *plan)
     }
 }
 
-/* Tries a policy with many slots, and with the fewest if that does not fit. */
+/* Tries a policy with many slots, or with the fewest if those do not fit. */
 static int try_policy(void *user, const struct plan_choice *policy)
 {
     struct search *search = user;
@@ -76,7 +75,6 @@ static int try_policy(void *user, const struct plan_choice *policy)
     return rc;
 }
 
-/* Returns whether a candidate fits with its gradients in another tier. */
 static bool fits_with_other(const struct search *search, enum plan_tier grads)
 {
     for (int t = 0; t < STARTS; t++) {
@@ -87,8 +85,8 @@ static bool fits_with_other(const struct search *search, enum plan_tier grads)
     return false;
 }
 
-/* Returns whether to try smaller chunks. After a candidate fits, they are tried only while tapes
- * are short, because long tapes make the search slow. */
+/* After a candidate fits, smaller chunks are tried only while tapes are short, because long tapes
+ * make the search slow. */
 static bool tries_smaller(const struct search *search)
 {
     enum { COMMANDS_MAX = 1500 };
@@ -102,11 +100,10 @@ static bool tries_smaller(const struct search *search)
     return true;
 }
 
-/* Returns whether to visit the policies with this tier of gradients and this index of a chunk
- * size. */
+/* Returns whether to visit the policies with this tier of gradients and chunk size. */
 typedef bool visit_begin(void *user, enum plan_tier grads, unsigned size);
 
-/* Visits each policy with each possible tier of gradients and chunk size. `begin` may be NULL. */
+/* `begin` may be NULL. */
 static int visit_all(const struct plan_input *input, visit_begin *begin, plan_policy_visit *visit,
                      void *user)
 {
@@ -174,15 +171,13 @@ static int fit_policy(void *user, const struct plan_choice *policy)
     return fitting->fitted ? 0 : plan_candidate_fits(fitting->input, &choice, &fitting->fitted);
 }
 
-/* Returns a rank's part of a budget in MiB. */
 static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
 {
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Sets *out to whether a candidate fits into these budgets in MiB (0: the input's own). The spare
- * bytes are subtracted from HOST. If DEVICE and HOST are both given, their joint limit does not
- * count. */
+/* Returns in *out whether a candidate fits into budgets in MiB (0: the input's own). If DEVICE and
+ * HOST are both given, their joint limit does not count. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;
@@ -205,8 +200,8 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises a budget in growing steps until a candidate fits; sets it to 0 if none fits. Needs omit
- * memory that is lost by rounding, so they may be too small. */
+/* Raises a budget in growing steps until a candidate fits; sets it to 0 if none fits. Rounding
+ * makes candidates larger than their needs. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -223,7 +218,6 @@ static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TI
     return rc;
 }
 
-/* Finds budgets that suffice. */
 static int advise(const struct search *search, struct plan_advice *out)
 {
     struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
@@ -261,8 +255,8 @@ static int refuse(struct search *search)
 
 /* ---- choosing a plan ---- */
 
-/* Improves candidates that are near the fastest one. Speculative candidates do not set that limit,
- * because they are fast only while their guesses are right. */
+/* Improves candidates near the fastest one. Speculative ones do not count as fastest, because their
+ * guesses may be wrong. */
 static int climb(struct search *search)
 {
     double fastest = HUGE_VAL;
@@ -291,8 +285,7 @@ static struct plan *winner(const struct search *search)
     return wins;
 }
 
-/* Reduces the memory of candidates that are about as fast as `fastest` and write no more. Sets *out
- * to the smallest result. */
+/* Reduces the memory of candidates as fast as `fastest` that write no more. *out: the smallest. */
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
 {
     const struct plan_input *input = search->input;
@@ -359,11 +352,11 @@ done:
     return rc;
 }
 
-/* Share of its measured rate that a drive is assumed to reach. A plan without spare slots is
- * predicted to be fast, but waits for every late block. */
+/* Share of its measured rate that a drive is assumed to reach. Without spare slots, a step waits
+ * for every late block. */
 static const double drive_gives = 0.9;
 
-/* Chooses for a slower drive, and predicts with the measured rates. */
+/* Chooses for a slower drive, and predicts with measured rates. */
 static int choose_careful(const struct plan_input *input, struct plan **out)
 {
     struct plan_input careful = *input;

@@ -6,11 +6,11 @@
 
 #include "offload/plan/policy.h"
 
-/* A change must make the step faster by this part. Speculation must gain more, because it is fast
- * only while its guesses are right. */
+/* A change must make the step faster by this part. A speculative plan must gain more, because its
+ * guesses may be wrong. */
 static const double gain_least = 0.003;
 static const double gain_least_speculative = 0.02;
-/* Smaller differences of time count as equal. Memory must be smaller by the part `less` to count as
+/* Times that differ less count as equal. Memory must be smaller by the part `less` to count as
  * less. */
 static const double equal = 1e-4;
 static const double less = 0.02;
@@ -94,7 +94,6 @@ static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
            choice->state_slots <= PLAN_STATE_SLOT_MAX;
 }
 
-/* Recomputes the activations of `more` blocks that were kept. */
 static bool recompute(const struct plan_input *input, uint32_t more, struct plan_choice *choice)
 {
     uint32_t all = input->compute_count;
@@ -217,9 +216,9 @@ static double staged_bytes(const struct plan *plan)
                : 0;
 }
 
-/* Returns whether the state slots hold less than the drives need in flight for their measured rate,
- * which the simulation does not model. A quarter of the store always suffices, so small models need
- * not keep their states in memory. */
+/* Returns whether the state slots hold too little for the drives to reach their measured rate,
+ * which the simulation does not model. A quarter of the store suffices, so small models need not
+ * keep their states in memory. */
 static bool starves(const struct plan_input *input, const struct plan *plan)
 {
     static const double held_most = 0.25;

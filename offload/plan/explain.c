@@ -7,7 +7,6 @@
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 
-/* A resource below this share is not the bottleneck. */
 static const double busy_share = 0.85;
 
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text, size_t bytes)

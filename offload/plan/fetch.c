@@ -51,7 +51,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
     return plan_move_add(step, &command);
 }
 
-/* Reads this rank's weights from STORE into the slot, through HOST if I/O does not reach DEVICE. */
+/* Reads through HOST if I/O does not reach DEVICE. */
 static int read_weights(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     struct plan_span span = plan_weight_span(step->input, block);
@@ -86,7 +86,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* Returns the place of `span` in a buffer of weights that begins with element `first`. */
+/* `first`: the element of the block with which the buffer begins. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                   struct plan_span span, uint64_t first)
 {
@@ -95,7 +95,6 @@ static struct plan_piece own_part(const struct plan_step *step, uint32_t block, 
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* Returns the part of a buffer that has a block's weights as they are kept. */
 static struct plan_piece kept_whole(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     uint64_t width = step->input->blocks[block].format.weight_bytes;
@@ -116,7 +115,7 @@ static int expand_to(struct plan_step *step, uint32_t block, struct plan_piece f
 
 /* ---- copies that a group of ranks keeps ---- */
 
-/* Returns the part of a block's gathered weights that this rank keeps for its group. */
+/* Returns the part that this rank keeps for its group. */
 static struct plan_piece copy_part(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     const struct plan_span span = plan_copy_span(step->input, block);
@@ -125,7 +124,7 @@ static struct plan_piece copy_part(const struct plan_step *step, uint32_t block,
     return (struct plan_piece){.buffer = buffer, .offset = first, .bytes = end - first};
 }
 
-/* Keeps this rank's part of gathered weights if the step needs them again. */
+/* Keeps this rank's part if the step needs the weights again. */
 static int keep_copy(struct plan_step *step, uint32_t block, uint32_t gathered)
 {
     const uint32_t copy = plan_move_block(step, block)->weights_copy;
@@ -143,7 +142,6 @@ static bool has_copy(const struct plan_step *step, uint32_t block)
     return step->copied != NULL && step->copied[block];
 }
 
-/* Returns the bytes of a copy that come from other nodes. */
 static uint64_t copy_between(const struct plan_step *step, uint32_t block)
 {
     const struct plan_input *input = step->input;
@@ -186,8 +184,7 @@ static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
                                .bytes = plan_packed_bytes(step->input->blocks[block].elements)};
 }
 
-/* Gathers packed weights and expands them in `slot`. This rank's own part is expanded, too, so that
- * all ranks compute with equal weights. */
+/* This rank's own part is expanded, too, so that all ranks compute with equal weights. */
 static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
                          uint32_t slot)
 {
@@ -226,7 +223,6 @@ int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
                          kept_whole(step, block, whole));
 }
 
-/* Fills a slot from HOST or STORE with the weights of an undivided block. */
 static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     struct plan_piece from = kept_whole(step, block, plan_move_block(step, block)->weights_host);
@@ -235,8 +231,7 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
                : read_weights(step, block, slot);
 }
 
-/* Moves this rank's shard to its offset in the slot, unless it is in DEVICE, and gathers the
- * others. */
+/* Moves this rank's shard to its offset, unless it is in DEVICE, and gathers the others. */
 static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -259,7 +254,6 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc == 0 ? gather_shards(step, block, own, whole) : rc;
 }
 
-/* Fills the slot from packed shards. */
 static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -283,7 +277,6 @@ static int fill_copied(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc != 0 ? rc : expand_to(step, block, packed, slot);
 }
 
-/* Fills a slot with a block's weights as they are kept. */
 static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     if (has_copy(step, block)) {
@@ -294,8 +287,8 @@ static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
                                                   : fill_whole(step, block, slot);
 }
 
-/* Expands a block's stored weights in `slot`. Moves the stored form first if compute cannot read it
- * in place. */
+/* Expands stored weights in `slot`. Moves the stored form first if compute cannot read it in
+ * place. */
 static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -329,7 +322,6 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)
     return rc;
 }
 
-/* Adds a command that moves a block's rows from buffer `from`. */
 static int move_rows(struct plan_step *step, struct plan_command command, enum plan_role from_as,
                      uint32_t from, enum plan_role to_as, struct plan_piece to)
 {
@@ -341,8 +333,7 @@ static int move_rows(struct plan_step *step, struct plan_command command, enum p
     return plan_move_add(step, &command);
 }
 
-/* Rows are read on the queue of activations because they wait for the inputs of the step, and would
- * delay other weights on the queue of weights. */
+/* Rows wait for the inputs of the step. On the queue of weights they would delay other weights. */
 static int read_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
 {
     return move_rows(step, plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro),
@@ -380,7 +371,6 @@ int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, stru
     return rc != 0 ? rc : plan_move_copy(step, PLAN_H2D, block, stage, slot);
 }
 
-/* Reads pages of weights from STORE, from byte `first` of this rank's shard on. */
 static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, struct plan_piece to)
 {
     struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_WEIGHT, block,
@@ -395,8 +385,7 @@ static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, st
     return plan_move_add(step, &command);
 }
 
-/* Brings pages of this rank's shard to a slot. `stage`: with a card, the place in HOST through
- * which they pass. */
+/* `stage`: with a card, the place in HOST through which the pages pass. */
 static int fill_pages(struct plan_step *step, uint32_t block, uint64_t first,
                       struct plan_piece stage, struct plan_piece to)
 {
@@ -438,7 +427,6 @@ static int gather_pages(struct plan_step *step, uint32_t block, uint64_t first,
     return plan_move_add(step, &command);
 }
 
-/* Brings a range of a section to byte `at` of slot number `turn`. */
 static int fetch_range(struct plan_step *step, uint32_t block, const struct model_range *range,
                        uint32_t turn, uint64_t at)
 {
@@ -481,7 +469,7 @@ static int fetch_pages(struct plan_step *step, uint32_t block, const struct mode
     return 0;
 }
 
-/* Expands the weights of a section from their stored form, in place if compute can read it. */
+/* Expands a section's weights, in place if compute can read the stored form. */
 static int expand_section(struct plan_step *step, uint32_t block,
                           const struct model_section *section, struct plan_piece *out)
 {

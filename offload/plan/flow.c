@@ -1,4 +1,4 @@
-/* flow.c: one builder and one state of slots for all tapes of a run, in the memory of three
+/* flow.c: one builder and one state of slots for the tapes of a run, in the memory of three
  * tapes. */
 #include "offload/plan/flow.h"
 
@@ -23,8 +23,7 @@ struct plan_flow {
     uint64_t begun; /* tapes begun */
 };
 
-/* Returns the most commands of a block. They need no joins, because each waits for at most two
- * queues. */
+/* No joins are needed, because a command waits for at most two queues. */
 static uint32_t most_commands(const struct plan_input *input, const struct plan *plan)
 {
     uint64_t most = 0;

@@ -16,7 +16,6 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block)
     step->gradient = where->on_card ? step->gradient_whole : step->gradient;
 }
 
-/* Returns where compute writes a block's whole gradient. */
 static struct plan_piece whole_piece(const struct plan_step *step, uint32_t block)
 {
     uint64_t bytes = step->input->blocks[block].elements *
@@ -25,7 +24,7 @@ static struct plan_piece whole_piece(const struct plan_step *step, uint32_t bloc
     return plan_move_part(moves ? step->gradient_whole : step->gradient, bytes);
 }
 
-/* Returns this rank's part of a gradient in a buffer whose first element is `first`. */
+/* `first`: the element of the block with which the buffer begins. */
 static struct plan_piece own_piece(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                    uint64_t first)
 {
@@ -62,8 +61,8 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
 }
 
-/* Adds the command that sums the two uses of a shared parameter, the head's first. With several
- * micro-batches each use has its own sum. */
+/* Sums the two uses of a shared parameter, the head's first. With several micro-batches each use
+ * has its own sum. */
 static int shared_round(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
@@ -77,7 +76,7 @@ static int shared_round(struct plan_step *step, uint32_t block)
     return plan_builder_add(step->builder, &command);
 }
 
-/* Sums a block's gradients over ranks as codes; `to` is this rank's part. */
+/* `to` is this rank's part. */
 static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piece from,
                         struct plan_piece to)
 {
@@ -98,7 +97,7 @@ static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piec
     return plan_move_add(step, &command);
 }
 
-/* Sums gradients over ranks; a rank gets the whole sum, or its own part. */
+/* A rank gets the whole sum, or its own part. */
 static int reduce(struct plan_step *step, uint32_t block)
 {
     struct plan_piece whole = whole_piece(step, block);
@@ -115,8 +114,7 @@ static int reduce(struct plan_step *step, uint32_t block)
                : plan_move_together(step, PLAN_REDUCE, block, whole, to);
 }
 
-/* Adds the command for a gradient's sums of squares. A GPU computes them itself, so that the
- * processor need not read the gradient. */
+/* A GPU sums squares itself, so that the processor need not read the gradient. */
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);

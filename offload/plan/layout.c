@@ -11,14 +11,13 @@
 #include "offload/plan/layout_internal.h"
 
 enum { NORM_BYTES = 64 };
-/* Bytes of HOST for the checksum of a page in STORE that is read separately, and for its checksum
- * in a kept base. */
+/* Bytes of HOST per page in STORE that is read separately: its checksum, and the one in a kept
+ * base. */
 enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 
 /* ---- weights and states ---- */
 
-/* Adds the buffer for this rank's part of its group's copy of a block's weights. Sections have no
- * copy. */
+/* Adds the buffer for this rank's part of its group's copy. Sections have no copy. */
 static int add_copy(struct plan_layout *layout, const struct plan_input *input, uint32_t b)
 {
     struct plan_block_layout *block = &layout->blocks[b];
@@ -31,8 +30,7 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
                                     &block->weights_copy);
 }
 
-/* Adds the buffers that keep a block's weights: also in HOST if the update cannot access their
- * DEVICE memory. */
+/* Weights are also in HOST if the update cannot access their DEVICE memory. */
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice, uint32_t b)
 {
@@ -123,8 +121,7 @@ static uint64_t widest_boundary(const struct plan_input *input)
     return core_round_up(widest, PLAN_ALIGN_BYTES);
 }
 
-/* Adds the buffers of one boundary and micro-batch. Boundaries that wait in HOST or STORE take
- * turns in PLAN_ACT_TURN buffers in DEVICE. */
+/* Boundaries that wait in HOST or STORE take turns in PLAN_ACT_TURN buffers in DEVICE. */
 static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
                         const struct plan_choice *choice, uint64_t widest, uint32_t i)
 {
@@ -208,9 +205,8 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* Returns whether a block is brought by rows or sections, not whole. Ranks use different rows, so a
- * sharded block of rows is gathered whole. On the CPU device, trained weights in STORE need a slot
- * for all of them. */
+/* Ranks use different rows, so a sharded block of rows is gathered whole. On the CPU device, the
+ * update of weights in STORE needs a slot for all of them. */
 static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
                            uint32_t block)
 {
@@ -252,7 +248,7 @@ static void find_lenders(struct plan_layout *layout, const struct plan_input *in
 }
 
 /* Marks the blocks whose weights a step needs more than once. The last block's forward is part of
- * its backward, so its weights are needed once. */
+ * its backward. */
 static void mark_again(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice)
 {
@@ -275,8 +271,8 @@ static void mark_again(struct plan_layout *layout, const struct plan_input *inpu
 
 /* ---- scratch ---- */
 
-/* Returns the bytes of a block's temporaries and recomputed activations. A block in sections needs
- * those of a whole group, because each section computes all micro-batches before the next one. */
+/* A block in sections needs the temporaries of a whole group, because a section computes all
+ * micro-batches before the next one. */
 static uint64_t scratch_bytes(const struct plan_layout *layout, const struct plan_input *input,
                               uint32_t block)
 {
@@ -400,7 +396,7 @@ static void count_checksums(struct plan_layout *layout, const struct plan_input 
     }
 }
 
-/* Buffers are sized for the largest shard of any rank; counts of chunks become this rank's. */
+/* Buffers fit the largest shard of any rank; counts of chunks become this rank's. */
 static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {

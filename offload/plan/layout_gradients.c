@@ -4,8 +4,7 @@
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 
-/* Returns whether a buffer of gradients is in use during a whole step, because micro-batches run
- * one at a time and add to it. */
+/* Micro-batches that run one at a time add to a buffer during the whole step. */
 static bool lives_all_along(const struct plan_input *input, const struct plan_choice *choice,
                             bool is_sum)
 {
@@ -17,7 +16,7 @@ struct need {
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* Says which blocks share a ring of buffers. Gradients that wait on the GPU are never in a ring. */
+/* Blocks that share a ring of buffers. Gradients that wait on the GPU are never in a ring. */
 enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* blocks whose update follows at once */, ALL_IN_TURN };
 
 struct gradient_kind {
@@ -31,7 +30,6 @@ struct gradient_kind {
     struct plan_ring *ring;
 };
 
-/* Returns the bytes of a whole gradient, or of the largest shard. */
 static uint64_t bytes_of(const struct plan_input *input, const struct gradient_kind *kind,
                          uint32_t block)
 {
@@ -98,7 +96,7 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
                            elements * PLAN_SUM_BYTES, &layout->shared_sum);
 }
 
-/* Adds the buffer for codes of one block's gradient; ranks reduce one gradient at a time. */
+/* One block's codes suffice, because ranks reduce one gradient at a time. */
 static int add_codes(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;
@@ -110,7 +108,7 @@ static int add_codes(struct plan_layout *layout, const struct plan_input *input)
                            core_round_up(bytes, PLAN_ALIGN_BYTES), &layout->codes);
 }
 
-/* Adds stored gradients: one buffer per block if they wait in memory, else a ring. */
+/* Gradients that wait in memory have one buffer per block; others share a ring. */
 static int add_stored(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice, bool all_along)
 {

@@ -1,4 +1,4 @@
-/* layout_slots.c: the slots of a layout, for data that is in memory only while it is used. */
+/* layout_slots.c: the slots of a layout, for data that is in memory only during its use. */
 #include <stdio.h>
 
 #include "core/base/size.h"
@@ -20,8 +20,8 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* Returns the least bytes of the slot through which weights in STORE pass when a run begins and
- * ends; 0 unless the device is the host. */
+/* Returns the least slot for weights in STORE when a run begins and ends; 0 unless the device is
+ * the host. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {
@@ -98,7 +98,6 @@ static int add_row_slots(struct plan_layout *layout, const struct plan_input *in
     return rc;
 }
 
-/* Adds slots for stored weights that compute does not read in place. */
 static int add_stored_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -135,8 +134,7 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->packed);
 }
 
-/* Returns whether a block's slot is in use only from EXPAND on. A packed shard from STORE is read
- * into the slot earlier. */
+/* A packed shard from STORE is read into the slot before EXPAND. */
 static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
                         uint32_t block)
 {
@@ -144,8 +142,8 @@ static bool is_expanded(const struct plan_layout *layout, const struct plan_inpu
            (plan_packs_weights(input, block) && layout->places[block].weights != PLAN_STORE);
 }
 
-/* Blocks that EXPAND fills share as few slots as a command needs: EXPAND runs on the queue that
- * computes, so more slots save no time. */
+/* Blocks that EXPAND fills need few slots: EXPAND runs on the queue that computes, so more slots
+ * save no time. */
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -191,8 +189,7 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     return rc;
 }
 
-/* Adds state slots and weight stages, for one chunk each. On the CPU device weights do not pass
- * through state slots. */
+/* On the CPU device weights do not pass through state slots. */
 static int add_stages(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice)
 {

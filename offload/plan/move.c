@@ -1,4 +1,4 @@
-/* move.c: operands, rotation of buffers, copies, collectives and offloaded activations. */
+/* move.c: operands, rotation of buffers, copies, collectives, offloaded activations. */
 #include "offload/plan/move.h"
 
 #include <assert.h>
@@ -104,8 +104,7 @@ static uint32_t sums_within(const struct plan_step *step, uint32_t block)
     return step->input->sums_within_nodes && block != PLAN_NONE ? plan_sharing(step->input) : 0;
 }
 
-/* Returns the bytes that other nodes send to a rank in a reduction of `bytes`. `all`: every rank
- * gets the sum. */
+/* Returns the bytes that other nodes send to a rank. `all`: every rank gets the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {

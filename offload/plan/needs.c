@@ -95,7 +95,7 @@ static void say(struct refusal *refusal, const char *format, ...)
     refusal->used = refusal->used < sizeof refusal->text ? refusal->used : sizeof refusal->text - 1;
 }
 
-/* Converts bytes of one rank to MiB of the shared budget, rounded up. */
+/* Converts bytes of one rank to MiB of the shared budget. */
 static uint64_t mib(const struct plan_input *input, uint64_t bytes)
 {
     return (bytes * plan_sharing(input) + (1 << 20) - 1) >> 20;
@@ -120,7 +120,6 @@ static uint64_t least_alone(const struct plan_input *input, const struct plan_ne
                : 0;
 }
 
-/* Converts a need to budgets in MiB, with the spare bytes of HOST. */
 static void need_to_mib(const struct plan_input *input, struct plan_need need,
                         uint64_t out[PLAN_TIER_COUNT])
 {
@@ -150,8 +149,7 @@ struct plan_advice plan_needs_advise(const struct plan_input *input, const struc
     return advice;
 }
 
-/* What sets the budgets, in the order of the message: flags, or the options of an application
- * (tide/optimizer.h). */
+/* What sets the budgets: flags, or an application's options (tide/optimizer.h). */
 struct budget_name {
     enum plan_tier tier;
     const char *text;
@@ -161,7 +159,7 @@ static const struct budget_name flags[] = {
 static const struct budget_name options[] = {{PLAN_HOST, "host_bytes "},
                                              {PLAN_STORE, "bytes of stores "}};
 
-/* Names budgets of which one alone suffices. Returns whether there is one. */
+/* Names budgets that suffice alone. Returns whether there is one. */
 static bool say_alone(struct refusal *refusal, const struct plan_advice *advice,
                       const struct budget_name *names, size_t count)
 {

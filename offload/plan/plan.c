@@ -221,8 +221,7 @@ static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
     return hash;
 }
 
-/* Ranks with different shards move different data, so only what they must have in common is
- * hashed. */
+/* Ranks have different shards, so only what they must have in common is hashed. */
 static uint64_t hash_tape(uint64_t hash, const struct plan *plan, const struct plan_tape *tape)
 {
     for (uint32_t i = 0; i < tape->count; i++) {

@@ -5,8 +5,7 @@
 
 /* in elements; each further size is half of the previous one */
 static const uint64_t largest_chunk = UINT64_C(1) << 30;
-/* BEGIN_SIZE is the size that is tried first, unless a model has more than CHUNKS_MAX chunks of
- * it. */
+/* BEGIN_SIZE is tried first, unless a model has more than CHUNKS_MAX chunks of that size. */
 enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };
 
 uint64_t plan_policy_chunk(unsigned index)
@@ -55,16 +54,15 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
 }
 
-/* Returns whether the choice's use of a card is possible. Speculation keeps two generations, for
- * which a card has too little memory. */
+/* Speculation keeps two generations, for which a card has too little memory. */
 static bool is_card_use_possible(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
     return choice->card_blocks > 0 ? !choice->speculates : !asked;
 }
 
-/* Returns whether updates may have this timing. An update that needs the norm cannot run inside
- * backward; one that does not need the norm gains nothing from speculation. */
+/* An update that needs the norm cannot run inside backward; one that does not need the norm gains
+ * nothing from speculation. */
 static bool is_timing_possible(const struct plan_wishes *wishes, enum plan_timing timing)
 {
     bool by_norm = wishes->may_clip || wishes->may_skip;
@@ -104,8 +102,7 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
            is_card_use_possible(input, choice);
 }
 
-/* Visits the timings of a policy. A split defers about as many updates as the next forward can
- * hide. */
+/* A split defers about as many updates as the next forward can hide. */
 static int each_timing(const struct plan_input *input, struct plan_choice choice,
                        plan_policy_visit *visit, void *user)
 {

@@ -22,8 +22,7 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
            store_holds(input, layout);
 }
 
-/* Returns a block's position in the order of keeping. A block of which only rows are read comes
- * last, because keeping it saves little traffic. */
+/* A block of which only rows are read is kept last, because keeping it saves little traffic. */
 static uint32_t turn_of(const struct plan_input *input, uint32_t block)
 {
     if (input->blocks[0].rows_bytes == 0) {
@@ -115,7 +114,7 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     return 0;
 }
 
-/* Lays out `residence` with one count set to `value`. *out: the layout `serves`. */
+/* *out: whether the layout `serves` with one count set to `value`. */
 static int try_number(const struct plan_input *input, const struct plan_choice *choice,
                       const struct plan_residence *residence, enum number which, uint64_t value,
                       bool (*serves)(const struct plan_input *, const struct plan_layout *),
@@ -132,7 +131,7 @@ static int try_number(const struct plan_input *input, const struct plan_choice *
     return rc;
 }
 
-/* Raises one count of `residence` as far as it fits, up to `most`. */
+/* Raises one count as far as it fits, up to `most`. */
 static int grow_residence(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_residence *residence, enum number which, uint64_t most)
 {
@@ -229,7 +228,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
     return least;
 }
 
-/* Keeps more chunks of states in memory; on the CPU device, where more of them fit. */
+/* On the CPU device, states go where more chunks fit. */
 static int grow_states(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_residence *residence)
 {

@@ -1,5 +1,5 @@
-/* sim.c: a fluid simulation. Between two events each command proceeds at the rate of its share of
- * the resources. */
+/* sim.c: a fluid simulation. Between two events a command proceeds at the rate of its share of the
+ * resources. */
 #include "offload/plan/sim.h"
 
 #include <errno.h>
@@ -61,8 +61,7 @@ struct sim {
     struct mark now;
 };
 
-/* Returns the seconds in which a collective's thread computes codes: of this rank's weights, or of
- * a whole gradient, which it also sums. */
+/* A collective's thread codes this rank's weights, or codes and sums a whole gradient. */
 static double pack_seconds(const struct plan_rates *rates, const struct plan_command *command)
 {
     enum { WEIGHT_BYTES = 2 }; /* wider weights are not packed */
@@ -121,7 +120,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     return work + rates->command_seconds;
 }
 
-/* Returns the resource of a queue's commands; PLAN_R_COUNT: none that is shared. */
+/* PLAN_R_COUNT: no shared resource. */
 static enum plan_resource resource_of(const struct sim *sim, enum plan_queue queue)
 {
     switch (queue) {
@@ -148,7 +147,7 @@ static const struct item *item_at(const struct sim *sim, int queue)
     return &row->items[row->first[queue] + cursor->place];
 }
 
-/* Advances a cursor to the next tape with commands of the queue. Returns false at the end. */
+/* Advances to the next tape with commands of the queue. Returns false at the end. */
 static bool seek(struct sim *sim, int queue)
 {
     struct cursor *cursor = &sim->cursors[queue];
@@ -170,8 +169,8 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
            sim->reached[(tape - back) * PLAN_Q_COUNT + edge.queue] >= place;
 }
 
-/* Returns whether the previous tape has its norm and its updates. Until then a tape may only read;
- * after a speculative tape, not even that. */
+/* Until the previous tape has its norm and updates, a tape may only read; after a speculative tape,
+ * not even that. */
 static bool begun(const struct sim *sim, uint32_t tape)
 {
     return tape <= sim->retired || sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==
@@ -197,7 +196,7 @@ static bool may_start(struct sim *sim, int queue)
     return true;
 }
 
-/* Commands per resource at a moment, and the cores' speed that is left. */
+/* Commands per resource, and the cores' speed that is left. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;
@@ -205,7 +204,7 @@ struct load {
     double cores_left;
 };
 
-/* Returns the speed of a drive's command, relative to its speed alone. */
+/* Returns a speed relative to the command's speed alone. */
 static double drive_speed(const struct sim *sim, int queue, const struct load *load)
 {
     double users = load->users[PLAN_R_DRIVE];
@@ -216,7 +215,7 @@ static double drive_speed(const struct sim *sim, int queue, const struct load *l
     return sim->rates->mixed_bytes / users / alone;
 }
 
-/* Returns the speed of a copy, relative to its speed alone. */
+/* Returns a speed relative to the copy's speed alone. */
 static double link_speed(const struct sim *sim, int queue, const struct load *load)
 {
     const bool up = queue == PLAN_Q_UP;
@@ -254,7 +253,7 @@ static struct load load_of(const struct sim *sim)
     return load;
 }
 
-/* Returns the speed of a command, relative to its speed alone. */
+/* Returns a speed relative to the command's speed alone. */
 static double speed(const struct sim *sim, int queue, const struct load *load)
 {
     enum plan_resource resource = resource_of(sim, (enum plan_queue)queue);
@@ -299,7 +298,7 @@ static void finish(struct sim *sim, int queue)
     }
 }
 
-/* Advances time to the end of the next command. Returns false if nothing runs. */
+/* Advances to the end of the next command. Returns false if nothing runs. */
 static bool advance(struct sim *sim)
 {
     struct load load = load_of(sim);
@@ -475,8 +474,7 @@ static struct plan_prediction between(const struct mark *from, const struct mark
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out)
 {
-    /* Overlapping tapes settle into a period of one or two tapes, so two are averaged. The tapes
-     * before them settle; the tape after them competes for resources. */
+    /* Overlapping tapes settle into a period of one or two tapes, so two are averaged. */
     enum { FROM = 1, STEPS = 2, TO = FROM + STEPS, ROW = TO + 2 };
     const struct plan_tape *tapes[ROW] = {NULL};
     for (int t = 0; t < ROW; t++) {

@@ -1,5 +1,4 @@
-/* step.c: adds forward, backward, norm and update. The builder derives the edges from the
- * operands. */
+/* step.c: adds forward, backward, norm and update; the builder derives the edges. */
 #include "offload/plan/step.h"
 
 #include <errno.h>
@@ -23,8 +22,7 @@ static bool is_last(const struct plan_step *step, uint32_t block)
 
 /* ---- operands that forward and backward have in common ---- */
 
-/* Adds the weights of the block and of those that it borrows, after the commands that load them.
- * Weights in sections are left out. */
+/* Adds the weights of the block and of those that it borrows, except weights in sections. */
 static int name_weights(struct plan_step *step, struct plan_command *command)
 {
     uint32_t block = command->block;
@@ -68,8 +66,8 @@ static double seconds_of(const struct plan_step *step, double seconds, double fl
 
 /* ---- one block ---- */
 
-/* Adds a command once per section, after the commands that bring the section's weights. The scratch
- * passes values between sections, and no other command uses it meanwhile. */
+/* Adds a command once per section. The scratch passes values between sections, and no other command
+ * uses it meanwhile. */
 static int add_sections(struct plan_step *step, const struct plan_command *whole,
                         enum model_pass pass, double work, double seconds)
 {
@@ -105,7 +103,7 @@ static int add_forward(struct plan_step *step, struct plan_command *command)
                : plan_builder_add(step->builder, command);
 }
 
-/* Adds backward, or its sections; with `again`, after those of recomputation. */
+/* `again`: sections of recomputation come first. */
 static int add_backward(struct plan_step *step, struct plan_command *command, bool again)
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];
@@ -211,8 +209,7 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     return rc;
 }
 
-/* Adds micro-batches [first, end) through the model and back, layer by layer or one at a time. A
- * head's backward includes its forward. */
+/* Adds micro-batches layer by layer or one at a time. A head's backward includes its forward. */
 static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro,
                 bool update_pending)
 {
@@ -266,7 +263,6 @@ static int evaluate(struct plan_step *step)
     return rc;
 }
 
-/* Returns whether a kind of tape may bring weights more than once. */
 static bool trains(enum plan_kind kind)
 {
     return kind != PLAN_DRAIN && kind != PLAN_DRAIN_SAVE && kind != PLAN_EVAL;

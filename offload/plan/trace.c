@@ -43,7 +43,7 @@ static int open_file(const char *path, struct writing *out)
     return core_file_open_output(path, false, &out->file);
 }
 
-/* Closes the file. Removes an incomplete one, because it is not valid JSON. */
+/* An incomplete file is removed, because it is not valid JSON. */
 static int close_file(struct writing *writing)
 {
     struct stat info;
@@ -60,7 +60,6 @@ static int close_file(struct writing *writing)
                               writing->path, strerror(writing->error));
 }
 
-/* Returns a block's name, escaped for JSON. */
 static const char *escape(const char *name, char text[NAME_BYTES])
 {
     size_t used = 0;
@@ -99,7 +98,7 @@ static void write_head(const struct plan_input *input, struct writing *writing)
     }
 }
 
-/* Prints microseconds with three decimals, and a point in every locale. */
+/* Prints microseconds with a point in every locale. */
 static const char *print_micros(double seconds, char text[32])
 {
     const long long ns = llround(fabs(seconds) * 1e9);
@@ -267,7 +266,7 @@ void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
     }
 }
 
-/* Finds the span of the compute queue's recorded commands. Returns false if there is none. */
+/* Returns false if no command of the compute queue was recorded. */
 static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
 {
     *out = (struct plan_time){.begin_seconds = HUGE_VAL, .end_seconds = -HUGE_VAL};
@@ -291,7 +290,7 @@ struct op_total {
     double seconds;
 };
 
-/* Adds an op to the total of its name, if there is room; returns the number of names. */
+/* Ops whose name has no room are left out. Returns the number of names. */
 static uint32_t add_op(struct op_total *totals, uint32_t count, const char *name, double seconds)
 {
     uint32_t at = 0;
@@ -317,7 +316,7 @@ static int by_seconds(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* Writes the ops within the span of the recorded commands, and their totals; ends the file. */
+/* Writes the ops between the first and last recorded command; ends the file. */
 static void write_ops(const struct plan_trace *trace, uint32_t rank, struct writing *writing)
 {
     struct op_total totals[OP_NAMES_MAX];
@@ -376,7 +375,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
 
 /* ---- timelines of simulated steps ---- */
 
-/* Lists the tapes of a run, with the drain of a pending update; returns their number. */
+/* A pending update adds the drain. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
                              const struct plan_tape **tapes)
 {

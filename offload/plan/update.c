@@ -1,6 +1,6 @@
-/* update.c: reads, updates and writes chunks. On the CPU device, weights are updated in place: in
- * memory or in the weight slot. On a card, weights in STORE pass through the state slot, and states
- * that stay on the card are updated there. */
+/* update.c: reads, updates and writes chunks. The CPU device updates weights in place: in memory or
+ * in the weight slot. On a card, weights in STORE pass through the state slot, and states that stay
+ * there are updated there. */
 #include "offload/plan/update.h"
 
 #include <stddef.h>
@@ -50,7 +50,6 @@ static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stre
     return plan_chunk_at(step->input, step->layout, stream, chunk->block, chunk->index).kept;
 }
 
-/* Adds the READ or WRITE between a chunk's extents and its state slot. */
 static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk *chunk)
 {
     const struct plan_format *format = &step->input->blocks[chunk->block].format;
@@ -94,7 +93,7 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
     return plan_move_add(step, &command);
 }
 
-/* Adds a chunk's states and weights to a command: in the state slot, or in place. */
+/* Adds a chunk's states and weights: in the state slot, or in place. */
 static void use_chunk(struct plan_step *step, struct plan_command *command,
                       const struct chunk *chunk, enum plan_access access)
 {
@@ -161,7 +160,6 @@ static int bring_down(struct plan_step *step, struct chunk *chunk)
     return rc;
 }
 
-/* Writes an updated chunk to a checkpoint: master, moments and weights. */
 static int save(struct plan_step *step, const struct chunk *made)
 {
     struct chunk copy = *made;
@@ -257,7 +255,7 @@ static void prepare_weights_gpu(struct plan_step *step, uint32_t block, bool to_
     }
 }
 
-/* Returns the slot with this fetched chunk, or the number of slots. */
+/* Returns the number of slots if the chunk was not fetched. */
 static uint32_t find_fetched(const struct plan_step *step, const struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -269,7 +267,7 @@ static uint32_t find_fetched(const struct plan_step *step, const struct chunk *c
     return slot;
 }
 
-/* Returns the next slot without a fetched chunk, or the number of slots. */
+/* Returns the number of slots if all hold fetched chunks. */
 static uint32_t find_empty(const struct plan_step *step)
 {
     const uint32_t count = step->choice->state_slots;
@@ -290,8 +288,7 @@ static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
     return slot_move(step, PLAN_READ, chunk);
 }
 
-/* Gives a chunk its state slot, and reads the chunk if it was not fetched. Slots with fetched
- * chunks are reused in turn, so the block has no fewer slots. */
+/* Slots with fetched chunks are reused in turn, so the block has no fewer slots. */
 static int stage(struct plan_step *step, struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -333,7 +330,6 @@ int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full)
     return rc;
 }
 
-/* Reads, updates and writes a chunk, and copies its weights to DEVICE, as far as needed. */
 static int chunk_pass(struct plan_step *step, struct chunk *chunk,
                       const struct update_weights *weights)
 {
@@ -370,7 +366,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk,
     return rc;
 }
 
-/* Called after a block's last chunk: gathers new weights and writes them to STORE. */
+/* Called after a block's last chunk. */
 static int finish_weights(struct plan_step *step, uint32_t block,
                           const struct update_weights *weights)
 {
