@@ -35,7 +35,7 @@ struct model_lora_options {
     double alpha;
     bool rslora; /* the scale is alpha / sqrt(rank), not alpha / rank */
     bool dora;
-    double dropout; /* for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
+    double dropout; /* rate for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
     /* Modules that get adapters: names of linear layers, or ends of their paths from a dot on.
      * NULL: every linear layer except the head. */
     const char *const *targets;

@@ -15,7 +15,7 @@
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
-/* The open folder may have been published or removed. */
+/* Returns false if the open folder was published or removed. */
 static bool is_in_place(const char *path, int fd)
 {
     struct stat named;
@@ -66,7 +66,7 @@ static void read_note(struct model_claim *claim)
     }
 }
 
-/* Empties a run's folder, marks an empty one, refuses others. */
+/* Empties the folder of a run, marks an empty folder, refuses other folders. */
 static int make_ours(const char *folder, const struct model_claim *claim)
 {
     struct stat info;

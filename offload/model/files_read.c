@@ -337,7 +337,7 @@ static void round_to(enum kern_type type, float *values, uint64_t count)
     }
 }
 
-/* Reads rows without quantisation. */
+/* Reads rows as they are before quantisation. */
 static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
 {
     struct tensor_read *from = &normed->from;

@@ -27,7 +27,7 @@ struct model_peft {
     bool rslora;
     bool dora;
     double scale;   /* alpha / rank, or alpha / sqrt(rank) */
-    double dropout; /* of inputs in training */
+    double dropout; /* rate of dropped inputs in training */
     uint64_t base;  /* the base's identity (model_sums_identity); 0: unknown */
     char *folder;   /* owned, like all pointers below */
     struct model_safetensors *file;

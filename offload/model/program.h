@@ -14,8 +14,8 @@
 #include "offload/model/program_step.h"
 
 /* A head's `backward` starts from IN and contains forward; its `forward` computes the loss without
- * gradients. Backward of other blocks needs kept activations, from forward or from repeating its
- * steps marked `recompute`. */
+ * gradients. Other blocks need kept activations for backward: from forward, or from its steps
+ * marked `recompute`, run again. */
 struct model_program {
     struct model_shape shape;
     struct model_steps forward;

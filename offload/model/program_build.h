@@ -25,7 +25,7 @@ struct model_build {
     const struct model *model;
     const struct model_block *block;
     struct model_shape shape;
-    int64_t tokens;         /* that added steps compute */
+    int64_t tokens;         /* tokens of added steps */
     enum model_half half;   /* half of the rows with these tokens */
     enum model_phase phase; /* of added steps */
     struct model_steps steps[MODEL_PHASE_COUNT];

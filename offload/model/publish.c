@@ -452,8 +452,7 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Programs would mix old shards or an old config.json with the new files. `only_keys`: removes the
- * key files; else the others. */
+/* Removes old files, which programs would mix with the new ones: the key files, or the others. */
 static int remove_old(int into, const char *folder, const struct list *list, bool only_keys)
 {
     struct entry entry;

@@ -19,7 +19,8 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-/* Returns the greatest common divisor of a page and a row, in elements; 0: no rows. */
+/* Returns the greatest common divisor of a page and a row, in elements; 0: the embedding is read
+ * whole. */
 static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];

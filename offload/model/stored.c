@@ -286,7 +286,8 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* One thread reads a transposed tensor, because a share would read it whole. */
+/* Returns whether one thread must read the window: a share of a transposed tensor would need the
+ * whole tensor. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -297,7 +298,7 @@ static bool is_turned(const struct model_block *block)
     return false;
 }
 
-/* Requests readahead of elements after the window. */
+/* Also requests readahead of later elements. */
 static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
 {
     const struct model_stored_source *source = &reader->source;

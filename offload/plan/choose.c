@@ -176,8 +176,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Returns in *out whether a candidate fits into budgets in MiB (0: the input's own). If DEVICE and
- * HOST are both given, their joint limit does not count. */
+/* Sets *out to whether a candidate fits into budgets in MiB (0: the input's own). Budgets of DEVICE
+ * and HOST replace their joint limit. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;
@@ -200,8 +200,8 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises a budget in growing steps until a candidate fits; sets it to 0 if none fits. Rounding
- * makes candidates larger than their needs. */
+/* Raises a budget until a candidate fits, because needs leave out what rounding loses. Sets the
+ * budget to 0 if none fits. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {

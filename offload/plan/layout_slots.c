@@ -134,7 +134,7 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->packed);
 }
 
-/* A packed shard from STORE is read into the slot before EXPAND. */
+/* Returns false for a packed shard in STORE, which is read into the slot before EXPAND. */
 static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
                         uint32_t block)
 {

@@ -1,6 +1,6 @@
-/* update.c: reads, updates and writes chunks. The CPU device updates weights in place: in memory or
- * in the weight slot. On a card, weights in STORE pass through the state slot, and states that stay
- * there are updated there. */
+/* update.c: reads, updates and writes chunks. On the CPU device, weights are updated in place: in
+ * memory or in the weight slot. With a card, weights in STORE pass through the state slot, and the
+ * card updates the states that it keeps. */
 #include "offload/plan/update.h"
 
 #include <stddef.h>
