@@ -1,9 +1,8 @@
-/* adapter.h: low-rank adapters (LoRA) in the form of PEFT: which linear layers get one, tensor
- * names, initial values. An adapted layer computes y = x w^T + bias + scale (x A^T) B^T. Targeted
- * tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x is read
- * once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA each row
- * of w + scale B A is divided by its norm, a constant in backward, and multiplied by a trained
- * magnitude. Pure functions. */
+/* adapter.h: low-rank adapters (LoRA) in the form of PEFT. An adapted layer computes y = x w^T +
+ * bias + scale (x A^T) B^T. Targeted tensors of one parameter (q, k, v) share one array A [parts *
+ * rank][inputs], so that x is read once; B [rows of the targeted tensors][rank] has one tensor
+ * below the other. DoRA divides each row of w + scale B A by its norm, a constant in backward, and
+ * multiplies the row by a trained magnitude. Pure functions. */
 #ifndef OFFLOAD_MODEL_ADAPTER_H
 #define OFFLOAD_MODEL_ADAPTER_H
 
@@ -22,8 +21,8 @@ enum model_adapter {
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
 /* Prefix of tensor names in PEFT's files. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
-/* The base's identity in adapter_config.json: tide's own key in an object that PEFT ignores if
- * there is a task_type. PEFT warns about unknown keys at the top level. */
+/* The base's identity in adapter_config.json: tide's key in an object that PEFT ignores if there is
+ * a task_type. PEFT warns about unknown keys elsewhere. */
 #define MODEL_ADAPTER_MAPPING "auto_mapping"
 #define MODEL_ADAPTER_BASE    "tide_base"
 
@@ -76,8 +75,7 @@ void model_adapter_name(const char *tensor, enum model_adapter adapter, char *ou
 void model_adapter_base_name(const char *name, char *out, size_t bytes);
 
 /* Writes initial values [begin, begin + count) of A or B as fp32: B is zero; A is uniform in
- * +-1/sqrt(cols), as in PEFT (kaiming_uniform with a = sqrt(5)). A value depends only on seed,
- * name, cols and position. */
+ * +-1/sqrt(cols), as in PEFT. A value depends only on seed, name, cols and position. */
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,
                         uint64_t begin, uint64_t count, float *out);
 

@@ -5,8 +5,8 @@
 #include "offload/model/model.h"
 #include "offload/model/save_folder.h"
 
-/* Writes the config of the model's adapters. `base`: the folder of the base model, or NULL;
- * `identity`: that of its weights (model_sums_identity), or 0. */
+/* `base`: the base model's folder, or NULL; `identity`: that of its weights (model_sums_identity),
+ * or 0. */
 int model_adapter_config_write(const struct model_folder *folder, const struct model *model,
                                const char *base, uint64_t identity);
 

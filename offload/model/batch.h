@@ -13,23 +13,22 @@ struct model_batch {
     const int32_t *ids;
     const int32_t *labels;    /* unshifted: labels[t] is the token at t, or -100; NULL: the ids */
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    /* for token t, the index in its row of its document's first token; NULL: a row is one
+    /* starts[t]: index, in the row of token t, of its document's first token; NULL: a row is one
      * document */
     const int32_t *starts;
 };
 
-/* Checks that ids, and labels except -100, are in the vocabulary, positions below
- * config->length_max, and documents in order. Returns -EINVAL with a message that names row and
- * position. */
+/* Checks that ids and labels are in the vocabulary, positions below config->length_max, and
+ * documents in order. Returns -EINVAL with a message that names row and position. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] each token's target: the label of the next token in its row and
  * document, or -100. Returns the number of targets. */
 int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
-/* How two rows become one: the common `shared` tokens before the first target, then the rest of the
- * chosen row, then the rest of the rejected row. Tokens of a row from its last target on are left
- * out, because they change nothing. */
+/* How two rows become one: their common `shared` tokens before the first target, the rest of the
+ * chosen row, the rest of the rejected row. A row ends before its last target, because later tokens
+ * change nothing. */
 struct model_pair {
     int64_t shared;
     int64_t ends[2]; /* tokens of chosen and rejected row before the last target */
@@ -50,9 +49,9 @@ struct model_pair_rows {
     int32_t *gaps;
 };
 
-/* Combines a batch's pairs, at most out->pairs, and pads the rest of `out`. Returns how many pairs
- * have targets in both rows, because the loss counts only these; -EINVAL with a message if a pair
- * is too long. */
+/* Combines a batch's pairs, at most out->pairs, and pads the rest of `out`. Returns the number of
+ * pairs with targets in both rows, which the loss counts; -EINVAL with a message if a pair is too
+ * long. */
 int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* config.h: a model's configuration: what config.json says that changes results, with the family's
- * defaults. Plain data, constant once filled. */
+/* config.h: what config.json says that changes results, with the family's defaults. Plain data,
+ * constant once filled. */
 #ifndef OFFLOAD_MODEL_CONFIG_H
 #define OFFLOAD_MODEL_CONFIG_H
 

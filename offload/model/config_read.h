@@ -7,8 +7,8 @@
 struct core_json;
 
 /* Fills `out` from FOLDER/config.json. Returns -ENOENT or -EINVAL with a message that names file
- * and key. If a tied model's files have a head that differs from its token table, `out` is not
- * tied, with a log line. */
+ * and key. If a tied model has a head of its own in its files, `out` is not tied, with a log
+ * line. */
 int model_config_load(const char *folder, struct model_config *out);
 /* Fills `out` from a document, without the weights' files. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);

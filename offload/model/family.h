@@ -1,6 +1,6 @@
-/* family.h: the tables of a model family: config keys with defaults, parameters with their names in
- * files, ops. Const; one file per family (family_*.c), listed in families.c. Forward follows the
- * table of ops downwards; backward is derived from it, upwards (program.h). */
+/* family.h: the tables of a model family: config keys, parameters, ops. Const; one file per family
+ * (family_*.c), listed in families.c. Forward follows the table of ops downwards; backward is
+ * derived from it, upwards (program.h). */
 #ifndef OFFLOAD_MODEL_FAMILY_H
 #define OFFLOAD_MODEL_FAMILY_H
 

@@ -1,5 +1,5 @@
-/* family_rotary.h: tables of Llama and its relatives: parameters of a decoder with RMSNorm, rotary
- * embeddings, a gate, and optional biases; keys of config.json. For family_*.c only. */
+/* family_rotary.h: tables of Llama and its relatives: decoders with RMSNorm, rotary embeddings, a
+ * gate, and optional biases. For family_*.c only. */
 #ifndef OFFLOAD_MODEL_FAMILY_ROTARY_H
 #define OFFLOAD_MODEL_FAMILY_ROTARY_H
 

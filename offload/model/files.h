@@ -1,7 +1,6 @@
 /* files.h: the tensors of a model folder: one model.safetensors, or shards named by
- * model.safetensors.index.json, matched by name with parameters. Reads go straight to the
- * destination if type and order agree, else through a small buffer. Thread-safe, except calls that
- * add or set something. */
+ * model.safetensors.index.json. Reads go straight to the destination if type and order agree, else
+ * through a small buffer. Thread-safe, except calls that add or set something. */
 #ifndef OFFLOAD_MODEL_FILES_H
 #define OFFLOAD_MODEL_FILES_H
 
@@ -20,8 +19,7 @@ struct model_kept;
 struct model_peft;
 
 /* Opens the folder's tensors. Returns -ENOENT or -EINVAL with a message that names file, key and
- * tensor, for example if a shard is missing, or a tensor is in two shards or not where the index
- * says. */
+ * tensor. */
 int model_files_open(const char *folder, struct model_files **out);
 void model_files_close(struct model_files *files);
 
@@ -32,8 +30,8 @@ const struct model_safetensors *model_files_shard(const struct model_files *file
 const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
                                             const struct model_safetensors **shard);
 
-/* Finds the tensor of a parameter's part: by its name, by that of the bare model ("h.0..." for
- * "transformer.h.0..."), or by its other name. Returns NULL if there is none. */
+/* Finds the tensor of a part by its name, its name in the bare model ("h.0..." for
+ * "transformer.h.0..."), or its other name. Returns NULL if there is none. */
 const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);
@@ -42,9 +40,9 @@ const struct model_tensor *model_files_part(const struct model_files *files,
  * must have accepted it. */
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
 
-/* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`. The
- * norms of their rows are the adapters' initial magnitudes. Without model_files_set_base, weights
- * are as in the files. */
+/* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`. Their
+ * rows' norms are the adapters' initial magnitudes. Without model_files_set_base, weights are as in
+ * the files. */
 struct model_files_base {
     enum kern_quant quant;
     enum kern_type type;
@@ -68,13 +66,12 @@ int model_files_check(const struct model_files *files, const struct model *model
  * their weights. */
 int model_files_sample(const struct model_files *files, uint64_t *out);
 
-/* Returns whether a tied model's files have a head that differs from its token table, as
- * transformers then keeps both. Returns false if one cannot be read: opening and checking reports
- * that. */
+/* Returns whether a tied model's files have a head that differs from its token table; transformers
+ * then keeps both. Returns false if either cannot be read, which opening and checking report. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
-/* Checksums of the frozen tensors' bytes in files. Any threads may read, in any order, but each
- * element must be read once, because every read adds to the sums. */
+/* Checksums of the frozen tensors' bytes in files. Threads may read in any order, but each element
+ * once, because every read adds to the sums. */
 struct model_sums;
 
 int model_sums_create(const struct model *model, struct model_sums **out);
@@ -86,8 +83,8 @@ void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
 /* Adds to the checksum of a part of a frozen block's parameter. */
 void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
                          unsigned part, uint64_t value);
-/* Returns a hash of names, shapes, types and bytes of the frozen tensors, after they were read. It
- * does not depend on the run's precision and layout. */
+/* Returns a hash of names, shapes, types and bytes of the frozen tensors, after they were read. The
+ * hash does not depend on the run's precision and layout. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
 /* Starts readahead of these elements for model_files_read. */
@@ -98,9 +95,8 @@ enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 
 /* Reads elements [begin, begin + count) of a block's flat array as `type`; padding is zero.
  * Allocates MODEL_FILES_BUFFER_BYTES, and more only for initial magnitudes. Call model_files_check
- * first. With `sums`, elements of a frozen block are added to the checksums; begin and end must
- * then be multiples of BLOCKS_ALIGN_ELEMENTS, boundaries of parts, or the end of the block, so that
- * the sums do not depend on where reads begin. */
+ * first. `sums`, if not NULL, gets checksums of frozen elements; begin and end must then be
+ * multiples of BLOCKS_ALIGN_ELEMENTS, boundaries of parts, or the end of the block. */
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,
                      struct model_sums *sums);

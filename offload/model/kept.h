@@ -1,9 +1,9 @@
-/* kept.h: a quantised base on the drive, kept between runs: a file beside the store with the stored
- * form (stored.h) of quantised blocks, and the other frozen blocks as compute reads them. A file is
- * valid for one state of a model folder, one set of frozen tensors, one storage and one type of
- * weights. A run that makes the base writes the file under a temporary name and renames it once it
- * is durable. Later, ranks or their stores (store.h) read the parts that they need. The thread that
- * opens a file also writes and closes it; any threads read. */
+/* kept.h: a quantised base that stays on the drive between runs: a file beside the store with the
+ * stored form (stored.h) of quantised blocks, and the other frozen blocks as compute reads them. A
+ * file is valid for one state of a model folder, one set of frozen tensors, one storage and one
+ * type of weights. The run that makes the base writes the file under a temporary name and renames
+ * it once durable. Later, ranks or their stores (store.h) read the parts that they need. The thread
+ * that opens a file also writes and closes it; any threads read. */
 #ifndef OFFLOAD_MODEL_KEPT_H
 #define OFFLOAD_MODEL_KEPT_H
 
@@ -30,9 +30,9 @@ struct model_kept_options {
     uint64_t room_bytes;        /* limit of a new file's size */
 };
 
-/* Opens the file of a base, or begins to write one. Otherwise *out is NULL, the call returns 0, and
- * a log line says why, unless there is no file and options->writes is false. The only error is
- * -ENOMEM. */
+/* Opens the file of a base, or begins to write one. If neither is possible, returns 0 with *out
+ * NULL and logs why, except for a missing file that options->writes does not allow to write. The
+ * only error is -ENOMEM. */
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
 /* Computes the size of a new file. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
@@ -48,9 +48,9 @@ bool model_kept_is_read(const struct model_kept *kept);
 bool model_kept_has(const struct model_kept *kept, unsigned block);
 /* Returns the identity (model_sums_identity) of the base that is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
-/* Reads and verifies bytes of a block's weights in the form in which a run keeps them; bytes after
- * the block's end are zero. `team` may be NULL. After an error other than -ENOMEM, the file is
- * removed, with a log line, and no block can be read any more. */
+/* Reads and verifies bytes of a block's weights in the run's form; bytes after the block's end are
+ * zero. `team` may be NULL. After an error other than -ENOMEM, the file is removed, with a log
+ * line, and no block can be read any more. */
 int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uint64_t bytes,
                     void *to, struct core_team *team);
 /* Like model_kept_read(), for a tensor's stored form. Returns -ENOENT without a message if the file
@@ -78,8 +78,8 @@ int model_kept_direct_file(const struct model_kept *kept);
 
 /* Returns whether a file with this block is being written. Accepts NULL. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
-/* Writes a block's next bytes. Blocks are written one after another, in any order. After a failure,
- * which is logged, nothing more is written. */
+/* Writes a block's next bytes; blocks follow each other in any order. After a failure, which is
+ * logged, nothing more is written. */
 void model_kept_write(struct model_kept *kept, unsigned block, const void *from, uint64_t bytes);
 /* Makes the file durable and names it, if it is complete and the model's files are unchanged. */
 void model_kept_finish(struct model_kept *kept, uint64_t identity);

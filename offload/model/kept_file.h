@@ -1,6 +1,6 @@
 /* kept_file.h: the format of a kept base: a page with the header, the blocks, a table of their
- * places, and a table of their checksums. Little-endian. The header is written last. No state; any
- * thread. Only for kept.c and kept_*.c. */
+ * places, and a table of their checksums. Little-endian; the header is written last. Any thread.
+ * Only for kept.c and kept_*.c. */
 #ifndef OFFLOAD_MODEL_KEPT_FILE_H
 #define OFFLOAD_MODEL_KEPT_FILE_H
 
@@ -50,8 +50,8 @@ bool model_kept_is_name(const char *name);
 bool model_kept_is_begun(int fd);
 
 /* This function and the next two return -errno without a message: -EPERM if another user owns the
- * file or others can write to it, -EPROTO for another version, -EBADMSG if it is damaged or no kept
- * base, or a reading error. */
+ * file or others can write to it, -EPROTO for another version, -EBADMSG for damage or another kind
+ * of file, or a reading error. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
 /* `blocks` and `sums` have room for header->blocks and header->units entries. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,

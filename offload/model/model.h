@@ -1,10 +1,10 @@
-/* model.h: a model as a list of blocks with parameters, made from a config and its family's tables.
- * Computing blocks come first: the embedding, the layers, the head. A block's parameters are in one
- * flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with zero padding between them. A
- * computing block may borrow others, whose parameters it uses: a tied head borrows the embedding
- * for its token table. The frozen parameters of a partly frozen block are in a data block, which
- * has no program, so that the block's own array is all trained. Nothing here depends on rows'
- * length or placement. Immutable once created; any thread. */
+/* model.h: a model as a list of blocks, made from a config and its family's tables. Computing
+ * blocks come first: the embedding, the layers, the head. A block's parameters are in one flat
+ * array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with zero padding between them. A computing
+ * block may borrow others, whose parameters it uses: a tied head borrows the embedding for its
+ * token table. The frozen parameters of a partly frozen block are in a data block, which has no
+ * program, so that the block's own array is all trained. Nothing here depends on the length of rows
+ * or on placement. Immutable once created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 

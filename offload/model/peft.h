@@ -1,6 +1,5 @@
-/* peft.h: a PEFT folder of LoRA adapters: adapter_config.json and the tensors of
- * adapter_model.safetensors, matched with the base's tensors that they adapt or replace. Immutable
- * once open; any thread. */
+/* peft.h: a PEFT folder of LoRA adapters, whose tensors are matched with those of the base that
+ * they adapt or replace. Immutable once open; any thread. */
 #ifndef OFFLOAD_MODEL_PEFT_H
 #define OFFLOAD_MODEL_PEFT_H
 
@@ -38,9 +37,8 @@ struct model_peft {
     size_t adapted, saved;
 };
 
-/* Returns -ENOENT or -EINVAL if there is no such folder, a file is missing or truncated, adapters
- * are not LoRA on linear layers, or tensors do not fit together. The message names file and key or
- * tensor. */
+/* Returns -ENOENT or -EINVAL if a file is missing or truncated, adapters are not LoRA on linear
+ * layers, or tensors do not fit together. The message names file and key or tensor. */
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 

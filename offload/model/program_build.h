@@ -1,5 +1,5 @@
-/* program_build.h: a program under construction; for program*.c only. Steps are added in order and
- * name the buffers that they read and write; lifetimes and offsets follow at the end. */
+/* program_build.h: a program under construction; for program*.c only. Steps name the buffers that
+ * they read and write; lifetimes and offsets follow at the end. */
 #ifndef OFFLOAD_MODEL_PROGRAM_BUILD_H
 #define OFFLOAD_MODEL_PROGRAM_BUILD_H
 
@@ -75,8 +75,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
 /* Makes a row's buffers for DoRA; returns false if the row has no magnitudes. With dropout,
  * build->whole has only the policy's rows. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
-/* Returns whether a row's product is computed in two parts, as DoRA with dropout requires: from the
- * inputs after dropout, which is multiplied by the factors, and from the rest. */
+/* Returns whether a row takes two products, as DoRA with dropout requires: of the inputs after
+ * dropout, multiplied by the factors, and of the rest. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
 /* Columns of a row's output, in order. `factor`: index of the first factor; -1: no adapter. */
 struct model_columns {
@@ -115,10 +115,9 @@ int model_build_dropped(struct model_build *build, const struct model_op_row *ro
  * NULL. */
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments);
-/* Set the pointer at `field` of the step's arguments: model_build_point to an element that the step
- * reads, model_build_write to one that it writes or changes, model_build_param to a parameter's
- * row, model_build_base to a base. With rows > 0, model_build_param also sets model_step.param, row
- * and rows. */
+/* Set the pointer at `field` of a step's arguments: to an element that the step reads (point), to
+ * one that it writes or changes (write), to a parameter's row (param), or to a base (base). With
+ * rows > 0, model_build_param also sets model_step.param, row and rows. */
 void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,

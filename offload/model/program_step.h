@@ -23,8 +23,8 @@ struct model_shape {
     uint64_t logits_bytes; /* of a GPU's scratch for logits: see kern_loss_arguments */
     /* elements between places in the embedding's table (model_rows_place); 0: ids are rows */
     int64_t stride;
-    /* parts of a loss in several steps, so that rows of a frozen table can be fetched between them;
-     * zero: one step */
+    /* parts of a loss, so that rows of a frozen table can be fetched between steps; zero: one
+     * step */
     struct kern_loss_parts loss_parts;
     int64_t pairs; /* pairs of chosen and rejected rows (DPO); 0: none */
     double beta;   /* of the loss of pairs */
@@ -59,7 +59,7 @@ enum model_base {
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
 /* Returns a number, as a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of
- * blocks and of micro-batches, counted over all ranks; a step adds its weight's role. */
+ * blocks and micro-batches (of all ranks); a step adds its weight's role. */
 void *model_stream_of(unsigned block, uint64_t micro_batch);
 
 /* The pointer at `field` of the arguments is base + offset. */

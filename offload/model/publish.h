@@ -1,7 +1,6 @@
-/* publish.h: gives a finished FOLDER.partial its name. Files are moved into an existing FOLDER one
- * by one, so that its other files stay, with renames within one file system. A list in
- * FOLDER.partial says that its files are complete; after a kill, the next process continues with
- * the list. */
+/* publish.h: gives a finished FOLDER.partial its name. Files are renamed one by one into an
+ * existing FOLDER, whose other files stay. A list in FOLDER.partial says that its files are
+ * complete; after a kill, the next process continues with the list. */
 #ifndef OFFLOAD_MODEL_PUBLISH_H
 #define OFFLOAD_MODEL_PUBLISH_H
 
@@ -10,8 +9,8 @@
 /* The file that makes a folder a checkpoint; moved last, removed first. */
 #define MODEL_MANIFEST_NAME "manifest.json"
 
-/* The list in FOLDER.partial: NUL-terminated entries, then one more NUL. It names the result's
- * files, and the files of FOLDER to be replaced or removed, with inode, size and time. */
+/* The list in FOLDER.partial: the files of the result, and those of FOLDER to be replaced or
+ * removed, with inode, size and time. Each entry ends with a NUL, and the list with one more. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
 /* The mark: the files in FOLDER.partial belong to a run. It is removed last and not published. */
@@ -23,8 +22,8 @@ int model_folder_is_empty(const char *path);
 /* Returns a path's length without trailing slashes: "out/" is "out". */
 int model_folder_length(const char *folder);
 
-/* Empty an unpublished folder: clear removes the files but not the mark; remove also removes the
- * folder, unless a folder is in it. */
+/* Empty an unpublished folder: clear keeps the mark; remove also removes the folder, unless a
+ * folder is in it. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
@@ -34,11 +33,11 @@ void model_folder_remove(const char *path);
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and names it `folder`. A FOLDER that is not empty
- * needs `replace` (-EEXIST without it), and its files of equal names are replaced. If `path` has a
+ * needs `replace` (-EEXIST without it); its files of equal names are replaced. If `path` has a
  * model or adapters, FOLDER also loses its other model files ("config.json", "model.safetensors",
- * "adapter_config.json", ...). FOLDER has no config.json (adapters: adapter_config.json; a
- * checkpoint: manifest.json) until its other files are there, so FOLDER is the old one, none, or
- * the new one, never a mixture. */
+ * "adapter_config.json", ...). The config.json (adapters: adapter_config.json; a checkpoint:
+ * manifest.json) is missing until the other files are there, so FOLDER is never a mixture of old
+ * and new. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
 /* Writes the list of the result's files into `path`, for model_publish_resume. */
@@ -47,8 +46,8 @@ int model_publish_keep(const char *path, int fd, const char *folder);
 bool model_publish_is_kept(int fd);
 
 /* Finishes what a killed process began. Returns 0 if there was nothing to do, 1 if the result was
- * published and `path` removed. Returns -EEXIST if newer files in `folder` would be replaced;
- * -ENOENT if a file of the result is missing or changed; these two change nothing. */
+ * published and `path` removed. Without changes, returns -EEXIST if newer files in `folder` would
+ * be replaced, or -ENOENT if a file of the result is missing or changed. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

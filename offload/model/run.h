@@ -24,9 +24,9 @@ void model_binding_fini(struct model_binding *binding);
 /* Sets all addresses to NULL. */
 void model_binding_clear(struct model_binding *binding);
 
-/* Points weights and gradients of parameters owned by block `owner` to flat arrays of that block:
- * `weights` of the program's type, and `grad`'s arrays of equal layout (each may be NULL). Other
- * parameters are unchanged. */
+/* Points weights and gradients of parameters of block `owner` to flat arrays: `weights` of the
+ * program's type, and `grad`'s arrays of equal layout (each may be NULL). Other parameters are
+ * unchanged. */
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
                             unsigned owner, enum kern_type type, const void *weights,
                             const struct kern_grad *grad);

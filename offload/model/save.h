@@ -1,9 +1,8 @@
-/* save.h: writes a model folder for transformers: shards with their index, config.json with the
- * type of the weights, and the source folder's other files (tokenizer, generation settings). For
- * adapters it writes a PEFT folder: one file of trained fp32 tensors, and adapter_config.json
- * instead of config.json. Files are created in FOLDER.partial at full size, so that a full disk is
- * detected at once; finish makes them durable and moves them to FOLDER. Threads may write disjoint
- * ranges. */
+/* save.h: writes a model folder for transformers: shards with their index, config.json, and the
+ * source folder's other files (tokenizer, generation settings). For adapters it writes a PEFT
+ * folder: one file of trained fp32 tensors, and adapter_config.json. Files are created in
+ * FOLDER.partial at full size, so that a full disk is detected at once; finish makes them durable
+ * and moves them to FOLDER. Threads may write disjoint ranges. */
 #ifndef OFFLOAD_MODEL_SAVE_H
 #define OFFLOAD_MODEL_SAVE_H
 
@@ -42,8 +41,8 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* Makes files durable, reads the weights back from the drive (-EBADMSG if they differ) and moves
  * the files to FOLDER. Returns -EINVAL if elements are missing. If only the move fails,
- * FOLDER.partial stays, and the next claim on FOLDER moves it; after -EEXIST, or without a list of
- * its files, that claim removes it, and the message says so. The caller still closes the object. */
+ * FOLDER.partial stays, and the next claim on FOLDER moves it, or removes it after -EEXIST or
+ * without a list of its files; the message says which. The caller still closes the object. */
 int model_save_finish(struct model_save *save);
 /* Removes the files, unless finish has verified them. Accepts NULL. */
 void model_save_close(struct model_save *save);

@@ -15,7 +15,7 @@ struct model_config;
 /* Makes FOLDER.partial, empty but for its mark, locked and open. Uses `claim` (may be NULL) if it
  * is a valid claim on FOLDER; *own then has no lock. Returns -EEXIST if FOLDER is not empty and may
  * not be replaced, or FOLDER.partial has files of another program; -ENOTDIR if FOLDER is a file;
- * -EINVAL if it is a link or ends in "." or ".."; -EBUSY if another run has the claim. */
+ * -EINVAL if FOLDER is a link or ends in "." or ".."; -EBUSY if another run has the claim. */
 int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own);
 
@@ -50,10 +50,9 @@ struct model_note {
     size_t sum_count;
 };
 
-/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` (run in hex), then
- * for each file that is not hidden a line with size, time of change (`seconds.nanoseconds`), sum
- * (in hex), name. A file with neither this time nor this sum was changed since. Version 1 had no
- * sums. */
+/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` (run in hex), then for
+ * each file that is not hidden: size, time of change (`seconds.nanoseconds`), sum (in hex), name. A
+ * file with neither this time nor this sum was changed since. Version 1 had no sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
 /* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full

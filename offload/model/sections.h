@@ -1,8 +1,8 @@
 /* sections.h: cuts the steps of a program where frozen weights can be exchanged. A section is a few
  * consecutive steps with the pages of weights that they read; it runs when these pages are in a
- * slot, so the slot can be smaller than the block. Activations and temporaries pass values between
+ * slot, which can be smaller than the block. Activations and temporaries pass values between
  * sections. A block in fewer bits has pages of its stored form, and a second slot for the expanded
- * weights that the steps read. Pure functions; immutable once created. */
+ * weights. Pure functions; immutable once created. */
 #ifndef OFFLOAD_MODEL_SECTIONS_H
 #define OFFLOAD_MODEL_SECTIONS_H
 
@@ -23,8 +23,8 @@ struct model_range {
     uint64_t bytes;
 };
 
-/* A parameter whose weights are in the slot. `at`: distance in bytes from the slot's beginning to
- * where row 0 would be; may be negative, because only rows that the steps read are there. */
+/* A parameter in the slot. `at`: bytes from the slot's beginning to where row 0 would be; may be
+ * negative, because only rows that the steps read are there. */
 struct model_place {
     unsigned param;
     int64_t at;

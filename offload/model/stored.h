@@ -1,7 +1,7 @@
-/* stored.h: frozen layers in fewer bits than compute reads. A block's stored form is that of its
- * tensors (kernels/quant.h), one after the other: linear weights in the storage's format; norms and
- * biases as compute reads them, or as bf16. It is made from the model's files as a sequence of
- * bytes, so that little memory is needed. */
+/* stored.h: frozen layers in fewer bits than compute reads. The stored forms of a block's tensors
+ * (kernels/quant.h) follow each other: linear weights in the storage's format; norms and biases as
+ * compute reads them, or as bf16. Bytes are made in order from the model's files, so that little
+ * memory is needed. */
 #ifndef OFFLOAD_MODEL_STORED_H
 #define OFFLOAD_MODEL_STORED_H
 
