@@ -31,8 +31,8 @@ struct model_kept_options {
 };
 
 /* Opens the file of a base, or begins to write one. If neither is possible, returns 0 with *out
- * NULL and logs why, except for a missing file that options->writes does not allow to write. The
- * only error is -ENOMEM. */
+ * NULL; a log line says why, unless the file is missing and options->writes is false. The only
+ * error is -ENOMEM. */
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
 /* Computes the size of a new file. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);

@@ -14,8 +14,8 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
 int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
                         bool *fitted);
 
-/* Records in `needs` the least memory of a choice, regardless of the budgets of DEVICE and HOST,
- * and if the choice fits, the least of STORE within these budgets. */
+/* Records in `needs` the least memory of a choice without budgets of DEVICE and HOST, and if the
+ * choice fits, the least of STORE within them. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs);
 

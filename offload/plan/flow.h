@@ -1,9 +1,9 @@
-/* flow.h: makes tapes during a step, for an application whose gradients come in an unknown order.
- * Choice and layout are those of the plan, whose own tapes serve only for the prediction. Blocks
- * are added when their gradients have come. Chunks that are expected next are fetched into empty
- * state slots; a chunk that is needed may take such a slot. Tapes run in the order of their begin,
- * at most two at a time (run/executor.h). One thread at a time. Nothing is allocated after create,
- * unless the builder remembers more ranges than before. */
+/* flow.h: makes tapes during a step, for an application whose gradients come in an unknown order,
+ * with the choice and layout of a plan. Blocks are added when their gradients have come. Chunks
+ * that are expected next are fetched into empty state slots; a chunk that is needed may take such a
+ * slot. Tapes run in the order in which they were begun, at most two at a time (run/executor.h).
+ * One thread at a time. Nothing is allocated after create, unless the builder remembers more ranges
+ * than before. */
 #ifndef OFFLOAD_PLAN_FLOW_H
 #define OFFLOAD_PLAN_FLOW_H
 

@@ -14,8 +14,8 @@ enum { PLAN_SECTIONS_TURN = 2 };
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
 /* Blocks of very different sizes do not share buffers: an embedding is many times as large as a
- * layer, and the head of a tied model is tiny. Nor do layers and the data blocks that they borrow,
- * which are needed at the same time. */
+ * layer. Layers and the data blocks that they borrow do not share buffers, because both are needed
+ * at once. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_LAYER_DATA, PLAN_SIZE_COUNT };
 
 /* For each size, the buffers that its blocks share. */
@@ -54,8 +54,8 @@ struct plan_choice {
 enum { PLAN_SHARE_ALL = 64 };
 enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 /* Returns whether a block's update is deferred to the next step. Such blocks are spread evenly, to
- * keep the drive busy during forward. Updates of the first two blocks are deferred only with all
- * others, because forward would wait for them. */
+ * keep the drive busy during forward. The first two are deferred only with all others, because
+ * forward would wait for their updates. */
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
 /* Indices of a block's own buffers; PLAN_NONE: none. */
@@ -111,7 +111,7 @@ struct plan_layout {
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;
-    /* HOST: a chunk of weights each, on its way from STORE to a GPU; none on the CPU device */
+    /* HOST: slots for a chunk of weights on its way from STORE to a GPU; none on the CPU device */
     uint32_t weight_stages[PLAN_STATE_SLOT_MAX];
     uint32_t state_slots[PLAN_STATE_SLOT_MAX];
     uint64_t slot_states_offset;
@@ -182,8 +182,8 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
                                uint32_t block);
 
-/* Returns the slot through which the weights in STORE of a block by pages pass when a run begins
- * and ends, if the device is the host. */
+/* Returns the slot for weights in STORE when a run begins and ends, for a block by pages on the CPU
+ * device. */
 uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
 /* Returns the bytes of a block's kept activations for a group of micro-batches. */
@@ -194,8 +194,7 @@ uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 bool plan_layout_reaches_stored(const struct plan_input *input, const struct plan_layout *layout,
                                 uint32_t block);
 
-/* Returns whether gradients of micro-batches are summed outside the stored gradients, which is so
- * for all blocks or none. */
+/* Returns whether gradients are summed outside the stored gradients, of all blocks or of none. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
 /* Returns whether compute writes gradients elsewhere than where they wait for the update: the

@@ -37,9 +37,9 @@ const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 
-/* Returns the tape of `kind` after a tape of kind `before` (PLAN_KIND_COUNT: none); NULL if `kind`
- * may not follow. Without plan_wishes.saves, tapes of or after kinds that save a checkpoint are
- * empty. */
+/* Returns the tape of `kind` after a tape of kind `before` (PLAN_KIND_COUNT: none); NULL if
+ * `kind` may not follow. Without plan_wishes.saves, the tape is empty if either kind saves a
+ * checkpoint. */
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 

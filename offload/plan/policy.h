@@ -5,7 +5,7 @@
 
 #include "offload/plan/layout.h"
 
-/* Share of updates that a split defers, of PLAN_SHARE_ALL: the first one tried, and the step to the
+/* Share of updates that a split defers, of PLAN_SHARE_ALL: first one tried, and step to the
  * next. */
 enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 

@@ -45,8 +45,8 @@ int plan_residence_lighten(const struct plan_input *input, const struct plan_cho
                            struct plan_residence *residence);
 
 /* Uses spare memory to keep more data, except data with an explicit placement. First come the
- * states of `card_blocks`, then weights (three bytes of traffic saved per byte), then states (two);
- * activations come first or last (`keeps_first`). */
+ * states of `card_blocks`, then weights, which save three bytes of traffic per byte, then other
+ * states, which save two. Activations come first or last (`keeps_first`). */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence);
 

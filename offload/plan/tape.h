@@ -216,8 +216,7 @@ const struct plan_operand *plan_command_operand(const struct plan_command *comma
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
 /* Bytes that a tape moves. Gathers receive gather_bytes from other ranks; reductions send
- * reduce_bytes; with equal shards, as many go the other way. The `between` members are the parts
- * that pass between nodes. */
+ * reduce_bytes. The `between` members are the parts that pass between nodes. */
 struct plan_traffic {
     uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
     uint64_t gather_bytes, reduce_bytes;

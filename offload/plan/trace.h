@@ -1,7 +1,7 @@
-/* trace.h: timelines for Chrome's or Perfetto's viewer: simulated ones of a plan, and measured ones
- * of a few tapes. A queue is a row, a command a bar (except JOIN); measured timelines also have a
- * row of the compute queue's ops. One thread uses a recorder; a second one may report ops. Nothing
- * is allocated between create and write. */
+/* trace.h: timelines for Chrome's or Perfetto's viewer, simulated or measured. A queue is a row, a
+ * command a bar (except JOIN); measured timelines also have a row of the compute queue's ops. One
+ * thread uses a recorder; a second one may report ops. Nothing is allocated between create and
+ * write. */
 #ifndef OFFLOAD_PLAN_TRACE_H
 #define OFFLOAD_PLAN_TRACE_H
 

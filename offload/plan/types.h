@@ -24,7 +24,7 @@ enum { PLAN_BORROWS_MAX = 2 };
 
 /* A block, which ranks gather at once. Activations are those of one micro-batch. A command also
  * reads the weights of borrowed blocks: a tied head borrows the block with its table, whose
- * gradient then has two uses. Data blocks are frozen, have no commands, and are only borrowed. */
+ * gradient then has two uses. Data blocks are frozen and only borrowed. */
 struct plan_block_shape {
     const char *name;  /* borrowed */
     uint64_t elements; /* parameters of its own, packed */
@@ -160,8 +160,8 @@ struct plan_input {
     bool packs;             /* stage 3 gathers 16-bit weights as 8-bit codes; the CPU device only */
     bool codes;             /* stages 1 to 3 reduce gradients as 4-bit codes; the CPU device only */
     bool sums_within_nodes; /* ranks of a node add their gradients before nodes do */
-    /* Stage 3: neighbouring ranks that keep a copy of weights after a step's first gather, so that
-     * later gathers stay among them. Divides `world`; 0: all ranks gather. The CPU device only */
+    /* Stage 3: neighbouring ranks that keep a copy of weights after a step's first gather, for its
+     * later gathers. Divides `world`; 0: all ranks gather. The CPU device only */
     uint32_t within;
     /* micro-batches that a command computes in turn; 0 and 1: one. Figures of a micro-batch are
      * then for a group, except `kept_bytes` and scratch, which are for one unless the block comes
