@@ -42,7 +42,7 @@ struct model_lora_options {
     /* Modules that are trained whole, named as in `targets`. */
     const char *const *saved;
     size_t saved_count;
-    uint64_t seed; /* of initial values and dropout */
+    uint64_t seed; /* seed of initial values and dropout */
 };
 
 /* The options that a model keeps; rank 0: no adapters. */

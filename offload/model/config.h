@@ -24,9 +24,9 @@ struct model_config {
     int64_t head_dim;
     int64_t inner;
     int64_t positions;  /* max_position_embeddings; rows of a learned table */
-    int64_t length_max; /* of the longest row: positions, extended by RoPE scaling */
+    int64_t length_max; /* tokens of the longest row: positions, extended by RoPE scaling */
     int64_t padding_id; /* token whose row gets no gradient from inputs; -1: none */
-    double eps;         /* of all norms */
+    double eps;         /* the same for all norms */
     enum kern_act_kind act;
     bool tied; /* the head's weight is the token table */
     bool qkv_bias;
@@ -34,11 +34,11 @@ struct model_config {
     bool mlp_bias;
     bool scale_scores;   /* scores are multiplied by 1 / sqrt(head_dim) */
     bool scale_by_layer; /* scores are also multiplied by 1 / (layer + 1) */
-    int64_t window;      /* in tokens, for layers in `sliding`; 0: none */
+    int64_t window;      /* window in tokens, for layers in `sliding`; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
     struct kern_rope_config rope; /* only for families with rotary embeddings */
     enum model_dtype dtype;       /* type named by config.json; MODEL_OTHER: not given */
-    enum kern_quant quant;        /* of linear layers in files; NONE: 16 or 32 bits */
+    enum kern_quant quant;        /* storage of linear layers in files; NONE: 16 or 32 bits */
     /* [layer]: bits (model_linear.bit) of linears with 16 or 32 bits although `quant` is set */
     uint64_t whole[MODEL_LAYERS_MAX];
     /* "attention_dropout 0.1": dropout rates above 0 of config.json or transformers' defaults;

@@ -17,9 +17,9 @@ size_t model_dtype_bytes(enum model_dtype dtype);
 /* Return the type's name in safetensors ("F32") and in transformers ("float32"). */
 const char *model_dtype_name(enum model_dtype dtype);
 const char *model_dtype_config_name(enum model_dtype dtype);
-/* Converts the name in safetensors; MODEL_OTHER for another name. */
+/* Converts the name in safetensors; returns MODEL_OTHER for another name. */
 enum model_dtype model_dtype_from_name(const char *name);
-/* Converts transformers' name, with or without "torch."; MODEL_OTHER for another name. */
+/* Converts transformers' name, with or without "torch."; returns MODEL_OTHER for another name. */
 enum model_dtype model_dtype_from_config(const char *name);
 
 /* Converts `count` elements; narrowing rounds to nearest even. `to` and `from` must not overlap.

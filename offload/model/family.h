@@ -95,7 +95,7 @@ struct model_param_row {
     bool decay;          /* weight decay applies, as transformers groups parameters */
     enum model_condition when;
     struct {
-        const char *name; /* in files; '#' stands for the layer. NULL: no further part */
+        const char *name; /* name in files; '#' stands for the layer. NULL: no further part */
         enum model_dim rows;
     } parts[MODEL_PARTS_MAX];
 };
@@ -165,7 +165,7 @@ struct model_family {
     const char *act_key;
     const char *const *dropout_keys; /* NULL-terminated */
     double dropout_default;
-    const char *prefix; /* of tensor names; files of the bare model omit it */
+    const char *prefix; /* prefix of tensor names; files of the bare model omit it */
     /* NULL-terminated suffixes of tensors that are not read */
     const char *const *surplus;
     enum kern_norm_kind norm;

@@ -65,7 +65,7 @@ struct model_kept_place {
     uint64_t offset;      /* multiple of 4096 */
     uint64_t bytes;       /* multiple of 4096 */
     uint64_t unit_bytes;  /* bytes per checksum: a MiB or a page */
-    uint64_t owner;       /* of the checksums */
+    uint64_t owner;       /* owner of the checksums */
     const uint64_t *sums; /* borrowed, one per unit */
 };
 struct model_kept_place model_kept_place(const struct model_kept *kept, unsigned block);
@@ -87,11 +87,11 @@ void model_kept_finish(struct model_kept *kept, uint64_t identity);
 /* ---- inspecting ---- */
 
 struct model_kept_look {
-    char folder[2048]; /* of the model */
+    char folder[2048]; /* model's folder */
     char storage[8];   /* "int8", "nf4" */
-    char type[8];      /* of weights that are not quantised */
+    char type[8];      /* type of weights that are not quantised */
     uint64_t identity;
-    uint64_t bytes; /* of the file */
+    uint64_t bytes; /* size of the file */
 };
 
 /* Returns whether a file is named like a kept base, or begins like one. */

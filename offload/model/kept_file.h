@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define KEPT_PREFIX "tide-base-" /* of the files' names */
+#define KEPT_PREFIX "tide-base-" /* beginning of the files' names */
 
 /* Change KEPT_VERSION when the format changes, or when stored.c makes different bytes from equal
  * weights. */
@@ -26,7 +26,7 @@ struct model_kept_header {
     char storage[8];
     char type[8];
     char folder[2048]; /* real path of the model's folder */
-    uint64_t hash;     /* of all bytes before this member */
+    uint64_t hash;     /* hash of all bytes before this member */
 };
 _Static_assert(sizeof(struct model_kept_header) <= KEPT_PAGE_BYTES,
                "the header is in the first page");

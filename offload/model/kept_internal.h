@@ -25,7 +25,7 @@ struct model_kept {
     bool writes;
     bool failed;
     int folder;             /* the directory's descriptor; -1: none */
-    struct core_lock *lock; /* owned: of the file that is written */
+    struct core_lock *lock; /* owned: lock of the file that is written */
     uint64_t *written;      /* owned, [header.blocks]: bytes written */
     uint8_t *piece;         /* owned, KEPT_PIECE_BYTES */
 };

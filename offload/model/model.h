@@ -31,7 +31,7 @@ struct model_part {
 };
 
 struct model_param {
-    enum model_role role; /* for an adapter: of the adapted parameter */
+    enum model_role role; /* for an adapter: role of the adapted parameter */
     enum model_adapter adapter;
     int64_t rows;
     int64_t cols;
@@ -42,7 +42,7 @@ struct model_param {
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
     bool trained;
-    uint64_t seed;       /* of an adapter's initial values */
+    uint64_t seed;       /* seed of an adapter's initial values */
     unsigned part_count; /* 0: borrowed; the owner has the parts */
     struct model_part parts[MODEL_PARTS_MAX];
 };
@@ -62,14 +62,14 @@ struct model_block {
     struct model_param *params;            /* owned; with those of borrowed blocks */
     unsigned param_count;                  /* at most 255 */
     unsigned data;                         /* data block of a computing block; 0: none */
-    uint64_t elements;                     /* of the flat array, with padding */
+    uint64_t elements;                     /* elements of the flat array, with padding */
     bool trained;
     int64_t window;
     double scale;
     unsigned like; /* index of the first block with equal programs */
 };
 
-/* A block's data block and the owner of a tied token table. */
+/* A block borrows at most its data block and the owner of a tied token table. */
 enum { MODEL_BORROWS_MAX = 2 };
 
 struct model {

@@ -24,7 +24,7 @@ struct model_program {
     uint64_t kept_bytes;
     uint64_t in_bytes;
     uint64_t out_bytes;     /* 0 for a head */
-    double recompute_flops; /* of forward steps that recomputation repeats */
+    double recompute_flops; /* operations of forward steps that recomputation repeats */
 };
 
 int model_program_create(const struct model *model, unsigned block, const struct model_shape *shape,

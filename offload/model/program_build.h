@@ -14,7 +14,7 @@ enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT 
 struct model_buffer {
     uint64_t bytes;
     bool fixed;
-    enum model_base base; /* of fixed buffers; others get theirs at the end */
+    enum model_base base; /* base of a fixed buffer; other buffers get a base at the end */
     uint64_t offset_bytes;
     bool used[MODEL_PHASE_COUNT];
     size_t first[MODEL_PHASE_COUNT]; /* index of the phase's step */
@@ -27,7 +27,7 @@ struct model_build {
     struct model_shape shape;
     int64_t tokens;         /* tokens of added steps */
     enum model_half half;   /* half of the rows with these tokens */
-    enum model_phase phase; /* of added steps */
+    enum model_phase phase; /* phase of added steps */
     struct model_steps steps[MODEL_PHASE_COUNT];
     size_t capacity[MODEL_PHASE_COUNT];
     struct model_buffer buffers[MODEL_BUFFERS_MAX];
@@ -35,9 +35,9 @@ struct model_build {
     /* Buffers of values, gradients and norms' statistics; -1: not made yet. */
     int value[MODEL_VALUE_COUNT];
     int grad[MODEL_VALUE_COUNT];
-    int mean[MODEL_VALUE_COUNT];   /* of the norm that makes the value */
-    int rstd[MODEL_VALUE_COUNT];   /* of the norm that makes the value */
-    int rstd2[MODEL_VALUE_COUNT];  /* of the second head norm that writes the value */
+    int mean[MODEL_VALUE_COUNT];   /* mean of the norm that makes the value */
+    int rstd[MODEL_VALUE_COUNT];   /* rstd of the norm that makes the value */
+    int rstd2[MODEL_VALUE_COUNT];  /* rstd of the second head norm that writes the value */
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the value's attention */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the value's adapter */
     int hidden_grad[MODEL_VALUE_COUNT];

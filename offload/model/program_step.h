@@ -12,7 +12,7 @@
 enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
 
 struct model_shape {
-    /* of a micro-batch; with pairs, 2 per pair: see kern_loss_arguments */
+    /* rows of a micro-batch; with pairs, 2 per pair: see kern_loss_arguments */
     int64_t rows;
     int64_t length; /* tokens per row */
     /* with pairs, tokens of each of the combined rows; else 0 */
@@ -20,14 +20,14 @@ struct model_shape {
     enum kern_type type; /* type of weights and activations */
     /* limit for the weights of one product; larger linears are computed by tiles; 0: none */
     uint64_t tile_bytes;
-    uint64_t logits_bytes; /* of a GPU's scratch for logits: see kern_loss_arguments */
+    uint64_t logits_bytes; /* bytes of a GPU's scratch for logits: see kern_loss_arguments */
     /* elements between places in the embedding's table (model_rows_place); 0: ids are rows */
     int64_t stride;
     /* parts of a loss, so that rows of a frozen table can be fetched between steps; zero: one
      * step */
     struct kern_loss_parts loss_parts;
     int64_t pairs; /* pairs of chosen and rejected rows (DPO); 0: none */
-    double beta;   /* of the loss of pairs */
+    double beta;   /* beta of the loss of pairs */
 };
 
 /* Rows that a step computes. With pairs, the first half is the policy's; only its rows have
@@ -55,7 +55,7 @@ enum model_base {
     MODEL_BASE_COUNT,
 };
 
-/* Byte of MODEL_BASE_SCALE at which the step's dropout seed is (a uint64_t; 0: no dropout). */
+/* The dropout seed of the step (a uint64_t; 0: no dropout) is at this byte of MODEL_BASE_SCALE. */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
 /* Returns a number, as a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of
@@ -92,7 +92,7 @@ struct model_step {
     uint8_t param;
     int64_t row;
     int64_t rows;
-    double flops; /* of products and attention */
+    double flops; /* operations of products and attention */
     struct model_patch patches[MODEL_PATCHES_MAX];
     struct model_grad grads[MODEL_GRADS_MAX];
     _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];

@@ -24,7 +24,7 @@ struct model_rows {
     /* byte of the block where the rows of positions begin, which all micro-batches use */
     uint64_t positions_at;
     uint64_t positions_bytes;
-    int64_t tokens; /* of a micro-batch */
+    int64_t tokens; /* tokens of a micro-batch */
     uint32_t pages_max;
     uint32_t ranges_max;
 };

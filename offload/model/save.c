@@ -53,7 +53,7 @@ struct model_save {
     struct model_claim *lent; /* borrowed: the caller's claim; NULL: none */
     struct target *targets;   /* owned, in order of computing blocks and parameters */
     size_t target_count;
-    uint64_t elements;    /* of all targets */
+    uint64_t elements;    /* elements of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
     /* elements written; relaxed: read after the writers */
@@ -237,7 +237,7 @@ static int open_shard(struct model_save *save, size_t index)
 static int write_index(struct model_save *save)
 {
     struct core_json_write write;
-    uint64_t bytes = 0; /* of weights, without headers */
+    uint64_t bytes = 0; /* size of the weights, without headers */
     for (size_t i = 0; i < save->shard_count; i++) {
         bytes += save->shards[i].data_bytes;
     }

@@ -19,7 +19,7 @@ struct model_save;
 struct model_save_options {
     const char *folder;    /* the result */
     const char *source;    /* folder of other files to copy; NULL: none */
-    enum model_dtype type; /* of weights in files; without effect on adapters */
+    enum model_dtype type; /* type of weights in files; without effect on adapters */
     uint64_t shard_bytes;  /* limit of a shard with several tensors; 0: 5 GB */
     bool replace;   /* replaces a model in FOLDER, which otherwise must be missing or empty */
     uint64_t run;   /* number of the run, kept beside the model; 0: none */

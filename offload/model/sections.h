@@ -40,8 +40,8 @@ struct model_expansion {
 struct model_section {
     enum model_pass pass;
     size_t first, end; /* steps */
-    double share;      /* of the pass's operations */
-    uint64_t bytes;    /* of all ranges, which follow each other in the slot */
+    double share;      /* part of the pass's operations */
+    uint64_t bytes;    /* size of all ranges, which follow each other in the slot */
     /* Size of the second slot, for expanded weights; 0: the steps read the ranges. */
     uint64_t expanded_bytes;
     uint64_t expanded_elements;
@@ -59,7 +59,7 @@ struct model_sections {
     struct model_place *places;         /* owned, of all sections */
     struct model_expansion *expansions; /* owned, of all sections */
     size_t first[MODEL_PASS_COUNT + 1]; /* index of a pass's first section; then the count */
-    uint64_t bytes;                     /* of a slot with room for each section */
+    uint64_t bytes;                     /* size of a slot with room for any section */
     /* Size of the second slot; 0: none. */
     uint64_t expanded_bytes;
 };

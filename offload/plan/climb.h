@@ -23,8 +23,8 @@ int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, s
 /* Limits of a candidate that saves memory. */
 struct plan_bounds {
     double step_seconds;
-    double clipped_seconds; /* a step whose norm clips, in speculative plans */
-    /* to STORE: saving memory must not wear the drives more */
+    double clipped_seconds; /* time of a step whose norm clips, in speculative plans */
+    /* bytes written to STORE: saving memory must not wear the drives more */
     uint64_t store_write_bytes;
 };
 

@@ -18,8 +18,8 @@ struct plan {
     struct plan_layout *layout;                                   /* owned */
     struct plan_tape tapes[PLAN_KIND_COUNT + 1][PLAN_KIND_COUNT]; /* [before][kind] */
     struct plan_prediction predicted;
-    struct plan_prediction predicted_clipped; /* if no update runs ahead of its norm */
-    bool alone;                               /* one rank */
+    struct plan_prediction predicted_clipped; /* prediction if no update runs ahead of its norm */
+    bool alone;                               /* there is one rank */
     bool may_skip; /* a step may leave no update pending although updates are deferred */
 };
 

@@ -6,9 +6,10 @@
 
 #include "offload/plan/plan.h"
 
-/* Prints a command as one line without a newline, broken here: "compute       12  FWD    layer 3 #0
- * reads device:wslot[1] device:act(2.0) writes device:act(3.0) after up 4, update -1" Returns the
- * length as snprintf does. */
+/* Prints a command as one line without a newline, here broken into two:
+ *   "compute       12  FWD    layer 3 #0 reads device:wslot[1] device:act(2.0)
+ *    writes device:act(3.0) after up 4, update -1"
+ * Returns the length as snprintf does. */
 int plan_print_command(const struct plan_input *input, const struct plan *plan,
                        const struct plan_command *command, char *text, size_t bytes);
 

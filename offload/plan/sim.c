@@ -14,7 +14,7 @@ static const double cores_left_least = 0.2;
 /* A command; those of a queue are adjacent. */
 struct item {
     double alone; /* seconds */
-    double bytes; /* per second, while the command runs alone */
+    double bytes; /* bytes per second while the command runs alone */
     struct plan_edge edges[PLAN_EDGE_MAX];
     uint32_t index;
     bool reads;

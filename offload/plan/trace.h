@@ -15,7 +15,7 @@ int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                       struct plan_trace **out);
 void plan_trace_destroy(struct plan_trace *trace);
 
-/* Tell that a tape was pushed, or the last one withdrawn. `tape` outlives the recorder. */
+/* Report that a tape was pushed, or the last one withdrawn. `tape` outlives the recorder. */
 void plan_trace_push(struct plan_trace *trace, const struct plan_tape *tape);
 void plan_trace_withdraw(struct plan_trace *trace);
 

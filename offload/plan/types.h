@@ -38,7 +38,7 @@ struct plan_block_shape {
     uint64_t forward_bytes;  /* scratch of forward */
     uint64_t backward_bytes; /* scratch of backward, without recomputed activations */
     double forward_flops;
-    double recompute_flops; /* of the recomputed part of forward */
+    double recompute_flops; /* operations of the recomputed part of forward */
     double backward_flops;
     double forward_seconds; /* measured alone; 0: computed from flops */
     double recompute_seconds;
@@ -101,7 +101,7 @@ struct plan_budgets {
     uint64_t host_bytes;
     uint64_t store_bytes;        /* 0: there is no store */
     uint64_t joint_bytes;        /* limit of DEVICE and HOST together; 0: no such limit */
-    uint64_t device_taken_bytes; /* taken by the runtime itself */
+    uint64_t device_taken_bytes; /* bytes taken by the runtime itself */
     uint64_t host_taken_bytes;
     uint64_t host_data_bytes; /* part of host_taken_bytes */
     /* bytes that a refusal adds to the suggested HOST */
@@ -183,7 +183,8 @@ struct plan_block_place {
 };
 
 enum plan_kind {
-    PLAN_FIRST,      /* no update is pending before; leaves one pending, unless timing is inside */
+    PLAN_FIRST,      /* a step while no update is pending; leaves an update pending, unless
+                      * timing is inside */
     PLAN_NEXT,       /* also does the previous step's pending update */
     PLAN_GUESS,      /* like FIRST, but updates before the norm is known; if the norm changes the
                       * update, it is left pending */
