@@ -28,7 +28,7 @@ struct plan_ring {
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
-    enum plan_tier grads; /* gradients that wait for the update */
+    enum plan_tier grads; /* tier of gradients that wait for the update */
     /* of PLAN_SHARE_ALL blocks, how many defer their updates to the next step */
     uint32_t pending_share;
     /* Updates are deferred, or run inside backward into a second generation, which becomes current
@@ -40,7 +40,8 @@ struct plan_choice {
     /* The card updates at most this many first blocks, whose states come before other weights in
      * spare DEVICE memory. 0 on the CPU device */
     uint32_t card_blocks;
-    /* limit of slots for weights of layers, and of data blocks; never fewer than a command needs */
+    /* most slots for weights of layers, and for those of data blocks; never fewer than a command
+     * needs */
     uint32_t weight_slots;
     uint32_t state_slots;
     /* DEVICE, limit for each size: slots for fp32 sums, and for whole gradients that are moved

@@ -24,7 +24,7 @@ struct plan_step {
     const struct plan_layout *layout;                    /* borrowed */
     uint32_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* block in each slot */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
-    bool guesses; /* own updates run inside backward, before the norm is known */
+    bool guesses; /* the step's own updates run inside backward, before the norm is known */
     bool ahead;   /* commands added now belong to such an update */
     bool sums;    /* updates added now also sum the squares of their gradients */
     uint32_t clock;
@@ -40,7 +40,7 @@ struct plan_step {
     struct plan_turns gradient_turns;
     struct plan_turns whole_turns;
     bool saves_pending; /* chunks of the pending update also go to a checkpoint */
-    bool saves_own;     /* chunks of the own update also go to a checkpoint */
+    bool saves_own;     /* chunks of the step's own update also go to a checkpoint */
     bool saves;         /* chunks that are updated now go to a checkpoint */
     uint32_t sum;       /* this member and the next two: buffers of the block in backward */
     uint32_t gradient;

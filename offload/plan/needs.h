@@ -32,10 +32,10 @@ bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
 /* Sufficient budgets in MiB; HOST includes `advice_spare_bytes`. */
 struct plan_advice {
     uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: none known */
-    /* with the least memory; HOST 0: none known */
+    /* the combination with the least memory; HOST 0: none known */
     uint64_t together_mib[PLAN_TIER_COUNT];
-    /* with the least memory after a store is added; STORE 0: a store saves no memory, or none
-     * known */
+    /* the combination with the least memory after a store is added; STORE 0: a store saves no
+     * memory, or none is known */
     uint64_t stored_mib[PLAN_TIER_COUNT];
 };
 

@@ -12,7 +12,7 @@ struct plan_residence {
     uint32_t host_blocks;   /* next blocks with weights in HOST */
     /* first chunks of states in memory, without those of `card_blocks` */
     uint64_t state_chunks;
-    /* first blocks whose state is in DEVICE memory, where the GPU updates them. */
+    /* first blocks whose state is in DEVICE memory, where the GPU updates them */
     uint32_t card_blocks;
     /* last blocks that keep their activations, if others recompute them */
     uint32_t kept_blocks;
