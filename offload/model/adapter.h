@@ -1,9 +1,9 @@
 /* adapter.h: low-rank adapters (LoRA) in the form of PEFT. An adapted layer computes
  *   y = x w^T + bias + scale (x A^T) B^T
- * Targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x is
- * read once; B [rows of the targeted tensors][rank] has one tensor below the other. DoRA divides each
- * row of w + scale B A by its norm, a constant in backward, and multiplies the row by a trained
- * magnitude. Pure functions. */
+ * Targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x
+ * is read once; B [rows of the targeted tensors][rank] has one tensor below the other. DoRA divides
+ * each row of w + scale B A by its norm, a constant in backward, and multiplies the row by a
+ * trained magnitude. Pure functions. */
 #ifndef OFFLOAD_MODEL_ADAPTER_H
 #define OFFLOAD_MODEL_ADAPTER_H
 

@@ -93,8 +93,8 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
-/* Adds hidden = scale x A^T and out += hidden B^T. `dropped` is x after dropout; -1: not made
- * yet. */
+/* Adds hidden = scale x A^T and out += hidden B^T. `dropped` is x after dropout; -1: computed
+ * here. */
 static void adapter(struct model_build *build, const struct model_op_row *row, int dropped, int out)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);

@@ -19,7 +19,8 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* A folder without these files is no model and no checkpoint; moved last, in this order. */
+/* Without these files, a folder is no model and no checkpoint. They are moved last, in this
+ * order. */
 static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
@@ -121,7 +122,7 @@ int model_folder_length(const char *folder)
     return (int)length;
 }
 
-/* With `mark`, the mark is removed last; else it stays. */
+/* unlinkat refuses ".", ".." and folders. With `mark`, the mark is removed last; else it stays. */
 static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
@@ -341,8 +342,8 @@ static int check_list(const char *path, const struct list *list)
     return 0;
 }
 
-/* Finds the result's files in `path` or, moved, in `into`. If all were moved, later changes are not
- * checked. *out: files still in `path`. */
+/* Checks that the result's files are unchanged, in `path` or after their move in `into`. If all
+ * were moved, later changes are not checked. *out: files still in `path`. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, unsigned *out)
 {
@@ -398,7 +399,7 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* The user may have changed the folder since. */
+/* The user may have changed the listed files since. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -407,6 +408,7 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         weights = weights || (!entry.old && core_file_is_weights(entry.name));
     }
+    /* an inode of 0 means that there was no folder */
     const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) == 0;
     DIR *dir = opendir(folder);
     int rc = dir != NULL ? 0 : failed(folder, ".", "read");

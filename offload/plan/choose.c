@@ -17,7 +17,7 @@ static const double climbs_within = 1.12;
 struct search {
     const struct plan_input *input; /* borrowed */
     struct plan_needs needs;
-    unsigned size;             /* chunk size that is being tried */
+    unsigned size;             /* index of the chunk size that is tried */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
     struct plan_tried tried;
 };
