@@ -67,7 +67,7 @@ static bool next_module(struct walk *walk, struct module *out)
     return false;
 }
 
-/* `adapted` counts only adapted modules. */
+/* With `adapted`, only adapted modules count. */
 static size_t count_name(const struct model *model, bool adapted, struct module name)
 {
     struct walk walk = {.model = model, .adapted = adapted};

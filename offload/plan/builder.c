@@ -141,7 +141,7 @@ uint32_t plan_builder_room(const struct plan_builder *builder)
     return builder->tape_room - builder->tape.count;
 }
 
-/* Returns whether the queue's commands move bytes at once, although they end in order. */
+/* Returns whether commands of the queue move bytes at the same time, although they end in order. */
 static bool transfers_overlap(enum plan_queue queue)
 {
     return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;

@@ -149,7 +149,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Moves states to the GPU, then keeps in memory what STORE has no room for. */
+/* Raises the residence until it fits: moves states to the GPU, then keeps data in memory for which
+ * STORE has no room. */
 static int raise_residence(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

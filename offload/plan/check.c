@@ -104,7 +104,8 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* A GPU updates the states that it keeps, so their weights and gradients must be there, too. */
+/* A GPU updates the states that it keeps, so their weights and gradients must be on the GPU,
+ * too. */
 static int check_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

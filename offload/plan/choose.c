@@ -255,8 +255,8 @@ static int refuse(struct search *search)
 
 /* ---- choosing a plan ---- */
 
-/* Improves candidates near the fastest one. Speculative ones do not count as fastest, because their
- * guesses may be wrong. */
+/* Improves candidates near the fastest one. Speculative candidates do not count as the fastest,
+ * because their guesses may be wrong. */
 static int climb(struct search *search)
 {
     double fastest = HUGE_VAL;
@@ -285,7 +285,8 @@ static struct plan *winner(const struct search *search)
     return wins;
 }
 
-/* Reduces the memory of candidates as fast as `fastest` that write no more. *out: the smallest. */
+/* Reduces the memory of candidates that are about as fast as `fastest` and write no more. *out: the
+ * smallest. */
 static int save_memory(struct search *search, const struct plan *fastest, struct plan **out)
 {
     const struct plan_input *input = search->input;

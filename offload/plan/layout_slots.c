@@ -20,8 +20,8 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* Returns the least slot for weights in STORE when a run begins and ends; 0 unless the device is
- * the host. */
+/* Returns the least bytes of a slot for weights in STORE when a run begins and ends; 0 unless the
+ * device is the host. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {

@@ -290,7 +290,7 @@ struct op_total {
     double seconds;
 };
 
-/* Ops whose name has no room are left out. Returns the number of names. */
+/* Ignores a new name after OP_NAMES_MAX names. Returns the number of names. */
 static uint32_t add_op(struct op_total *totals, uint32_t count, const char *name, double seconds)
 {
     uint32_t at = 0;
@@ -375,7 +375,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
 
 /* ---- timelines of simulated steps ---- */
 
-/* A pending update adds the drain. */
+/* Includes the drain if an update is pending after the steps. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
                              const struct plan_tape **tapes)
 {

@@ -16,7 +16,7 @@ struct chunk {
     bool states_away;
     bool gradient_away;
     bool weights_in_slot;
-    /* unless they pass through the slot */
+    /* working weights in memory, unless they pass through the slot */
     struct plan_piece weights;
 };
 
