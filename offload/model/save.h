@@ -1,8 +1,8 @@
 /* save.h: writes a model folder for transformers: shards with their index, config.json, and the
  * source folder's other files (tokenizer, generation settings). For adapters it writes a PEFT
  * folder: one file of trained fp32 tensors, and adapter_config.json. Files are created in
- * FOLDER.partial at full size, so that a full disk is detected at once; finish makes them durable
- * and moves them to FOLDER. Threads may write disjoint ranges. */
+ * FOLDER.partial at full size, so that a full disk is detected at the beginning; finish makes them
+ * durable and moves them to FOLDER. Threads may write disjoint ranges. */
 #ifndef OFFLOAD_MODEL_SAVE_H
 #define OFFLOAD_MODEL_SAVE_H
 

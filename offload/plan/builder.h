@@ -1,10 +1,10 @@
 /* builder.h: turns commands in program order into tapes. From the bytes of buffers that commands
  * read and write, the builder derives the edges: a command waits for the last writers of what it
  * reads, and for the last readers and writers of what it writes. Edges that follow from others are
- * left out. A drive moves bytes of several commands of a queue at once, so the order of such a
- * queue only says in which order commands end. Successive tapes are built with one builder; an edge
- * reaches at most one tape back, because the executor starts a tape only when the last but one has
- * retired. Pure. */
+ * left out. A drive moves bytes of several commands of a queue at the same time, so the order of
+ * such a queue only says in which order commands end. Successive tapes are built with one builder;
+ * an edge reaches at most one tape back, because the executor starts a tape only when the last but
+ * one has retired. Pure. */
 #ifndef OFFLOAD_PLAN_BUILDER_H
 #define OFFLOAD_PLAN_BUILDER_H
 

@@ -12,7 +12,7 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block);
 void plan_gradient_name(struct plan_step *step, struct plan_command *backward);
 
 /* Called after the block's last backward of a step: moves the gradient to where the update reads
- * it, and adds its sums of squares. */
+ * it, and adds the command for its sums of squares. */
 int plan_gradient_finish(struct plan_step *step, uint32_t block);
 
 /* Adds the command that turns sums into norm, clip factor and verdict. */

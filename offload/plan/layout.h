@@ -14,8 +14,8 @@ enum { PLAN_SECTIONS_TURN = 2 };
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
 /* Blocks of very different sizes do not share buffers: an embedding is many times as large as a
- * layer. Layers and the data blocks that they borrow do not share buffers, because both are needed
- * at once. */
+ * layer. Layers and the data blocks that they borrow do not share buffers, because a command needs
+ * both. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_LAYER_DATA, PLAN_SIZE_COUNT };
 
 /* For each size, the buffers that its blocks share. */
@@ -47,7 +47,8 @@ struct plan_choice {
     /* DEVICE, limit for each size: slots for fp32 sums, and for whole gradients that are moved
      * elsewhere */
     uint32_t sum_slots;
-    /* limit for each size: slots for stored gradients that are updated at once or go to STORE */
+    /* limit for each size: slots for stored gradients whose update follows immediately, or that go
+     * to STORE */
     uint32_t gradient_slots;
     uint64_t chunk_elements;
 };
@@ -99,7 +100,7 @@ struct plan_layout {
     struct plan_block_place *places;  /* owned, [block_count] */
     /* the first trained block, where backward ends */
     uint32_t first_trained;
-    /* micro-batches (or groups of them) between forward and backward at once */
+    /* micro-batches (or groups of them) between forward and backward at the same time */
     uint32_t in_flight;
     struct plan_ring weights;
     uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
@@ -133,7 +134,7 @@ struct plan_layout {
     uint32_t tile_sums; /* HOST: sums of squares, one per tile */
     /* DEVICE: tile sums of a GPU, before they go to HOST */
     uint32_t tile_sums_card;
-    /* HOST: tile sums of all ranks, if a rank computes only its shards' */
+    /* HOST: tile sums of all ranks, if a rank computes only those of its shards */
     uint32_t tile_sums_all;
     uint32_t norm; /* HOST: norm, factor, verdict */
 };

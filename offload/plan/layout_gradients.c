@@ -18,7 +18,11 @@ struct need {
 };
 
 /* Blocks that share a ring of buffers. Gradients that wait on the GPU are never in a ring. */
-enum turn { EACH_ITS_OWN, UPDATED_IN_TURN /* blocks whose update follows at once */, ALL_IN_TURN };
+enum turn {
+    EACH_ITS_OWN,
+    UPDATED_IN_TURN /* blocks whose update follows immediately */,
+    ALL_IN_TURN
+};
 
 struct gradient_kind {
     struct plan_buffer_kind layout;

@@ -5,7 +5,7 @@
 #include "offload/model/sections.h"
 #include "offload/plan/layout_internal.h"
 
-/* Returns the most blocks of one size whose weights a command needs at once. */
+/* Returns the most blocks of one size whose weights a command needs at the same time. */
 static uint32_t needed_at_once(const struct plan_input *input, const struct plan_layout *layout,
                                int size)
 {

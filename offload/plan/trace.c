@@ -19,7 +19,7 @@
 
 enum { EVENT_BYTES = 2048, NAME_BYTES = 512 /* escaped */ };
 enum { OPS_ROW = PLAN_Q_COUNT, OP_NAMES_MAX = 128 };
-/* tapes under way at once; the executor starts no third one */
+/* tapes under way at the same time; the executor starts no third one */
 enum { UNDER_WAY_MAX = 2 };
 
 /* ---- file ---- */

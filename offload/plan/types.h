@@ -22,7 +22,7 @@ struct plan_format {
 /* The most other blocks whose weights a command reads. */
 enum { PLAN_BORROWS_MAX = 2 };
 
-/* A block, which ranks gather at once. Activations are those of one micro-batch. A command also
+/* A block: ranks gather it as a whole. Activations are those of one micro-batch. A command also
  * reads the weights of borrowed blocks: a tied head borrows the block with its table, whose
  * gradient then has two uses. Data blocks are frozen and only borrowed. */
 struct plan_block_shape {
