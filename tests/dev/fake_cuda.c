@@ -27,7 +27,7 @@ struct CUevent_st {
     pthread_mutex_t lock;
     struct core_fence fence;
     bool timed;
-    _Atomic int64_t ns; /* the time at which the stream reached the event */
+    _Atomic int64_t ns; /* when the stream reached the event */
 };
 
 struct range {
@@ -35,7 +35,7 @@ struct range {
     size_t bytes;
 };
 
-/* An allocation on a card is followed by a page that must not be accessed. */
+/* A page that must not be accessed follows each allocation on a card. */
 struct allocation {
     char *map; /* NULL: a free entry */
     size_t map_bytes;
@@ -48,7 +48,7 @@ enum {
     FRESH_BYTES = 16 << 20,
     ALLOCATIONS_MAX = 4096,
     PAGE_BYTES = 4096,
-    ALIGN_BYTES = 256, /* alignment of addresses that cudaMalloc returns */
+    ALIGN_BYTES = 256, /* as of cudaMalloc */
 };
 
 static struct {
@@ -61,7 +61,7 @@ static struct {
     int driver;
     int count_error;
     bool no_pins;
-    _Atomic int fail_in; /* number of calls of all threads until one fails; 0: none */
+    _Atomic int fail_in; /* calls of all threads until one fails; 0: none */
     _Atomic int fail_with;
     _Atomic int failed;
     _Atomic int broken;
@@ -70,7 +70,7 @@ static struct {
 
 static _Thread_local cudaError_t sticky;
 static _Thread_local int current; /* card */
-static _Thread_local int fail_in; /* number of calls of this thread until one fails; 0: none */
+static _Thread_local int fail_in; /* calls of this thread until one fails; 0: none */
 
 void fake_reset(size_t memory_bytes)
 {
@@ -241,7 +241,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return due();
 }
 
-/* Makes a file in which all bits are set, so that pages nobody has written are recognised. */
+/* Makes a file of set bits, so that reads of pages that nobody wrote are recognised. */
 static int set_bits_file(void)
 {
     static int file = -1;
@@ -259,8 +259,7 @@ static int set_bits_file(void)
     return file;
 }
 
-/* Returns fresh memory. As on a GPU it is not zero: its bits are set, so that numbers read as
- * NaN. */
+/* Returns memory whose bits are set (NaN), because fresh memory of a GPU is not zero either. */
 static char *fresh_memory(size_t bytes)
 {
     char *map = mmap(NULL, bytes + PAGE_BYTES, PROT_NONE,
@@ -275,7 +274,7 @@ static char *fresh_memory(size_t bytes)
     return map;
 }
 
-/* Returns the entry of an allocation, or a free entry if `memory` is NULL; NULL: there is none. */
+/* Returns the entry of an allocation, or a free entry for NULL; NULL: none. */
 static struct allocation *find_allocation(const void *memory)
 {
     for (size_t i = 0; i < ALLOCATIONS_MAX; i++) {
@@ -488,7 +487,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t error = due();
     core_fence_wait(fence_of(event), -1);
     pthread_mutex_lock(&event->lock);
-    /* A reached event stays reached without its fence, whose stream may be destroyed now. */
+    /* The fence is not needed any more, and its stream may be destroyed now. */
     event->fence = (struct core_fence){0};
     pthread_mutex_unlock(&event->lock);
     return error;
@@ -512,7 +511,6 @@ cudaError_t cudaGetDevice(int *device)
     return due();
 }
 
-/* Describes a GPU with two multiprocessors. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     if (attribute != cudaDevAttrMultiProcessorCount || device >= fake.cards) {
@@ -525,13 +523,13 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
 {
     (void)function;
-    const int most = 227 << 10; /* bytes of shared memory that a block may have on this GPU */
+    const int most = 227 << 10; /* bytes of shared memory per block */
     return attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value <= most
                ? due()
                : say(cudaErrorInvalidValue);
 }
 
-/* Kernels take long here. A query that waits a little leaves the processor to them. */
+/* Leaves the processor to the kernels, which take long here. */
 enum { QUERY_NS = 300000 };
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -586,8 +584,7 @@ static int run_copy(void *context, const void *arguments)
     return 0;
 }
 
-/* The runtime refuses a host range that begins in one pinned range and ends outside it; so does
- * this emulation. */
+/* As the runtime does, refuses a host range that begins in a pinned range and ends outside it. */
 static int crosses_pins(const unsigned char *host, size_t bytes)
 {
     for (size_t i = 0; i < PINS_MAX; i++) {

@@ -21,7 +21,7 @@ static inline uint64_t mix(const struct mix_arguments *a)
     return sum ^ (sum >> 29);
 }
 
-/* Runs mix() as a function of the form that streams call. */
+/* mix() in the form that streams call. */
 static inline int run_mix(void *context, const void *arguments)
 {
     (void)context;

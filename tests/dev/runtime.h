@@ -1,13 +1,13 @@
-/* runtime.h: the CUDA runtime with which test_card_queues.c is linked: the emulated one
- * (runtime_fake.c) or that of this machine (runtime_card.c). */
+/* runtime.h: the CUDA runtime of test_card_queues.c: emulated (runtime_fake.c) or real
+ * (runtime_card.c). */
 #ifndef TESTS_DEV_RUNTIME_H
 #define TESTS_DEV_RUNTIME_H
 
 #include <stddef.h>
 
-/* Sets up the machine again, with nothing allocated. */
+/* Resets the emulated machine; does nothing on a real GPU. */
 void runtime_reset(void);
-/* Returns the number of allocations, streams, events and pinned ranges that exist; 0 where they are
+/* Returns the number of allocations, streams, events and pinned ranges; 0 if they are
  * not counted. */
 int runtime_live(void);
 /* Puts `run(NULL, arguments)` on a stream; the arguments are copied. */

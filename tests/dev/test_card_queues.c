@@ -1,6 +1,5 @@
-/* test_card_queues.c: order, limits and faults of the queues of a CUDA device, on the emulated
- * runtime and, on a machine with a GPU, on the real one. Ops are functions of the host in the
- * queue's stream. */
+/* test_card_queues.c: order, limits and faults of a CUDA device's queues, on the emulated runtime
+ * or a real GPU. Ops are host functions in the queue's stream. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -49,8 +48,7 @@ static struct dev_device *open_card(size_t budget_bytes)
     return device;
 }
 
-/* Each command reads three cells that earlier commands of any queue have written, after waiting for
- * each of those commands. */
+/* Commands read cells that earlier commands of any queue wrote, after waiting for their fences. */
 static void run_graph(struct dev_queue **queues, uint64_t seed)
 {
     uint64_t cells[CELLS] = {0};
@@ -79,8 +77,7 @@ static void run_graph(struct dev_queue **queues, uint64_t seed)
     check_memory(cells, expected, sizeof expected);
 }
 
-/* Fences of several queues are used, whose rings of events are reused many times. Results are those
- * of the serial order. */
+/* Fences order commands between queues; rings of events are reused. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -100,9 +97,8 @@ static void random_graphs(void)
 
 enum { PIECES = 24, PIECE_BYTES = 40000, ROUNDS = 20 };
 
-/* Pieces are copied up, to another place of the card and down again, each on another queue after
- * the fence of the previous copy. The bytes that come down equal those that went up, from pinned
- * memory and from other memory, at any alignment. */
+/* Copies that wait for the fence of the previous copy move the right bytes, from pinned and other
+ * memory. */
 static void copies_follow_fences(void)
 {
     struct dev_device *device = open_card((size_t)4 << 20);
@@ -163,9 +159,8 @@ static void copies_follow_fences(void)
     check_int(runtime_live(), ==, 0);
 }
 
-/* At most 64 launches and the unit in progress are in flight. So the runtime's queue is never full;
- * if it were, the runtime would wait with its lock held. A longer unit is still taken as a
- * whole. */
+/* Few launches are in flight: with a full queue, the runtime would wait with its lock held. A
+ * longer unit is taken as a whole. */
 static void launches_in_flight_are_bounded(void)
 {
     enum { LAUNCHES = 3000, IN_FLIGHT_MAX = 64 };
@@ -197,8 +192,7 @@ static void launches_in_flight_are_bounded(void)
     check_int(runtime_live(), ==, 0);
 }
 
-/* An op that refuses its arguments ends its queue; the other queues continue. Abandoning a queue
- * ends it in the same way. */
+/* A failing op or an abandonment ends its queue; other queues continue. */
 static void failing_op(void)
 {
     struct dev_device *device = open_card(1 << 20);

@@ -10,8 +10,7 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-/* The kinds are listed, there is one CPU device, and an unknown name is refused with a message that
- * quotes it and lists the valid names, among them every kind. */
+/* Devices are found by name, and the message about an unknown name lists the valid names. */
 static void registry(void)
 {
     check_string(dev_kind_name(0), "cpu");
@@ -57,7 +56,7 @@ static void registry(void)
     dev_close(NULL);
 }
 
-/* Each rank has a device: ranks share the CPU, and a list of cards must have one for each rank. */
+/* Ranks share the CPU; a list of GPUs needs one per rank. */
 static void ranks(void)
 {
     static const struct {
@@ -90,8 +89,7 @@ static void ranks(void)
     }
 }
 
-/* Memory that is still allocated when a device is closed is reported. A CPU queue has no separate
- * stream. */
+/* Memory that is still allocated when a device is closed is reported. */
 static void left_memory(void)
 {
     struct dev_device *device = device_open(1 << 16);
@@ -110,7 +108,7 @@ static void left_memory(void)
               1);
 }
 
-/* Allocations are exact to 256 bytes, freed memory is reused, and the budget is never exceeded. */
+/* Allocations stay within the budget, and freed memory is reused. */
 static void budget(void)
 {
     struct dev_device *device = device_open(1 << 20);
@@ -156,8 +154,7 @@ static void budget(void)
     dev_close(device);
 }
 
-/* Copies up, within and down move exactly their bytes, and zeros fill exactly theirs. The sizes are
- * all up to 67 bytes and 3 MiB, at several alignments. */
+/* Copies and fills change only their own bytes, at any alignment. */
 static void copies(void)
 {
     enum { SMALL = 67, LARGE = (3 << 20) + 5, ROOM = LARGE + 128 };
@@ -199,8 +196,7 @@ static void copies(void)
     dev_close(device);
 }
 
-/* A copy that leaves the arena or overlaps itself is refused and moves nothing; the queue remains
- * usable. */
+/* A copy that leaves the arena or overlaps itself is refused and moves nothing. */
 static void copies_refused(void)
 {
     enum { BYTES = 4096 };
@@ -244,8 +240,7 @@ static void copies_refused(void)
     dev_close(device);
 }
 
-/* Host memory is registered once, from the start of a page. Ranges that overlap another one, are
- * empty or overflow are refused. */
+/* Host memory is registered in whole, separate ranges. */
 static void host_memory(void)
 {
     struct dev_device *device = device_open(4096);
@@ -267,7 +262,7 @@ static void host_memory(void)
     free(memory);
 }
 
-/* Rates are measured with the device's queues, and nothing remains allocated. */
+/* Measured rates are plausible, and nothing remains allocated. */
 static void rates(void)
 {
     struct dev_device *device = device_open(8 << 20);

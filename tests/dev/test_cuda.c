@@ -1,6 +1,5 @@
-/* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of
- * tide's code, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c
- * also runs on a real one. */
+/* test_cuda.c: order, limits and faults of the CUDA device on the emulated runtime, so without a
+ * GPU. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-/* Error codes of the runtime, from its documentation. */
+/* error codes of the CUDA runtime */
 enum { OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, NO_DEVICE = 100, LAUNCH_FAILURE = 719 };
 enum { OP_MIX = 1, CELLS = 300 };
 static const int64_t LONG_NS = 20000000000;
@@ -63,8 +62,7 @@ static void absence(void)
     check_true(device == NULL);
 }
 
-/* The GPU's properties are right. The budget is the requested one, or the free memory less 1 GiB,
- * and never more than is free. */
+/* The device reports its properties; its budget is never more than the free memory. */
 static void budget(void)
 {
     struct dev_device *device = open_card(0);
@@ -84,7 +82,7 @@ static void budget(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* A budget that leaves too little for the libraries of a card is accepted, with a warning. */
+/* A budget that leaves little memory for a GPU's libraries causes a warning. */
 static void small_spare(void)
 {
     static const struct {
@@ -101,7 +99,7 @@ static void small_spare(void)
     }
 }
 
-/* Writes just after an allocation in a child, which must not survive the write. */
+/* Writes just past an allocation, in a child that must die. */
 static void overrun(void *memory, size_t bytes)
 {
     const pid_t child = fork();
@@ -116,9 +114,8 @@ static void overrun(void *memory, size_t bytes)
     check_true(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
 }
 
-/* With TIDE_DEVICE_MEMORY=separate each allocation is a separate one of the runtime, so that an
- * overrun is detected, under the same budget. No copy may reach over its end, and zeros fill
- * exactly their bytes. */
+/* TIDE_DEVICE_MEMORY=separate makes an allocation of the runtime for each of the device, so that
+ * overruns are detected. */
 static void separate_memory(void)
 {
     enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };
@@ -158,7 +155,7 @@ static void separate_memory(void)
     struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 8);
     char host[BYTES + 1];
     const struct dev_copy over[] = {
-        /* each by one byte */
+        /* one byte too long */
         {.direction = DEV_COPY_UP, .to = parts[3], .from = host, .bytes = BYTES + 1},
         {.direction = DEV_COPY_DOWN, .to = host, .from = parts[3], .bytes = BYTES + 1},
         {.direction = DEV_COPY_WITHIN, .to = parts[3] + 1, .from = parts[4], .bytes = BYTES},
@@ -195,8 +192,8 @@ static void separate_memory(void)
     dev_close(device);
 }
 
-/* Launches up to the one without `more` are one unit of work: one event and one step of the line. A
- * copy of another queue that waits for the line sees the results of all launches. */
+/* Launches up to the first without `more` share one event; a copy that waits for the event sees
+ * their results. */
 static void a_unit_has_one_event(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -238,7 +235,7 @@ static void a_unit_has_one_event(void)
 
 /* ---- times of launches ---- */
 
-/* The reported times. One thread at a time uses them: the watch, then the test. */
+/* One thread at a time uses them: the watch, then the test. */
 struct reported {
     unsigned count, waits;
     int64_t first_ns, last_ns;
@@ -248,7 +245,7 @@ struct reported {
 static void note_time(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
 {
     struct reported *reported = user;
-    const int64_t slack_ns = 1000; /* for roundings of floats */
+    const int64_t slack_ns = 1000; /* rounding of floats */
     reported->in_order = reported->in_order && begin_ns + slack_ns >= reported->last_ns &&
                          end_ns >= begin_ns;
     reported->first_ns = reported->count++ == 0 ? begin_ns : reported->first_ns;
@@ -262,9 +259,8 @@ static int op_wait(const struct dev_launch *where, const struct mix_arguments *a
 }
 DEV_OP_LAUNCH(op_wait, mix_arguments)
 
-/* Each launch of a queue with times is reported once, in order, before its fence is reached, with
- * the time of the host's clock at which it ran. No launch is reported before times are requested or
- * after they are ended. If an event cannot be made, nothing remains. */
+/* Launches of a queue with times are reported once, in order, with the host's time, before their
+ * fence is reached. */
 static void launches_are_timed(void)
 {
     enum { OP_WAIT = 3, UNIT = 5, UNITS = 300 };
@@ -293,7 +289,7 @@ static void launches_are_timed(void)
         const int64_t before_ns = core_clock_now_ns();
         reported = (struct reported){.in_order = true, .last_ns = before_ns};
         check_int(dev_queue_time(queue, turn == 1 ? &timing : NULL), ==, 0);
-        /* The host's time of the card's first event is read during that call. */
+        /* That call reads the host's time of the GPU's first event. */
         const int64_t late_ns = core_clock_now_ns() - before_ns;
         for (unsigned i = 0; i < UNIT * UNITS; i++) {
             command.op = i % UNIT == 0 ? OP_WAIT : OP_MIX;
@@ -320,7 +316,7 @@ static void launches_are_timed(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* A GPU that is lost during a run fails every queue with the same error and can still be closed. */
+/* After the loss of a GPU its queues fail with one error, and it can be closed. */
 static void lost_card(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -347,7 +343,7 @@ static void lost_card(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* The watching thread detects the loss by itself while others wait. */
+/* The watching thread detects the loss while others wait. */
 static void lost_while_waiting(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -371,8 +367,8 @@ static void lost_while_waiting(void)
     dev_close(device);
 }
 
-/* More than 64 GiB are pinned in pieces, and a copy across a border is split. If a piece cannot be
- * pinned, the earlier ones are released and no error is left behind. */
+/* Large host memory is pinned in pieces, and a copy across a border is split. After a failure
+ * nothing remains pinned. */
 static void pieces(void)
 {
     const size_t bytes = (size_t)130 << 30;
@@ -384,7 +380,7 @@ static void pieces(void)
         test_skip("no 130 GiB of address space here");
     }
     int live = fake_live();
-    fake_fail(4, OUT_OF_MEMORY); /* calls: set the GPU, pin two pieces, pin a third */
+    fake_fail(4, OUT_OF_MEMORY); /* sets the GPU, pins two pieces, fails at the third */
     check_int(dev_host_register(device, host, bytes), ==, -ENOMEM);
     check_contains(core_err_message(),
                    "cudaHostRegister of 2147483648 bytes failed: out of memory");
@@ -433,8 +429,7 @@ static int live_once(void)
     return rc;
 }
 
-/* If any call of the runtime fails, the life either succeeds or reports the error, and nothing
- * remains allocated. */
+/* A call of the runtime that fails is reported, and nothing remains allocated. */
 static void every_call_fails(void)
 {
     int n = 1;

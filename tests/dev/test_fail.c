@@ -1,5 +1,4 @@
-/* test_fail.c: if an allocation fails, devices, queues, measurements and arenas report it and free
- * everything. */
+/* test_fail.c: failing allocations in devices, queues, measurements and arenas. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -52,7 +51,7 @@ static int rates_life(void)
 
 enum { SLOTS = 8, SLOT_BYTES = 8 * DEV_ALIGN_BYTES };
 
-/* The source of an arena's memory: slots of a table, given out of order. */
+/* Memory of an arena: slots that are given out of order. */
 static struct {
     unsigned char slots[SLOTS][SLOT_BYTES] __attribute__((aligned(DEV_ALIGN_BYTES)));
     void *taken[SLOTS]; /* owned; NULL: the slot is free */
@@ -92,8 +91,7 @@ static void arena_begin(struct dev_arena *arena)
     dev_arena_init_source(arena, &from, 10 * DEV_ALIGN_BYTES + 7);
 }
 
-/* Each part is an allocation of the source under one budget; only bytes inside one part are the
- * arena's. What is still allocated at the end is freed. */
+/* An arena allocates its parts from the source and frees them at the end. */
 static void parts_of_a_source(void)
 {
     struct dev_arena arena;
@@ -147,7 +145,7 @@ static int arena_life(void)
     return rc;
 }
 
-/* If any allocation fails, the failure is reported, and everything is freed. */
+/* A failing allocation is reported, and everything is freed. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(queue_life), >=, 8);

@@ -62,8 +62,8 @@ static struct dev_device *open_with_ops(size_t memory_bytes)
     return device;
 }
 
-/* Missing ops, ops out of range and arguments of the wrong size are refused, and the queue remains
- * usable. A row may be registered again as long as there is no queue. */
+/* Missing ops, invalid ops and arguments of the wrong size are refused; the queue
+ * remains usable. */
 static void op_table(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -88,7 +88,7 @@ static void op_table(void)
     check_int(dev_queue_launch(queue, &command, &fence), ==, -EINVAL);
     uint64_t *cell = device_alloc(device, 8);
     *cell = 1;
-    for (uint64_t i = 0; i < 10; i++) { /* arguments are copied: `add` is reused */
+    for (uint64_t i = 0; i < 10; i++) { /* `add` is reused: arguments are copied */
         struct add_arguments add = {.at = cell, .value = i, .multiply = 3};
         command = (struct dev_command){
             .op = OP_ADD, .arguments = &add, .arguments_bytes = sizeof add};
@@ -114,8 +114,8 @@ static int enter(struct dev_device *device)
     return enter_code;
 }
 
-/* dev_queue_enter() describes the queue only after its device was made current for the thread; the
- * device's error is passed on. */
+/* dev_queue_enter() makes the device current before it describes the queue, and returns the
+ * device's error. */
 static void entered(void)
 {
     struct dev_device *device = open_with_ops(8192);
@@ -150,8 +150,7 @@ static int op_where(const struct dev_launch *where, const struct where_arguments
 }
 DEV_OP_LAUNCH(op_where, where_arguments)
 
-/* An op gets its queue's team, the context with which it was registered, and scratch that is taken
- * from the budget and returned to it. */
+/* An op gets its queue's team, its context, and scratch memory from the budget. */
 static void launch_context(void)
 {
     struct dev_device *device = open_with_ops(8192);
@@ -184,8 +183,8 @@ static void launch_context(void)
     dev_close(device);
 }
 
-/* A full queue returns -EAGAIN and accepts commands again when it has space. Kinds, depths and the
- * number of queues have limits. */
+/* A full queue returns -EAGAIN until it has space. Kinds, depths and the number of queues are
+ * limited. */
 static void limits(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -223,8 +222,7 @@ static void limits(void)
     dev_close(device);
 }
 
-/* A failing op ends its queue with its message: later commands never run, and other queues
- * continue. */
+/* A failing op ends its queue with its message; other queues continue. */
 static void failing_op(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -258,7 +256,7 @@ static void failing_op(void)
     dev_close(device);
 }
 
-/* Abandoning a queue drops the commands that have not started; it can then be destroyed. */
+/* Abandoning a queue drops the commands that have not started. */
 static void abandoned(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -295,8 +293,7 @@ static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
 }
 DEV_OP_LAUNCH(op_mix, mix_arguments)
 
-/* The commands form one graph: each command reads three cells that earlier commands on any queue
- * have written, after waiting for their fences. The cells have the values of the serial order. */
+/* Commands read cells that earlier commands of any queue wrote, after waiting for their fences. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
 {
     uint64_t *cells = device_alloc(device, 8 * GRAPH_CELLS);
@@ -330,7 +327,7 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
     dev_memory_free(device, cells);
 }
 
-/* Fences order commands between queues, in many random graphs. */
+/* Fences order commands between queues. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_with_ops(1 << 16);

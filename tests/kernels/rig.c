@@ -32,14 +32,14 @@ static struct {
     const char *kind;
     struct array arrays[RIG_ARRAYS_MAX];
     unsigned count;
-    size_t tail_bytes; /* zeros after each array on the device */
+    size_t tail_bytes; /* zeros after arrays on the device */
     uint64_t seed, drawn;
 } rig;
 
 enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 };
 enum { PLACES_MAX = 64 }; /* attempts to place an array */
 
-/* If device memory is host memory, a sanitizer detects accesses to the tail. */
+/* A sanitizer detects accesses to the tail if device memory is host memory. */
 static void tail_watch(const struct array *array, bool on)
 {
     if (!rig_machine_is_visible()) {
@@ -79,7 +79,7 @@ void rig_open(const struct kern_options *options, unsigned threads)
         test_skip("%s", core_err_message());
     }
     must(rc);
-    /* Separate allocations need no tail: compute-sanitizer sees an access past each of them. */
+    /* compute-sanitizer sees accesses past separate allocations */
     rig.tail_bytes = dev_memory_is_separate(rig.device) ? 0 : TAIL_BYTES;
     must(kern_ops_attach(rig.device, options, &rig.ops));
     const struct dev_queue_options queue = {
@@ -191,9 +191,8 @@ int64_t rig_int(int64_t low, int64_t high)
     return low + (int64_t)(rig_unit() * (double)(high - low + 1));
 }
 
-/* Allocates memory in which no address has a lower half in the range of an enum (see translate). So
- * the memory must not cross a border of 4 GiB. An unsuitable place stays allocated until a suitable
- * one is found. */
+/* Allocates memory that does not cross a border of 4 GiB, so that no address looks like an enum
+ * (see translate). Unsuitable places stay allocated meanwhile. */
 static char *host_alloc(size_t bytes)
 {
     char *taken[PLACES_MAX];
@@ -304,8 +303,7 @@ static struct array *array_of(const void *host)
     return array;
 }
 
-/* Pointers in an argument struct are at multiples of 8. A pointer into an array is replaced by the
- * address on the device. An enum, together with whatever its padding holds, is not taken for a
+/* Replaces pointers into arrays by device addresses. An enum with its padding is not taken for a
  * pointer. */
 static void translate(char *arguments, size_t bytes)
 {
@@ -375,12 +373,11 @@ static double unit_of(enum kern_type type)
 
 enum { TOLD_MAX = 3 };
 
-/* Compares, notes the first elements that differ, and returns the number of different elements. */
+/* Compares, notes the first elements that differ, and returns the number of differences. */
 static int64_t differences(const char *what, const struct array *array, const void *got,
                            struct rig_bound bound)
 {
-    /* Inputs are about 1. So even a sum of inputs that is near 0 has rounding errors of that
-     * size. */
+    /* Inputs are about 1, so even a sum near 0 has rounding errors of that size. */
     double most = 0.05;
     int64_t wrong = 0;
     for (int64_t i = 0; i < array->count; i++) {
@@ -412,8 +409,7 @@ void rig_compare(const char *what, const void *host, struct rig_bound bound)
     }
 }
 
-/* Notes the words of an argument struct, so that a failure can be understood without the machine.
- * Numbers are noted unchanged, pointers as the array that they point to. */
+/* Notes the words of an argument struct; pointers are noted as arrays. */
 static void arguments_note(enum kern_op op, const void *arguments)
 {
     for (size_t at = 0; at + sizeof(uint64_t) <= kern_op_argument_bytes(op);

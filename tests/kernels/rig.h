@@ -1,8 +1,6 @@
-/* rig.h: runs ops on the device under test, and the references beside them.
- * A test describes the op's arguments with arrays of the rig. rig_check runs the op on the device
- * and the reference on the host with the same arguments (pointers replaced), fetches what the op
- * has written and compares. `--dev NAME` selects the device, by default that of rig_machine; if the
- * machine lacks it, the cases are skipped. One thread. */
+/* rig.h: runs ops on the device under test and compares the results with the references on the
+ * host. `--dev NAME` selects the device, by default that of rig_machine; cases of a device that the
+ * machine lacks are skipped. One thread. */
 #ifndef TESTS_KERNELS_RIG_H
 #define TESTS_KERNELS_RIG_H
 
@@ -16,52 +14,50 @@
 
 enum { RIG_ARRAYS_MAX = 48 };
 
-/* Opens the device with these options and `threads`; one rig at a time. */
+/* Opens the device; one rig at a time. */
 void rig_open(const struct kern_options *options, unsigned threads);
 void rig_close(void);
-/* Calls `test` for every way in which this device can compute: on the CPU with each instruction
- * set, and with oneDNN if it is built in; on a GPU with our products, and with those of its
- * library. */
+/* Calls `test` for each way to compute: instruction sets and oneDNN on the CPU, our products and
+ * the library's on a GPU. */
 void rig_each(void (*test)(void));
-/* Calls `test` for every way to compute ops without products; a GPU has only one. */
+/* Calls `test` for each way to compute ops without products; a GPU has only one. */
 void rig_each_kernel(void (*test)(void));
 
-/* Returns whether the device is a GPU; its products and sums round at other points. */
+/* Returns whether the device is a GPU, which rounds products and sums at other points. */
 bool rig_is_card(void);
 
-/* Returns whether attention rounds its probabilities to this type, as tensor cores and the CPU's
- * bf16 products need it. */
+/* Returns whether attention rounds its probabilities to this type before a product. */
 bool rig_rounds_tiles(enum kern_type type);
 
-/* Starts a case: drops all arrays and sets the seed of the numbers. */
+/* Drops all arrays and sets the seed of random numbers. */
 void rig_case(uint64_t seed);
 int64_t rig_int(int64_t low, int64_t high); /* low <= n <= high */
 double rig_unit(void);                      /* in [0, 1) */
 
-/* Arrays are pairs of host and device memory; arguments contain the host's pointers. */
+/* Arrays exist on host and device; arguments contain the host's pointers. */
 void *rig_random(enum kern_type type, int64_t count, double size); /* uniform in [-size, size) */
 void *rig_zeros(enum kern_type type, int64_t count);
 void *rig_ints(const int32_t *values, int64_t count);
 void *rig_bytes(size_t bytes); /* zeros */
 
-/* Runs the op only on the device; its results are then on the device side of the arrays. Returns 0
- * or the error of the launch or of the queue. Fails the case if the op wrote past an array. */
+/* Runs the op on the device side of the arrays. Returns the error of the launch or of the queue.
+ * Fails the case if the op wrote past an array. */
 int rig_run(enum kern_op op, const void *arguments);
 /* Runs the reference on the arrays' host side. */
 void rig_reference(enum kern_op op, const void *arguments);
 /* Fetches the device side of an array; valid until the next case. */
 const void *rig_fetch(const void *array);
 
-/* The tolerance of one comparison: |got - want| <= roundings u |want| + noise 2^-24 max |want|, u
- * being half a unit in the last place of the stored type. max |want| counts as at least 0.05, and
- * fp16 may differ by 2^-23 more. */
+/* Tolerance: |got - want| <= roundings u |want| + noise 2^-24 max |want|, u being half a unit in
+ * the last place of the type. max |want| counts as at least 0.05, and fp16 may differ by 2^-23
+ * more. */
 struct rig_bound {
-    double roundings; /* number of roundings of the type */
-    double noise;     /* number of roundings of fp32 */
+    double roundings; /* of the type */
+    double noise;     /* roundings of fp32 */
 };
-/* Compares the two sides of an array; fails the case if an element is out of bounds. */
+/* Fails the case if the two sides of an array differ by more than the bound. */
 void rig_compare(const char *what, const void *array, struct rig_bound bound);
-/* Calls rig_run and rig_reference, and compares the listed arrays (NULL ends the list). */
+/* Calls rig_run and rig_reference, and compares the listed arrays (up to NULL). */
 void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)
     __attribute__((sentinel));
 
@@ -73,8 +69,8 @@ void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, .
     }
 int rig_main(int argc, char **argv, const struct test_case *cases, size_t count);
 
-/* rig_main first calls this function, which returns the default device's name. In machine.c the
- * name is "cpu"; in tests/cuda the function creates an emulated GPU and returns "cuda". */
+/* Returns the default device's name; rig_main calls it first. tests/cuda creates an emulated GPU
+ * here. */
 const char *rig_machine(void);
 /* Returns whether device memory is host memory that a sanitizer may watch. */
 bool rig_machine_is_visible(void);

@@ -1,5 +1,4 @@
-/* Tests attention and its gradient against the references in double, and that a document's bits do
- * not depend on its row. */
+/* Tests attention and its gradient against the references in double. */
 #include <string.h>
 
 #include "kernels/ref/element.h"
@@ -11,7 +10,7 @@ struct shape {
     int64_t rows, length, heads, kv_heads, head_dim, window;
 };
 
-/* q, k and v are parts of one array, because one product writes them. */
+/* one array: one product writes q, k and v */
 static struct kern_attention_arguments arguments_of(enum kern_type type, const struct shape *s,
                                                     const int32_t *starts)
 {
@@ -70,10 +69,8 @@ static void documents_draw(int32_t *starts, int64_t rows, int64_t length)
     }
 }
 
-/* If probabilities and the gradients of scores are rounded to the type before a product, each adds
- * an error of half a unit in the last place, times its weight. For outputs the sum is at most half
- * a unit of the largest value. Gradients may cancel, so their error is larger relative to the
- * result. */
+/* Probabilities and gradients of scores may be rounded to the type before a product. Gradients may
+ * cancel, so their relative error is larger. */
 static struct rig_bound output_bound(enum kern_type type)
 {
     static const double noise[] = {64.0, 0x1p15, 0x1p12};
@@ -89,8 +86,7 @@ static void check_both(const struct kern_attention_arguments *arguments)
     const struct kern_attention_grad_arguments g = grad_of(&a);
     const double noise[] = {256.0, rig_rounds_tiles(KERN_BF16) ? 1e5 : 3e4, 3e4};
     const struct rig_bound loose = {2.0, noise[type]};
-    /* The gradient computes delta from the stored o; the device and the reference use different
-     * o. */
+    /* The gradient uses the stored o, which differs between device and reference. */
     rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);
 }
 
@@ -102,8 +98,7 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     check_both(&a);
 }
 
-/* Returns the number of cases under a sanitizer: one with TSan or an emulated GPU, which are slower
- * still. */
+/* Number of cases: sanitizers are slow, and slowest with threads or an emulated GPU. */
 static size_t few(size_t cases)
 {
     return rig_is_card() || TEST_RACES ? 1 : cases;
@@ -132,22 +127,18 @@ static void attention_sizes(void)
     }
 }
 
-/* Shapes that fill the tiles of tensor cores and shapes that end within them: head sizes, tails,
- * windows, documents, groups. The first shape has three tiles of queries, so that one tile is
- * neither first nor last. With a window of 100, the last of 260 queries see nothing of the first
- * tile of keys. */
+/* Shapes that fill the tiles of tensor cores, and shapes that end within a tile. */
 static void tile_sizes(void)
 {
     const struct shape fixed[] = {{1, 300, 1, 1, 64, 0},    {2, 140, 2, 2, 96, 0},
                                   {1, 260, 1, 1, 128, 100}, {1, 160, 2, 1, 128, 0},
                                   {2, 100, 2, 1, 72, 33},   {1, 129, 1, 1, 104, 1},
                                   {3, 64, 3, 3, 8, 64},     {1, 128, 2, 1, 120, 200}};
-    /* The CPU's tiles have 60 queries. Under a sanitizer, a row of three tiles and two rows of two
-     * tiles are tested. */
+    /* The CPU's tiles have 60 queries. */
     static const struct shape of_cpu[] = {{1, 130, 1, 1, 64, 0}, {2, 100, 2, 1, 72, 33}};
     const struct shape *shapes = TEST_SLOW && !rig_is_card() ? of_cpu : fixed;
     const size_t count = TEST_SLOW ? few(2) : sizeof fixed / sizeof fixed[0];
-    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* types of one template */
+    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* of one template */
     for (size_t i = 0; i < types * count; i++) {
         rig_case(i + 40);
         const enum kern_type type = i % 2 == 0 ? KERN_BF16 : KERN_FP16;
@@ -160,8 +151,7 @@ static void tiles_are_right(void)
     rig_each_kernel(tile_sizes);
 }
 
-/* There are more tiles than multiprocessors of a GPU, so that blocks must take a second tile; the
- * emulated GPU has two multiprocessors. */
+/* Blocks of a GPU take a second tile; the emulated GPU has two multiprocessors. */
 static void many_tiles(void)
 {
     const int64_t heads = rig_is_card() && !rig_machine_is_visible() ? 140 : 2;
@@ -177,22 +167,20 @@ static void blocks_go_on(void)
     rig_each_kernel(many_tiles);
 }
 
-/* Output, saved sums and all three gradients agree with double: causal masks, grouped heads,
- * windows, documents, all tails. */
+/* Outputs, saved sums and gradients agree with double. */
 static void attention_is_right(void)
 {
     rig_each_kernel(attention_sizes);
 }
 
-/* Answers end within a tile, extend over several tiles, begin and end at the borders of tiles, have
- * no prompt, or are missing; with and without a window. */
+/* Answers that end within tiles or at their borders, have no prompt, or are missing. */
 static void answers_case(void)
 {
     static const int32_t gaps[][2] = {{20, 33},   {70, 140}, {64, 128}, {0, 100},
                                       {129, 129}, {0, 0},    {1, 149}};
     enum { ROWS = sizeof gaps / sizeof gaps[0] };
     for (size_t i = 0; i < (TEST_SLOW ? 2 : rig_is_card() ? 3 : 4); i++) {
-        const int64_t rows = rig_is_card() && i != 1 ? 3 : ROWS; /* an emulated card is slow */
+        const int64_t rows = rig_is_card() && i != 1 ? 3 : ROWS; /* emulation is slow */
         const struct shape shapes[] = {{rows, 150, 2, 1, 16, 0}, {rows, 150, 1, 1, 24, 50}};
         rig_case(i + 70);
         struct kern_attention_arguments a = arguments_of((enum kern_type)(i % 3), &shapes[i % 2],
@@ -266,8 +254,7 @@ static void documents_case(void)
     }
 }
 
-/* Rows whose queries see a single key at these positions: all, the first of each document, or the
- * first of each answer without a prompt. */
+/* Rows in which the queries at some positions see a single key. */
 struct single_case {
     int64_t window;
     const int32_t *starts;
@@ -293,7 +280,7 @@ static void check_single(enum kern_type type, int64_t head_dim, const struct sin
     a.gaps = c->gap != NULL ? rig_ints(c->gap, 2) : NULL;
     struct kern_attention_grad_arguments g = grad_of(&a);
     const int64_t row_bytes = g.d_o_stride * (int64_t)kern_type_bytes(type);
-    for (int32_t t = 0; t < TOKENS; t++) { /* other queries have no gradient at all */
+    for (int32_t t = 0; t < TOKENS; t++) { /* other queries have no gradient */
         const bool first = c->starts != NULL ? c->starts[t] == t : t == 0;
         if (c->window != 1 && !first && (c->gap == NULL || t != c->gap[1])) {
             memset((char *)(uintptr_t)g.d_o + t * row_bytes, 0, (size_t)row_bytes);
@@ -314,7 +301,7 @@ static void single_keys_case(void)
         enum kern_type type;
         int64_t head_dim;
     } kinds[] = {{KERN_F32, 40}, {KERN_FP16, 40}, {KERN_BF16, 64}, {KERN_BF16, 128}};
-    const bool slow = rig_is_card() && rig_machine_is_visible(); /* an emulated card */
+    const bool slow = rig_is_card() && rig_machine_is_visible(); /* emulation is slow */
     const uint64_t count = slow ? 3 : 4;
     int32_t starts[70];
     int32_t each[70];
@@ -330,15 +317,13 @@ static void single_keys_case(void)
     }
 }
 
-/* The only key of a query has probability 1, so its score has no gradient: neither the query nor
- * the key may get what rounding leaves, because Adam would make a whole step of it. */
+/* The score of an only key has no gradient. A remaining rounding error would become a whole step of
+ * Adam. */
 static void single_keys_have_no_gradient(void)
 {
     rig_each_kernel(single_keys_case);
 }
 
-/* The other cases run the same kernels: under a sanitizer an emulated GPU, which has no team, gains
- * nothing from a comparison of bits. */
 static void skip_bits(void)
 {
     if (TEST_SLOW && rig_is_card()) {
@@ -346,15 +331,14 @@ static void skip_bits(void)
     }
 }
 
-/* A row of four documents has the same bits as the four documents alone, forward and backward. */
+/* A row of documents has the bits of the documents alone. */
 static void documents_have_their_own_bits(void)
 {
     skip_bits();
     rig_each_kernel(documents_case);
 }
 
-/* Teams of one, two and five threads give the same bits of dq, although any member may compute any
- * item. */
+/* The bits do not depend on the number of threads. */
 static void bits_do_not_depend_on_threads(void)
 {
     static char kept[3][200000];

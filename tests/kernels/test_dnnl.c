@@ -1,6 +1,5 @@
-/* test_dnnl.c: tests what the ops of the CPU device do if oneDNN is missing, is another version,
- * cannot start, or uses more instructions than TIDE_ISA allows. The program is linked with
- * --wrap=dlopen and dlsym. */
+/* test_dnnl.c: the CPU device if oneDNN is missing, is another version, fails, or exceeds TIDE_ISA.
+ * Linked with --wrap=dlopen and dlsym. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -65,7 +64,7 @@ static void check_refused(int rc, const char *message)
     memset(&library, 0, sizeof library);
 }
 
-/* A library that is missing or lacks a function is refused by its name. */
+/* The message about an unusable library names what is missing. */
 static void another_library(void)
 {
     needs_library();
@@ -142,8 +141,7 @@ static int with_limit(void *argument)
     return 0;
 }
 
-/* TIDE_ISA applies to oneDNN, too. oneDNN is refused if it already uses more instructions. Each
- * limit is tested in a separate process. */
+/* TIDE_ISA limits oneDNN, which is refused if it already uses more instructions. */
 static void limits(void)
 {
     static const char *const names[] = {"scalar", "avx2", "avx512", "avx512_vnni"};
@@ -157,6 +155,6 @@ static void limits(void)
     unsetenv("TIDE_ISA");
 }
 
-/* The limits come first: the library is not in use yet. */
+/* limits first: it needs an unused library */
 TEST_MAIN({"limits", limits}, {"another_library", another_library},
           {"failing_start", failing_start}, {"failing_allocations", failing_allocations})

@@ -1,11 +1,11 @@
-/* Tests the table of ops: names, sizes, and the rule that cuts large linears into tiles. */
+/* Tests the table of ops and the sizes of types and tiles. */
 #include "core/base/cpus.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kern.h"
 #include "kernels/ref/ref.h"
 #include "tests/harness/test.h"
 
-/* Every op has a different name, and arguments that fit a device's command. */
+/* Ops have different names, and arguments that fit a device's command. */
 static void ops_are_named(void)
 {
     for (unsigned i = 0; i < KERN_OP_COUNT; i++) {
@@ -19,7 +19,7 @@ static void ops_are_named(void)
     check_string(kern_op_name(KERN_LINEAR), "linear");
 }
 
-/* Types have the sizes, and bf16 has the name, on which files and log lines depend. */
+/* Files depend on the sizes, and log lines on the name. */
 static void types_have_sizes(void)
 {
     check_int(kern_type_bytes(KERN_F32), ==, 4);
@@ -29,8 +29,7 @@ static void types_have_sizes(void)
     check_string(kern_type_name(KERN_BF16), "bf16");
 }
 
-/* A tile is the whole linear, or a multiple of 64 rows that fits in the bytes, or 64 rows if that
- * many do not fit. */
+/* A tile is the whole linear, or as many multiples of 64 rows as fit, but at least 64 rows. */
 static void tiles_fit(void)
 {
     check_int(kern_tile_rows(1000, 100, KERN_BF16, 0), ==, 1000);
@@ -41,9 +40,7 @@ static void tiles_fit(void)
     check_int(kern_tile_rows(30, 100, KERN_F32, 1), ==, 30);
 }
 
-/* Compares the references of addition and of the tiled loss with numbers computed by hand: two
- * tokens of width one, a vocabulary of two, logits (0, ln 3) for both, the second token's label
- * ignored. */
+/* Two references agree with numbers that were computed by hand. */
 static void references(void)
 {
     const float a[] = {1.5f, -2, 3};
@@ -81,8 +78,7 @@ static void references(void)
     check_double(dx[1], ==, 0);
 }
 
-/* Only tables for this processor are returned. A function of another table, even one that only
- * computes a size, would end the process with SIGILL. */
+/* Functions of other tables, even those that compute sizes, would end the process with SIGILL. */
 static void sets_run_here(void)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);

@@ -1,5 +1,4 @@
-/* Tests the tiled linear + loss (cross-entropy, or the loss of pairs) against the reference in
- * double, as a whole and by tiles. */
+/* Tests the tiled linear + loss against the reference in double. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -32,8 +31,7 @@ static struct kern_loss_arguments arguments_of(enum kern_type type, int64_t toke
     return a;
 }
 
-/* Turns the rows into pairs; the rows of the reference have other inputs and the same labels. If
- * there are several pairs, the rejected answer of the last one has no labels. */
+/* Turns the rows into pairs; the rejected answer of the last of several pairs has no labels. */
 static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
 {
     int32_t labels[256];
@@ -54,8 +52,7 @@ static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
     a->beta = 0.25;
 }
 
-/* The gradients of the logits are stored in the type between products, which is one more
- * rounding. */
+/* Gradients of logits are rounded to the type between two products. */
 static struct rig_bound bound_of(enum kern_type type)
 {
     static const double noise[] = {128.0, 0x1p16, 0x1p13};
@@ -76,12 +73,12 @@ static void loss_sizes(void)
     for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 24); seed++) {
         rig_case(seed);
         const enum kern_type type = (enum kern_type)(seed % 3);
-        const int64_t vocab = seed < 3 ? 1100 : rig_int(1, 300); /* 1100 is three tiles */
+        const int64_t vocab = seed < 3 ? 1100 : rig_int(1, 300); /* 1100: three tiles */
         struct kern_loss_arguments a = arguments_of(type, seed < 3 ? 40 : rig_int(1, 60), vocab,
                                                     rig_int(1, 50));
         rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);
         check_loss(rig_fetch(a.loss), a.loss);
-        /* Without gradients the loss has the same bits. */
+        /* The bits of the loss do not depend on gradients. */
         struct kern_loss before;
         memcpy(&before, rig_fetch(a.loss), sizeof before);
         a.dx = NULL;
@@ -90,14 +87,13 @@ static void loss_sizes(void)
     }
 }
 
-/* Summed loss, count, dx and dw agree with double. */
+/* Loss, count and gradients agree with double. */
 static void losses_are_right(void)
 {
     rig_each(loss_sizes);
 }
 
-/* The size of a tile changes only roundings. Tiles divide the vocabulary, do not divide it, or
- * contain all of it, and a gradient may be added to a sum. */
+/* The size of a tile changes only roundings. */
 static void tiled_case(void)
 {
     static const int64_t tiles[] = {64, 50, 149, 1000};
@@ -120,7 +116,7 @@ static void tiles_are_right(void)
     rig_each(tiled_case);
 }
 
-/* Tests loss and rewards of pairs, and the gradients of the policy's half. */
+/* Loss, rewards and gradients of pairs agree with double. */
 static void pairs_case(void)
 {
     for (uint64_t seed = 0; seed < 9; seed++) {
@@ -140,7 +136,6 @@ static void pairs_are_right(void)
     rig_each(pairs_case);
 }
 
-/* A smaller tile needs less scratch memory. */
 static void smaller_tiles_take_less_scratch(void)
 {
     struct kern_loss_arguments a = {.type = KERN_BF16, .tokens = 64, .vocab = 4096, .width = 8};
@@ -198,7 +193,7 @@ static void parts_have_the_same_bits(void)
     rig_each(parts_case);
 }
 
-/* A label outside the vocabulary is an error that names the token. */
+/* The message about a label outside the vocabulary names the token. */
 static void bad_labels_are_refused(void)
 {
     if (rig_is_card()) {

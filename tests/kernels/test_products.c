@@ -1,5 +1,4 @@
-/* Tests the products of linear layers, bias and embedding against the references in double: every
- * type, every tail, every instruction set, and oneDNN. */
+/* Tests the products of linear layers, bias and embedding against the references in double. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -10,8 +9,7 @@ static const struct rig_bound bounds = {2.0, 64.0};
 
 static struct kern_grad grad_of(enum kern_type type, int64_t count, int way)
 {
-    /* The ways are: 0 writes `out` directly, 1 sets the sum, 2 adds to it, 3 adds and writes
-     * `out`. */
+    /* Way 0 writes `out` directly, 1 sets the sum, 2 adds to it, 3 adds and writes `out`. */
     struct kern_grad grad = {.out_type = type, .first = way < 2, .last = way == 0 || way == 3};
     grad.sum = way > 0 ? rig_random(KERN_F32, count, 1.0) : NULL;
     grad.out = way == 0 || way == 3 ? rig_zeros(type, count) : NULL;
@@ -82,7 +80,7 @@ static void linear_sizes(void)
     }
 }
 
-/* Forward and both gradients agree with double, for all sizes of tails. */
+/* Outputs and gradients agree with double for all sizes of tails. */
 static void linears_are_right(void)
 {
     rig_each(linear_sizes);
@@ -95,8 +93,8 @@ static void *copy_of(const void *from, size_t bytes)
     return copy;
 }
 
-/* The numerics contract: writing a micro-batch's gradient directly gives the bits of rounding its
- * fp32 sum, and a later micro-batch adds its fp32 product to the sum. */
+/* A gradient that is written directly has the bits of its rounded fp32 sum; later micro-batches add
+ * fp32 products. */
 static void contract_case(void)
 {
     for (int type = 0; type < 3; type++) {
@@ -129,8 +127,7 @@ static void contract_case(void)
                 a.dw = kept;
             }
         }
-        /* Writes the second product to the sum; the next call, with first = false, adds it
-         * again. */
+        /* The second product, which the next call (first = false) adds again. */
         a.dw = (struct kern_grad){.sum = rig_zeros(KERN_F32, n * k), .first = true};
         check_int(rig_run(KERN_LINEAR_GRAD_WEIGHT, &a), ==, 0);
         a.dw.first = false;
@@ -176,7 +173,7 @@ static void embed_sizes(void)
         y.positions = rig_int(0, 1) == 1 ? rig_ints(positions, tokens) : NULL;
         y.y = rig_zeros(type, tokens * width);
         rig_check(KERN_EMBED, &y, bounds, y.y, NULL);
-        struct kern_embed_arguments pieces = y; /* the same rows by their places in the table */
+        struct kern_embed_arguments pieces = y; /* the same rows, by place */
         pieces.stride = width % 2 == 0 ? width / 2 : 1;
         pieces.vocab = (vocab - 1) * (width / pieces.stride) + 1;
         for (int64_t t = 0; t < tokens; t++) {
@@ -197,14 +194,13 @@ static void embed_sizes(void)
     }
 }
 
-/* Rows are looked up by id. Gradients are right for rows that occur often, once and never; padding
- * has none. */
+/* Rows are looked up by id; gradients are right for repeated and unused rows. */
 static void embeds_are_right(void)
 {
     rig_each(embed_sizes);
 }
 
-/* An id outside the table is an error that names the token, and not a read outside the table. */
+/* The message about an id outside the table names the token. */
 static void bad_ids_are_refused(void)
 {
     if (rig_is_card()) {

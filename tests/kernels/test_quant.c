@@ -1,5 +1,5 @@
-/* Proves that stored weights have the codes and scales of bitsandbytes, and expand to the weights
- * of bitsandbytes. tests/oracle/quant.py writes quant.bin; this test reads it in the same order. */
+/* Stored weights have the codes and scales of bitsandbytes. This test reads quant.bin in the order
+ * in which tests/oracle/quant.py writes it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "kernels/ref/ref.h"
 #include "tests/harness/test.h"
 
-/* A tensor of the file. Elements [zero, zero_end) are zero. */
+/* Elements [zero, zero_end) are zero. */
 static const struct tensor {
     int64_t rows, cols;
     enum kern_type type;
@@ -46,7 +46,6 @@ static uint64_t hash(const uint8_t *bytes, size_t count)
     return value;
 }
 
-/* Checks that the next bytes of the file are these. */
 static void expect(FILE *file, const char *what, size_t tensor, const void *bytes, size_t count)
 {
     uint8_t *read = malloc(count);
@@ -137,8 +136,7 @@ static void codes_are_those_of_bitsandbytes(void)
     fclose(file);
 }
 
-/* The 4-bit format takes half a byte per element, a byte per 64 elements (their scale), 4 bytes per
- * 256 scales, and 64 more bytes. The 8-bit format takes a byte per element and 4 bytes per row. */
+/* A stored tensor takes the bytes of its codes and scales, and 64 more with 4 bits. */
 static void layouts_are_small(void)
 {
     const struct kern_quant_layout nf4 = kern_quant_layout_of(KERN_QUANT_NF4, KERN_BF16, 4096,
@@ -168,8 +166,7 @@ static void refuses_what_is_not_finite(void)
     check_true(!kern_quant_encode(KERN_QUANT_INT8, 64, weights, 64, codes, &scale));
 }
 
-/* Packed weights of 16 bits: those of fp16 have the codes and scales of a stored tensor; those of
- * bf16 are within half a unit, even beyond the range of fp16. */
+/* Packed 16-bit weights: fp16 has the codes of a stored tensor; bf16 is within half a unit. */
 static void packs_halves(void)
 {
     enum { ROWS = 5, COLS = 200, COUNT = ROWS * COLS };

@@ -1,5 +1,4 @@
-/* Tests norms, RoPE, activations, addition, dropout, DoRA and stored weights against the
- * references. */
+/* Tests ops on rows and single elements against the references. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -39,7 +38,7 @@ static void one_norm(uint64_t seed, const struct norm_shape *shape)
     y.y = rig_zeros(type, tokens * y.y_stride);
     y.rstd = rig_zeros(KERN_F32, tokens * heads);
     y.mean = layer ? rig_zeros(KERN_F32, tokens * heads) : NULL;
-    /* for long rows, whose sums have this number of squares */
+    /* long sums */
     const struct rig_bound long_rows = {2.0, 128.0};
     rig_check(KERN_NORM, &y, width > 1000 ? long_rows : bounds, y.y, y.rstd,
               y.sum != NULL ? y.sum : y.y, NULL);
@@ -78,8 +77,7 @@ static void norm_sizes(void)
                                          .width = rig_int(1, 150)};
         one_norm(seed, &shape);
     }
-    /* Rows that need more than a warp of a GPU or more than its registers, and rows that are not
-     * aligned. */
+    /* Rows that exceed a warp of a GPU or its registers, and unaligned rows. */
     const int64_t widths[] = {256, 257, 2048, 2060, 8192, 8200};
     for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 36); seed++) {
         rig_case(seed + 1000);
@@ -88,7 +86,7 @@ static void norm_sizes(void)
     }
 }
 
-/* Tests both norms, with and without residual, heads and strides, forward and backward. */
+/* Both norms and their gradients are right. */
 static void norms_are_right(void)
 {
     rig_each_kernel(norm_sizes);
@@ -137,7 +135,7 @@ static void act_sizes(void)
         rig_check(KERN_ACT_GRAD, &d, bounds, out, d.y, NULL);
         check_memory(rig_fetch(d.y), rig_fetch(y.y),
                      (size_t)(tokens * width) * kern_type_bytes(type));
-        /* Computed in place, the bits are the same. */
+        /* In place, the bits are the same. */
         const size_t bytes = (size_t)(tokens * stride) * kern_type_bytes(type);
         char apart[60000];
         check_true(bytes <= sizeof apart);
@@ -154,8 +152,7 @@ static void act_sizes(void)
     }
 }
 
-/* Tests all activations, with and without a gate; the y that the backward pass recomputes has the
- * bits of the forward pass. */
+/* Activations are right; the backward pass recomputes the bits of y. */
 static void acts_are_right(void)
 {
     rig_each_kernel(act_sizes);
@@ -200,14 +197,13 @@ static void rope_sizes(void)
     }
 }
 
-/* Pairs are rotated by their position's angle in both directions; elements from `rotary` on stay
- * unchanged. */
+/* Pairs rotate by the angle of their position; elements from `rotary` on stay unchanged. */
 static void ropes_are_right(void)
 {
     rig_each_kernel(rope_sizes);
 }
 
-/* A configuration for which no table can be built is refused with the name of the field. */
+/* The message about an invalid configuration names the field. */
 static void bad_ropes_are_refused(void)
 {
     float table[8];
@@ -245,13 +241,12 @@ static void add_sizes(void)
     }
 }
 
-/* Tests sums and casts between all types, with all tails. */
+/* Sums and casts between all types are right. */
 static void adds_are_right(void)
 {
     rig_each_kernel(add_sizes);
 }
 
-/* Returns a stored tensor of random weights. */
 static const void *stored_tensor(const struct kern_expand_arguments *y)
 {
     const int64_t count = y->rows * y->cols;
@@ -296,16 +291,14 @@ static void expand_sizes(void)
     }
 }
 
-/* Weights of every stored format and of parts of it, in all types, expand to the reference's
- * bits. */
+/* Stored weights expand to the reference's bits. */
 static void expanded_weights_are_exact(void)
 {
     rig_each_kernel(expand_sizes);
 }
 
-/* Dropout keeps and scales the elements that its random numbers select. A seed of 0 drops nothing.
- * The result, or the rest of the input, may be added to the output array instead of replacing
- * it. */
+/* Dropout keeps and scales the elements that its random numbers select; a seed of 0
+ * drops nothing. */
 static void dropout_cases(void)
 {
     for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 18); seed++) {
@@ -372,7 +365,7 @@ static void dora_cases(void)
     }
 }
 
-/* Tests norms of adapted rows, including rows of zeros, and products by column. */
+/* Norms of adapted rows and products by column are right. */
 static void dora_is_right(void)
 {
     rig_each_kernel(dora_cases);

@@ -1,5 +1,4 @@
-/* Tests the references' gradients by finite differences in float64; other tests compare the
- * devices' ops with the references. Needs no device. */
+/* Tests the references' gradients by finite differences in float64, without a device. */
 #include <stdlib.h>
 
 #include "core/base/rng.h"
@@ -18,7 +17,7 @@ static void draw(double *values, int64_t count)
     }
 }
 
-/* A function whose gradient is checked: the sum of its outputs, weighted with `weights`. */
+/* The function: the sum of its outputs, weighted with `weights`. */
 struct function {
     void (*run)(void);
     const double *output;
@@ -67,7 +66,6 @@ static void linear_run(void)
     kern_ref_linear(&linear);
 }
 
-/* Checks the slopes of a linear layer: input, weight, bias. */
 static void linear_slopes(void)
 {
     draw(x, 15);
@@ -120,8 +118,6 @@ static void embed_run(void)
     kern_ref_embed(&embed);
 }
 
-/* Checks the slopes of an embedding: the table, with one id that occurs twice and one that never
- * occurs. */
 static void embed_slopes(void)
 {
     draw(w, 12);
@@ -153,8 +149,8 @@ static void norm_run(void)
     kern_ref_norm(&norm);
 }
 
-/* Checks the slopes of both norms: input, weight, bias. Statistics are stored in fp32, so inputs
- * are numbers that fp32 represents exactly, and the bound allows for that rounding. */
+/* Statistics are stored in fp32, so inputs are exact in fp32, and the bound allows for that
+ * rounding. */
 static void norm_slopes(void)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -209,7 +205,6 @@ static void act_run(void)
     kern_ref_act(&act);
 }
 
-/* Checks the slopes of every activation: gate and up. */
 static void act_slopes(void)
 {
     for (int kind = 0; kind < 4; kind++) {
@@ -257,8 +252,7 @@ static void rope_run(void)
     kern_ref_rope(&rope);
 }
 
-/* Checks the slopes of RoPE: `backward` is the transposed rotation, even if the tables are not a
- * rotation. */
+/* `backward` is the transpose, even if the tables are not a rotation. */
 static void rope_slopes(void)
 {
     static float tables[2][6];
@@ -294,7 +288,6 @@ static void attention_run(void)
     kern_ref_attention(&attention);
 }
 
-/* Checks the slopes of attention with grouped heads, documents and a window: q, k and v. */
 static void attention_slopes(void)
 {
     enum { TOKENS = 7, Q = 6, K = 3 };
@@ -349,7 +342,6 @@ static void loss_run(void)
     loss_output = summed.sum;
 }
 
-/* Checks the slopes of linear + cross-entropy: input and weight, one label ignored. */
 static void loss_slopes(void)
 {
     static const int32_t labels[3] = {1, KERN_LABEL_IGNORED, 4};

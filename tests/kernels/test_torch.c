@@ -1,5 +1,5 @@
-/* Tests ops against PyTorch, and RoPE tables against transformers. tests/oracle/ops.py writes
- * torch_ops.bin; this test reads it in the same order, case after case. */
+/* Tests ops against PyTorch, and RoPE tables against transformers. This test reads torch_ops.bin in
+ * the order in which tests/oracle/ops.py writes it. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 
 static FILE *file;
 
-/* Returns the next array of the file as an array of the rig, which has it on both sides. */
+/* Returns the next array of the file, on host and device. */
 static float *next(int64_t count)
 {
     int64_t stored = 0;
@@ -117,7 +117,7 @@ static void acts(enum kern_act_kind kind)
 
 enum { ROWS = 2, LENGTH = 70, DIM = 16 };
 
-/* Converts PyTorch's [row][head][token][dim] to our [row][token][head][dim]. */
+/* Turns [row][head][token][dim] into [row][token][head][dim]. */
 static float *tokens_first(const float *from, int64_t heads)
 {
     const int64_t count = ROWS * heads * LENGTH * DIM;
@@ -178,7 +178,7 @@ static void losses(void)
     a.w = next(620);
     const float *sum = next(1);
     a.labels = rig_ints(labels, 9);
-    a.scale = next(1); /* the weight of PyTorch's result */
+    a.scale = next(1); /* weight of PyTorch's result */
     a.loss = rig_bytes(sizeof *a.loss);
     a.dx = rig_zeros(KERN_F32, 180);
     a.dw = whole(620);
@@ -218,8 +218,7 @@ static void ropes(void)
     }
 }
 
-/* Results and gradients of norms, activations, attention and the loss in fp32 are within 1e-5 of
- * PyTorch's float64, and tables of RoPE as close to those of transformers. */
+/* Results and gradients in fp32 are close to those of PyTorch in float64. */
 static void ops_agree_with_torch(void)
 {
     char path[1024];
