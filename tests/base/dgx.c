@@ -1,4 +1,4 @@
-/* dgx.c: writes the machine as the kernel's files and as hwloc's XML. */
+/* dgx.c: writes the machine as files of the kernel and as hwloc's XML. */
 #include "tests/base/dgx.h"
 
 #include <stdarg.h>

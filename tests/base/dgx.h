@@ -1,5 +1,5 @@
-/* dgx.h: a machine built like a DGX A100, described twice: eight nodes of four cores (two
- * processors each) and 128 GiB, GPUs in pairs on nodes 3, 1, 7 and 5, drives on nodes 2 and 6. */
+/* dgx.h: a machine like a DGX A100, with a list of its GPUs' and drives' nodes; cores have two
+ * processors. */
 #ifndef TESTS_BASE_DGX_H
 #define TESTS_BASE_DGX_H
 
@@ -10,14 +10,14 @@ extern const char *const gpu_bus[GPUS];
 extern const int drive_node[DRIVES];
 extern const char *const drive_bus[DRIVES];
 
-/* Writes the /proc and /sys of the machine below a new root of this name and returns the root. */
+/* Writes the machine's /proc and /sys below a new root and returns the root. */
 const char *dgx_files(const char *name);
-/* Adds a PCI device below such a root. */
+/* Adds a PCI device below the root. */
 void dgx_put_pci(const char *root, const char *bus, const char *class, int node);
-/* Writes `text` to a file below the root; the path is formatted. */
+/* Writes a file below the root; the path is formatted. */
 void dgx_put(const char *root, const char *text, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns the XML file that lstopo would write on this machine. */
+/* Returns the XML file of lstopo for this machine. */
 const char *dgx_xml(void);
 
 #endif

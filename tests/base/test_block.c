@@ -1,5 +1,4 @@
-/* Tests the descriptions of block devices, on an invented /sys: a partition of an NVMe drive, a
- * volume over a RAID of two drives, a virtual drive, and devices that do not exist. */
+/* Tests the descriptions of block devices on an invented /sys. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

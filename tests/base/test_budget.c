@@ -1,5 +1,4 @@
-/* Proves that a budget's limit is exact, even when threads compete for it, and that a refusal names
- * all numbers. */
+/* Tests the limit of a budget, also with competing threads, and its refusals. */
 #include <errno.h>
 #include <sched.h>
 
@@ -8,7 +7,7 @@
 #include "core/base/team.h"
 #include "tests/harness/test.h"
 
-/* The limit is exact. A refusal has all numbers and charges nothing. */
+/* A refusal states the numbers and charges nothing. */
 static void budget_is_hard(void)
 {
     struct core_budget budget;
@@ -55,7 +54,7 @@ static void contest_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Four threads take and give back bytes, never exceed the limit, and lose no byte. */
+/* Competing threads do not exceed the limit and lose no byte. */
 static void budget_holds_under_threads(void)
 {
     struct contest contest = {0};

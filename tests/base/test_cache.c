@@ -1,5 +1,4 @@
-/* Proves that a file of the cache is written completely or not at all, that missing folders are
- * created, that a file is valid for a limited time, and that old files are removed. */
+/* Tests the files of the cache: complete writes, folders, and the removal of old files. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +25,6 @@ static void make_older(const char *path, long days)
     check_int(utime(path, &times), ==, 0);
 }
 
-/* A path consists of the folder, the kind and the hash. */
 static void paths(void)
 {
     char path[CORE_CACHE_PATH_BYTES];
@@ -39,8 +37,7 @@ static void paths(void)
     check_string(path, "");
 }
 
-/* Missing folders are created for the user alone, and existing folders are accepted. A folder that
- * cannot be created is refused with the reason. */
+/* Missing folders are created for the user alone; a failure is reported with its reason. */
 static void folders(void)
 {
     char folder[CORE_CACHE_PATH_BYTES];
@@ -61,7 +58,7 @@ static void folders(void)
     check_int(core_cache_make_folder(folder), ==, -ENAMETOOLONG);
 }
 
-/* A failed write leaves no draft, and an existing file stays. */
+/* A failed write leaves no draft and keeps an existing file. */
 static void whole_or_not(void)
 {
     char folder[512];
@@ -92,8 +89,7 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, -ENOENT);
 }
 
-/* A write removes expired files of its kind, including incomplete files of earlier runs and files
- * dated in the future, and no other files. */
+/* A write removes the expired files of its kind, and no other files. */
 static void old_files_go(void)
 {
     static const struct {
@@ -103,7 +99,7 @@ static void old_files_go(void)
     } files[] = {
         {"rows-00000000000000aa.json", CORE_CACHE_DAYS + 1, true},
         {"rows-00000000000000ab.json", CORE_CACHE_DAYS - 1, false},
-        {"rows-00000000000000ac.json", -1, true}, /* a date in the future */
+        {"rows-00000000000000ac.json", -1, true}, /* in the future */
         {"rows-00000000000000ad.json.4711", CORE_CACHE_DAYS + 1, true},
         {"rows-00000000000000ae.json.4711", 0, false},
         {"rows-00000000000000af.json.bak", CORE_CACHE_DAYS + 1, false},

@@ -1,6 +1,5 @@
-/* Tests the heartbeat with which limits are measured. It counts time exactly while it is read
- * often, counts a bounded part of any longer gap, and never runs backwards. If the process is
- * stopped for longer than the limit of a wait, the wait continues. */
+/* Tests the heartbeat with which waits measure their limits; time for which the process was stopped
+ * does not count. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,10 +11,10 @@
 #include "tests/harness/test.h"
 
 static const int64_t second_ns = 1000000000;
-/* The heartbeat counts in units of about 1 ms. */
+/* about 1 ms */
 static const int64_t unit_ns = 1 << 20;
 
-/* Readings that are one beat apart add up exactly to the time that has passed. */
+/* Frequent readings add up to the time that has passed. */
 static void beats_add_up(void)
 {
     struct core_heartbeat heartbeat = {0};
@@ -28,8 +27,7 @@ static void beats_add_up(void)
     }
 }
 
-/* A gap counts as at most CORE_CLOCK_GAP_NS (and a unit), however long it was, even if the bits of
- * the reading have wrapped around. */
+/* A gap counts as at most CORE_CLOCK_GAP_NS (and a unit), however long it was. */
 static void gaps_are_bounded(void)
 {
     static const int64_t gaps_ns[] = {1, 10, 60, 3600, 17592, 86400, 30 * 86400};
@@ -43,7 +41,7 @@ static void gaps_are_bounded(void)
     }
 }
 
-/* A reading that is older than another thread's adds nothing, and subtracts nothing. */
+/* A reading that is older than another thread's changes nothing. */
 static void late_readings_count_nothing(void)
 {
     struct core_heartbeat heartbeat = {0};
@@ -72,7 +70,7 @@ static void *read_often(void *argument)
     return NULL;
 }
 
-/* Threads read at the same time, and each sees time that never runs backwards. */
+/* Time does not run backwards when several threads read it. */
 static void threads_never_see_it_run_backwards(void)
 {
     pthread_t threads[READERS];
@@ -87,7 +85,7 @@ static void threads_never_see_it_run_backwards(void)
     }
 }
 
-/* The time that a thread may sleep is at most a beat, and at most the time to its limit. */
+/* A thread sleeps at most a beat, and at most until its limit. */
 static void sleeps_are_short(void)
 {
     check_int(core_clock_beat_ns(60 * second_ns), ==, CORE_CLOCK_BEAT_NS);
@@ -102,8 +100,8 @@ static void sleep_beats(int beats)
     }
 }
 
-/* Stops the process while the other thread waits. The line moves some beats after the stop. A wait
- * that counted the stop would have ended earlier. */
+/* Stops the process during the wait, then moves the line. A wait that counted the stop would have
+ * ended. */
 static void *stop_then_reach(void *line)
 {
     sleep_beats(2);
@@ -126,7 +124,7 @@ static int waits_and_stops(void *argument)
     struct core_line never;
     core_line_init(&never, "never", NULL);
     const struct core_fence fence = {.line = &line, .value = 1};
-    /* the first wait survives the stop; the second wait reaches its limit */
+    /* survives the stop; the second wait reaches its limit */
     int rc = core_fence_wait(fence, (TEST_STOP_MS - 500) * INT64_C(1000000));
     rc = rc != 0 ? 1 : core_fence_wait((struct core_fence){&never, 1}, 50000000);
     pthread_join(thread, NULL);

@@ -1,6 +1,5 @@
-/* Proves that for each request to the system that can fail, teams, queues, regions, topologies,
- * documents and configurations end with an error or a fallback, and free everything. Also proves
- * that the harness can fail. */
+/* Tests failing requests to the system: objects end with an error or a fallback and free
+ * everything. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -100,8 +99,7 @@ static int cfg_base64_life(void)
     return rc;
 }
 
-/* A document from text or from a file, a configuration with warnings and refusals, and one in
- * base64 end cleanly at each request that fails. */
+/* A failing request ends documents and configurations cleanly. */
 static void documents_end_clean(void)
 {
     json_path = test_file("fail.json", "[1, {\"a\": 2}]", 13);
@@ -125,8 +123,7 @@ static int json_write_life(void)
     return rc;
 }
 
-/* Each request of a team, a queue, a JSON writer and a topology fails once. The numbers of a team
- * and a queue show that the harness saw all their requests. */
+/* A failing request ends teams, queues, writers and topologies cleanly. */
 static void objects_end_clean(void)
 {
     check_int(test_fail_nth(team_life), ==, 5);
@@ -136,7 +133,7 @@ static void objects_end_clean(void)
     check_int(test_fail_nth(topo_life), >=, 1);
 }
 
-/* A region ends cleanly at each request that fails. */
+/* A failing request ends a region cleanly. */
 static void regions_end_clean(void)
 {
     check_int(test_fail_nth(region_life), >=, 2);
@@ -149,7 +146,7 @@ static void *do_nothing(void *argument)
     return argument;
 }
 
-/* Volatile: otherwise the compiler would remove a block that is never read. */
+/* volatile, so that the compiler keeps the allocation */
 static void *volatile kept;
 static void *volatile second;
 static pthread_t kept_thread;
@@ -215,7 +212,7 @@ static int run_case_of(void *argument)
     return test_main(1, words, one, 1);
 }
 
-/* A leaked block, mapping or thread, an error without a message and a wrong code are each found. */
+/* The harness finds leaks, missing messages and wrong codes. */
 static void the_harness_can_fail(void)
 {
     int (*bad[])(void) = {leak_life, silent_life, wrong_code_life, map_life, thread_life};
@@ -238,7 +235,7 @@ static int every_request_life(void)
     return whole ? 0 : core_err_set(-ENOMEM, "one of six");
 }
 
-/* Each of six kinds of requests is counted once. */
+/* The harness counts each kind of request. */
 static void every_request_is_wrapped(void)
 {
     check_int(test_fail_nth(every_request_life), ==, 6);

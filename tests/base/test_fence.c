@@ -1,5 +1,4 @@
-/* Tests lines, fences, bells and queues: order, edges across queues, limits, failures with their
- * message, and time-outs that name the line. */
+/* Tests lines, fences, bells and queues. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +14,7 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-/* The issued and the reached value of a line are separate; a fence without a line is always
- * reached. */
+/* Issued and reached values are separate; a fence without a line is reached. */
 static void line_counts(void)
 {
     struct core_line line;
@@ -31,8 +29,7 @@ static void line_counts(void)
     check_int(core_fence_wait((struct core_fence){0}, 0), ==, 0);
 }
 
-/* Only a value that a thread waits for rings the line's own bell, once. A shared bell is rung by
- * every value that is reached, because its threads wait for several lines. */
+/* A line's own bell rings only for awaited values; a shared bell rings for each reached value. */
 static void only_an_awaited_value_rings(void)
 {
     struct core_line line;
@@ -72,7 +69,7 @@ static void timeout_names_the_line(void)
     check_contains(core_err_message(), "store-read did not reach 5");
 }
 
-/* The first failure wins; values that were reached before the failure stay reached. */
+/* The first failure wins; values reached before stay reached. */
 static void failure_carries_its_message(void)
 {
     struct core_line line;
@@ -101,7 +98,7 @@ static struct core_job job_of(int (*run)(void *, const void *), void *context,
         .run = run, .context = context, .arguments = arguments, .arguments_bytes = bytes};
 }
 
-/* Ten thousand jobs run once each and in order through a queue of depth eight. */
+/* Jobs run once, in order. */
 static void queue_keeps_order(void)
 {
     enum { COUNT = 10000 };
@@ -134,7 +131,7 @@ static int pause_job(void *context, const void *arguments)
     return 0;
 }
 
-/* A full queue returns -EAGAIN and accepts work again when a job has ended. */
+/* A full queue returns -EAGAIN until a job has ended. */
 static void queue_is_bounded(void)
 {
     struct core_queue *queue = NULL;
@@ -168,12 +165,12 @@ static int append_after(void *context, const void *arguments)
     return rc != 0 ? rc : append(context, &turn->value);
 }
 
-/* Two queues wait for each other in turn: every job sees all earlier work of the other queue. */
+/* Two queues wait for each other in turn, and their jobs see each other's work. */
 static void fences_cross_queues(void)
 {
     enum { COUNT = 2000 };
     static int seen[2 * COUNT];
-    int *at = seen; /* not atomic: the fences order all access, which TSan confirms */
+    int *at = seen; /* not atomic: fences order the accesses, as TSan confirms */
     struct core_queue *queue[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
         struct core_queue_options options = {.name = i == 0 ? "ping" : "pong", .depth = 2 * COUNT};
@@ -200,7 +197,7 @@ static int fail_job(void *context, const void *arguments)
     return core_err_set(-EIO, "the job broke");
 }
 
-/* A failed job ends its queue: later jobs never run and carry its message. */
+/* A failed job ends its queue: later jobs do not run and have its message. */
 static void failure_ends_the_queue(void)
 {
     struct core_queue *queue = NULL;
@@ -238,7 +235,7 @@ static void note_failure(void *context, int rc)
     note->next_rc = core_queue_submit(note->queue, &next, &unused);
 }
 
-/* When a job's `failed` is called, the queue has ended. */
+/* A queue has ended when `failed` is called. */
 static void failed_is_called_after_the_end(void)
 {
     struct failure_note note = {.queue = NULL};
@@ -281,8 +278,7 @@ static void abandoned_jobs_are_dropped(void)
     check_true(at == &value);
 }
 
-/* With `rings_below` 2, a queue rings only for its last two jobs. The line still shows every job
- * that has ended. */
+/* With `rings_below` 2, only the last two jobs ring; the line still shows others. */
 static void a_queue_may_ring_late(void)
 {
     enum { COUNT = 6 };
@@ -309,12 +305,12 @@ static void a_queue_may_ring_late(void)
     check_uint(core_bell_look(&bell), ==, 2);
 }
 
-/* A wait lasts as long as its line moves, and ends if the line stops moving. */
+/* A wait lasts as long as its line moves. */
 static void patience_begins_anew(void)
 {
     struct core_queue *queue = NULL;
     struct core_fence last = {0};
-    const unsigned pause_us = 60000; /* longer than the limit in total, but far shorter each */
+    const unsigned pause_us = 60000; /* the sum exceeds the limit; a single pause does not */
     check_int(core_queue_create(&(struct core_queue_options){.name = "slow"}, &queue), ==, 0);
     for (int i = 0; i < 20; i++) {
         struct core_job job = job_of(pause_job, NULL, &pause_us, sizeof pause_us);
@@ -335,7 +331,7 @@ static void patience_begins_anew(void)
     check_string(core_err_message(), "the drive sleeps");
 }
 
-/* One bell serves several lines: the waiter wakes when any of them moves. */
+/* A waiter of a shared bell wakes when any of its lines moves. */
 static void shared_bell(void)
 {
     struct core_bell bell;
@@ -365,13 +361,12 @@ static void shared_bell(void)
     uint32_t seen = core_bell_look(&bell);
     check_int(core_bell_sleep(&bell, seen, 1000000), ==, -ETIMEDOUT);
     check_int(core_bell_spin_sleep(&bell, seen - 1, 1000, -1), ==, 0);
-    core_bell_ring(&bell); /* rung after the check: no sleep, whatever the limit */
+    core_bell_ring(&bell); /* rung after the check: the wait ends at once */
     check_int(core_bell_look(&bell), ==, seen + 1);
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
-/* Waits 1 ms for a bell, after up to ten seconds of spinning if threads may spin, and checks that
- * the wait uses less than about two seconds of processor time. */
+/* Waits 1 ms for a bell, and checks that the wait does not spin for long. */
 static int wait_without_spinning(void)
 {
     struct core_bell bell;
@@ -433,10 +428,8 @@ static int wait_as_nobody_knows(void *argument)
     return 0;
 }
 
-/* A passive wait uses little processor time. The same holds on the only processor of a process,
- * unless the environment requests active waits. An unknown policy is reported, and threads wait as
- * usual. The case runs in child processes and before the other cases, because the environment is
- * read only once. */
+/* Waits are passive on request and on a single processor, unless active waits are requested. Child
+ * processes are used, because the environment is read once. */
 static void waits_may_be_passive(void)
 {
     check_int(test_child(wait_passively, NULL), ==, 0);
@@ -460,8 +453,7 @@ static void fail_part(void *argument, unsigned index, unsigned count)
     failers->wrong += rc >= 0 || strcmp(core_err_message(), rc == -1 ? "zero" : "other") != 0;
 }
 
-/* If three threads fail a line at the same time, one of them wins with its code and message. The
- * largest possible limit is accepted. */
+/* If threads fail a line at the same time, one code wins with its own message. */
 static void failures_do_not_mix(void)
 {
     struct core_team *team = NULL;

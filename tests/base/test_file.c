@@ -1,6 +1,4 @@
-/* Tests the functions for files: which kinds of files are read and written, that interrupted calls
- * are repeated and writes are complete or return an error, when two paths mean the same file, sums,
- * names and folders. */
+/* Tests the functions for files, names and folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +13,7 @@
 #include "tests/harness/test.h"
 #include "tests/harness/wrap.h"
 
-/* The number of further calls that fail with `fault`. */
+/* further calls that fail with `fault` */
 static int faults_left;
 static int fault;
 static int calls;
@@ -45,7 +43,7 @@ static void refuse(int code, int times)
     calls = 0;
 }
 
-/* Calls interrupted by signals are repeated, but only a bounded number of times in a row. */
+/* Interrupted calls are repeated, but not without end. */
 static void interrupts_are_bounded(void)
 {
     static const char text[] = "0123456789";
@@ -78,8 +76,7 @@ static void interrupts_are_bounded(void)
     close(fd);
 }
 
-/* Space is reserved if the file system supports that; otherwise only the size of the file is
- * set. */
+/* Space is reserved if the file system can do that; otherwise the size is set. */
 static void space_is_reserved(void)
 {
     struct stat info;
@@ -104,7 +101,7 @@ static void space_is_reserved(void)
     close(fd);
 }
 
-/* Where a regular file is required, pipes, folders and missing files are refused. */
+/* Pipes, folders and missing files are refused instead of regular files. */
 static void regular_files(void)
 {
     char *text = NULL;
@@ -125,9 +122,7 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
-/* A FIFO in a folder is never waited for: reading is refused, and so is writing while no process
- * reads. A pipe of this process is read by its path to the end. Outputs block once they are open,
- * and replace a file's content or append to it. */
+/* A FIFO is not waited for. Outputs block once they are open. */
 static void fifos(void)
 {
     char *text = NULL;
@@ -162,7 +157,7 @@ static void fifos(void)
     free(text);
     close(ends[0]);
     snprintf(path, sizeof path, "%s/output", test_directory());
-    for (int i = 0; i < 3; i++) { /* the file is "ab", then "ab" again, then "abab" */
+    for (int i = 0; i < 3; i++) { /* "ab", "ab" again, then "abab" */
         check_int(core_file_open_output(path, i == 2, &out), ==, 0);
         fputs("ab", out);
         fclose(out);
@@ -174,8 +169,7 @@ static void fifos(void)
     check_contains(core_err_message(), "/nonexistent/x cannot be written: No such file");
 }
 
-/* Files open without the page cache where the file system supports that, and never through a link.
- * A pipe without a writer does not block. After an error `direct` is unchanged. */
+/* Files are opened without the page cache if possible, but not through a link. */
 static void direct_files(void)
 {
     const int folder = open(test_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -191,7 +185,7 @@ static void direct_files(void)
     direct = true;
     check_int(core_file_open_direct(folder, "direct_link", O_RDONLY, &direct), ==, -ELOOP);
     check_true(direct);
-    fd = core_file_open_direct(plain, "status", O_RDONLY, &direct); /* no direct I/O in proc */
+    fd = core_file_open_direct(plain, "status", O_RDONLY, &direct); /* no direct I/O in /proc */
     check_int(fd, >=, 0);
     check_true(!direct);
     close(fd);
@@ -204,8 +198,7 @@ static void direct_files(void)
     close(folder);
 }
 
-/* Bytes are written at the position or at an offset. After a write that the system took only in
- * part, the error of the next one is returned. A full device gives -ENOSPC. */
+/* A write is complete or returns an error. */
 static void writes_are_whole(void)
 {
     const char *path = test_file("out", "", 0);
@@ -233,8 +226,7 @@ static void writes_are_whole(void)
     close(ends[1]);
 }
 
-/* Another spelling of a path or a link means the same file or folder. Devices and missing files are
- * never the same. */
+/* A link or another spelling means the same file; devices and missing files are not compared. */
 static void same_files(void)
 {
     char link_path[512];
@@ -255,8 +247,7 @@ static void same_files(void)
     check_int(unlink(link_path), ==, 0);
 }
 
-/* The sums of a file's pieces, each at its offset, add up to the sum of the file. Changed bytes
- * change the sum. */
+/* The sums of a file's pieces add up to its sum; changed bytes change it. */
 static void sums(void)
 {
     enum { BYTES = 3 * CORE_FILE_SUM_BYTES + 100 };
@@ -283,7 +274,7 @@ static void sums(void)
     free(bytes);
 }
 
-/* Names of weights are recognised, and similar names are not. */
+/* Names of weights are recognised; similar names are not. */
 static void names_of_weights(void)
 {
     static const char *const good[] = {"model.safetensors", "model.safetensors.index.json",
@@ -303,7 +294,7 @@ static void names_of_weights(void)
     }
 }
 
-/* Numbered names are recognised in the one form in which they are written. */
+/* Numbered names are recognised only as they are written. */
 static void numbered_names(void)
 {
     static const char *const bad[] = {"part-",       "part-7",
@@ -322,8 +313,7 @@ static void numbered_names(void)
     check_uint(number, ==, UINT64_MAX);
 }
 
-/* A folder is created with those above it, whatever the length of the path; one that exists is
- * kept, and a file in its place is an error. */
+/* Missing folders are created, also along a long path; a file in their place is an error. */
 static void folders_are_made(void)
 {
     char path[2048];

@@ -1,5 +1,4 @@
-/* Tests the 16-bit conversions (all 65,536 patterns in both directions, and the ties between
- * neighbours), Philox with published test vectors, and XXH3. */
+/* Tests the 16-bit conversions, Philox and XXH3. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -7,8 +6,7 @@
 #include "core/base/rng.h"
 #include "tests/harness/test.h"
 
-/* A bf16 is an fp32 without its low half; converting to fp32 and back gives the same bits (a NaN
- * gives a NaN). */
+/* A bf16 survives the conversion to fp32 and back; a NaN stays a NaN. */
 static void bf16_round_trip(void)
 {
     for (uint32_t pattern = 0; pattern < 65536; pattern++) {
@@ -23,8 +21,8 @@ static void bf16_round_trip(void)
     }
 }
 
-/* Numbers just below, at and just above the middle of each pair of neighbours are rounded to
- * nearest; ties go to even, or away from zero. */
+/* Numbers near the middle of two neighbours are rounded to nearest; ties go to even, or away from
+ * zero. */
 static void bf16_ties(void)
 {
     for (uint32_t pattern = 0; pattern < 0x7f80; pattern++) {
@@ -40,7 +38,7 @@ static void bf16_ties(void)
     }
 }
 
-/* Returns the value of an fp16 in double, by the definition. */
+/* Computes the value from the definition of fp16. */
 static double fp16_value(uint32_t pattern)
 {
     int exponent = (int)(pattern >> 10 & 31);
@@ -85,8 +83,7 @@ static void fp16_ties(void)
     check_uint(core_f32_to_fp16(1e-45f), ==, 0);
 }
 
-/* Converting an array gives the same as converting its elements, even from odd addresses. The
- * arrays have every half, and floats around every half. */
+/* Arrays are converted like their elements, even at odd addresses. */
 static void arrays_are_their_elements(void)
 {
     enum { HALVES = 1 << 16, EACH = 4 };
@@ -122,7 +119,7 @@ static void arrays_are_their_elements(void)
     }
 }
 
-/* philox4x32 with 10 rounds gives the known answers of the Random123 paper. */
+/* Known answers of the Random123 paper. */
 static void philox_vectors(void)
 {
     struct core_rng_words zero = core_rng_philox(0, 0, 0);
@@ -139,7 +136,7 @@ static void philox_vectors(void)
     check_double(core_rng_unit(UINT32_MAX), <, 1.0);
 }
 
-/* The hash of empty input is XXH3's published value; seed, length and content change the result. */
+/* The hash of empty input has its published value; seed, length and content change a hash. */
 static void hash_vectors(void)
 {
     check_uint(core_hash("", 0, 0), ==, 0x2d06800538d394c2);

@@ -1,5 +1,4 @@
-/* Tests the document tree and the writer: values, order, positions of members, messages of
- * refusals, and that written documents are read back unchanged. */
+/* Tests the document tree and the writer. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ static struct core_json *parse(const char *text)
     return parse_with(text, false);
 }
 
-/* Every kind has its value; members keep the order of the file. */
+/* Kinds have their values; members keep the order of the file. */
 static void values(void)
 {
     struct core_json *doc = parse(
@@ -65,7 +64,7 @@ static void values(void)
     core_json_destroy(NULL);
 }
 
-/* The typed lookups accept suitable values and name the position of other values. */
+/* Typed lookups accept suitable values and report the position of others. */
 static void typed(void)
 {
     struct core_json *doc = parse("{\n \"i\": 5e8, \"f\": 1.5, \"b\": true,\n \"s\": \"x\", "
@@ -107,8 +106,7 @@ static void typed(void)
     core_json_destroy(doc);
 }
 
-/* Integers that int64 cannot hold (model_max_length of many tokenizers) become the nearest
- * reals. */
+/* Integers beyond int64 (in model_max_length of tokenizers) become the nearest reals. */
 static void big_integers(void)
 {
     static const char *const texts[] = {
@@ -139,8 +137,7 @@ static void big_integers(void)
     check_contains(core_err_message(), "larger than the largest number");
 }
 
-/* The same key twice in one object is refused with both lines, even if one of the two is escaped.
- * The same key in another object is accepted. */
+/* A duplicate key in an object is refused with its lines, even if escaped. */
 static void duplicates(void)
 {
     struct core_json *doc = parse("{\"a\":{\"x\":1},\"b\":[{\"x\":1},{\"x\":2}],\"x\":3}");
@@ -152,8 +149,7 @@ static void duplicates(void)
                                      "keep one of the two");
 }
 
-/* Half of a surrogate pair is refused in keys and in values. A whole pair is accepted, and so are
- * characters that only resemble an escape. */
+/* Half of a surrogate pair is refused; a whole pair is accepted. */
 static void halves(void)
 {
     static const struct {
@@ -179,7 +175,7 @@ static void halves(void)
     }
 }
 
-/* Lenient text is accepted where strict text is refused, and positions are those of the file. */
+/* Lenient parsing accepts more, and positions stay those of the file. */
 static void lenient(void)
 {
     static const char text[] = "{ // c\n /* \n */ \"a\": \"x\", # d\n \"b\": [1,],\n}";
@@ -193,7 +189,7 @@ static void lenient(void)
     core_json_destroy(doc);
 }
 
-/* Errors in files name the file and the reason. */
+/* Errors name the file and the reason. */
 static void files(void)
 {
     struct core_json *doc = NULL;
@@ -224,7 +220,7 @@ static void files(void)
     }
 }
 
-/* A tree of 512 levels can be built and searched. A path that is too long for a message is cut. */
+/* A deep tree can be searched; a long path is cut in messages. */
 static void deep(void)
 {
     char text[1100] = {0};
@@ -243,7 +239,7 @@ static void deep(void)
     core_json_destroy(doc);
 }
 
-/* A document is written to memory on one line, and values of it are written to a file, indented. */
+/* A document is written to memory on one line, or to a file, indented. */
 static void writes(void)
 {
     struct core_json_write write;
@@ -292,7 +288,7 @@ static void writes(void)
     free(text);
 }
 
-/* A text that is already JSON is written unchanged, with a key and between other values. */
+/* Text that is already JSON is written unchanged. */
 static void write_verbatim(void)
 {
     struct core_json_write write;
@@ -306,8 +302,7 @@ static void write_verbatim(void)
     core_json_write_fini(&write);
 }
 
-/* Failures are stored and reported at the end: NaN where it is not allowed, a text that is too
- * long, a full disk. */
+/* Errors of a writer are stored and reported at the end. */
 static void write_failures(void)
 {
     struct core_json_write write;
@@ -334,7 +329,7 @@ static void write_failures(void)
     fclose(full);
 }
 
-/* Random doubles are read back bit for bit. */
+/* Doubles are read back bit for bit. */
 static void reals_round_trip(void)
 {
     const size_t rounds = TEST_SLOW ? 10000 : 100000;
@@ -367,7 +362,7 @@ static void reals_round_trip(void)
     core_json_destroy(doc);
 }
 
-/* A value is printed for a message, cut between characters. */
+/* Values are printed for messages, cut between characters. */
 static void prints(void)
 {
     struct core_json *doc = parse("{\"a\": [1, \"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\"]}");

@@ -1,5 +1,4 @@
-/* Tests the token scanner. It accepts and refuses what RFC 8259 requires, positions are right,
- * numbers are rounded correctly, escapes are decoded, and nothing outside the buffer is read. */
+/* Tests the token scanner against RFC 8259. */
 #include <errno.h>
 #include <locale.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #include "core/json/scan.h"
 #include "tests/harness/test.h"
 
-/* Scans a copy that ends where the text ends, so that ASan detects a read beyond it. */
+/* Scans a copy without spare bytes, so that ASan detects reads beyond the text. */
 static int scan_all(const char *text, size_t bytes, bool lenient, size_t *tokens)
 {
     char *copy = malloc(bytes > 0 ? bytes : 1);
@@ -38,7 +37,6 @@ static int scan_all(const char *text, size_t bytes, bool lenient, size_t *tokens
     return code;
 }
 
-/* Valid JSON is accepted. */
 static void accepts(void)
 {
     static const char *const good[] = {
@@ -73,8 +71,7 @@ static void accepts(void)
     }
 }
 
-/* Invalid JSON is refused with position and reason. A valid text that lacks bytes at its end is
- * refused, too. */
+/* Invalid or incomplete JSON is refused with position and reason. */
 static void refuses(void)
 {
     static const struct {
@@ -142,7 +139,7 @@ static void refuses(void)
     }
 }
 
-/* 512 levels are accepted, 513 are refused, and 100,000 levels do not exhaust the stack. */
+/* Depth is limited, and deep text does not exhaust the stack. */
 static void depth(void)
 {
     static char text[200001];
@@ -154,8 +151,7 @@ static void depth(void)
     check_int(scan_all(text, 200000, false, NULL), ==, -EINVAL);
 }
 
-/* Comments, trailing commas and a byte order mark become spaces; other characters keep their
- * position. */
+/* Comments, trailing commas and a byte order mark become spaces; positions stay. */
 static void lenient(void)
 {
     char text[] = "\xEF\xBB\xBF{ // one, \"x\"\n \"a\": [1, 2, /* three\n, */ ], # two\n"
@@ -178,7 +174,7 @@ static void lenient(void)
     }
 }
 
-/* Skipping a value, with or without its key, leads to the next token. */
+/* Skipping a value leads to the next token. */
 static void skips(void)
 {
     static const char text[] = "{\"a\":{\"x\":[1,{\"y\":2}]},\"b\":[[],[]],\"c\":7}";
@@ -210,8 +206,7 @@ static struct core_json_token only_token(const char *text)
     return token;
 }
 
-/* Escapes are decoded to the bytes that they represent, half of a surrogate pair to U+FFFD. Nothing
- * is written past a short buffer. A token equals its decoded text. */
+/* Escapes are decoded, half of a surrogate pair as U+FFFD; short buffers are respected. */
 static void strings(void)
 {
     static const struct {
@@ -249,7 +244,7 @@ static void strings(void)
     check_memory(out, "a\0b", 3);
 }
 
-/* Integers up to both limits of int64 are exact; integers beyond the limits are reals. */
+/* Integers within int64 are exact; others are reals. */
 static void integers(void)
 {
     struct core_json_token token = only_token("9223372036854775807");
@@ -267,7 +262,7 @@ static void integers(void)
     check_double(core_json_token_real(&token), ==, -42);
 }
 
-/* Reals are rounded as by strtod, with random digits and exponents, whatever the locale. */
+/* Reals are rounded as by strtod, whatever the locale. */
 static void reals(void)
 {
     for (uint32_t i = 0; i < (TEST_SLOW ? 20000 : 200000); i++) {
@@ -293,8 +288,7 @@ static void reals(void)
     setlocale(LC_NUMERIC, before);
 }
 
-/* The Unicode standard's table 3-7 holds for all code points in three and in four bytes (overlong,
- * surrogate and too large ones, too), for single bytes, and for two bytes with any first one. */
+/* Sequences are valid if table 3-7 of the Unicode standard lists them. */
 static void utf8(void)
 {
     for (uint32_t code = 0; code < 0x120000; code++) {
@@ -320,7 +314,6 @@ static void utf8(void)
     check_int(core_utf8_sequence("", 0), ==, 0);
 }
 
-/* Lines and bytes of a position are counted from 1. */
 static void places(void)
 {
     static const char text[] = "ab\n\nc\xc3\xa9x";
@@ -333,7 +326,7 @@ static void places(void)
     }
 }
 
-/* A vocabulary of 10 MB, as in tokenizer.json, is scanned; the time is printed. */
+/* Scans a vocabulary of 10 MB, as in tokenizer.json, and prints the time. */
 static void large(void)
 {
     size_t room = (size_t)11 << 20;

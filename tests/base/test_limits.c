@@ -1,5 +1,4 @@
-/* Proves that limits are read correctly on invented machines: cgroup v1 and v2, nested limits,
- * containers, pools of huge pages, and messages about missing files. */
+/* Tests how limits are read on invented machines. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -24,7 +23,6 @@ static struct core_mem_limits limits_of(const char *root)
     return limits;
 }
 
-/* Without a cgroup, the usable memory is the available memory. */
 static void machine_without_cgroup(void)
 {
     const char *root = machine_root("plain");
@@ -39,8 +37,8 @@ static void machine_without_cgroup(void)
     check_uint(limits_of(root).usable_bytes, ==, 4096);
 }
 
-/* In cgroup v2 the lowest of all limits up to the root is the limit. The group with the least free
- * memory determines the usable memory. Page cache that can be dropped does not count as used. */
+/* In cgroup v2 the lowest limit up to the root counts. Droppable page cache does not count
+ * as used. */
 static void cgroup_v2_is_nested(void)
 {
     const char *root = machine_root("v2");
@@ -60,8 +58,7 @@ static void cgroup_v2_is_nested(void)
     check_uint(limits.usable_bytes, ==, 10 * GIB - UINT64_C(10000000000));
 }
 
-/* In a container with cgroup v1, the path in /proc is outside the mount, and the root of the mount
- * has the limit. */
+/* In a container the path in /proc is outside the mount, whose root has the limit. */
 static void cgroup_v1_in_a_container(void)
 {
     const char *root = machine_root("v1");
@@ -82,8 +79,7 @@ static void cgroup_v1_in_a_container(void)
     check_uint(limits_of(root).usable_bytes, ==, 0);
 }
 
-/* A process that may not open another file gets that error and not "missing", because its input is
- * not wrong. */
+/* Without free descriptors the error is not "missing". */
 static void no_more_files(void)
 {
     struct rlimit before;
@@ -97,7 +93,7 @@ static void no_more_files(void)
     check_contains(core_err_message(), "/proc/meminfo cannot be read: Too many open files");
 }
 
-/* Broken lines are skipped; a missing meminfo is an error that names the file. */
+/* Broken lines are skipped; the error of a missing meminfo names the file. */
 static void broken_files(void)
 {
     const char *root = machine_root("broken");
@@ -114,8 +110,7 @@ static void broken_files(void)
     check_true(!limits.memlock_ignored);
 }
 
-/* The memory that may be locked is the limit minus the locked or the pinned memory, whichever is
- * more, or all memory with CAP_IPC_LOCK. */
+/* The larger of locked and pinned memory is subtracted from the limit, which CAP_IPC_LOCK lifts. */
 static void lockable(void)
 {
     struct core_mem_limits limits = {.memlock_bytes = 100, .locked_bytes = 30, .pinned_bytes = 60};
@@ -158,7 +153,7 @@ static void hugetlb_pools(void)
     check_int(core_mem_hugetlb(root, -1, 2 * MIB, &pool), ==, -ENOENT);
 }
 
-/* The nodes are those that have memory and that the process may use. */
+/* The nodes have memory, and the process may use them. */
 static void nodes_allowed(void)
 {
     struct core_cpus nodes;
@@ -177,7 +172,6 @@ static void nodes_allowed(void)
     check_string(text, "2");
 }
 
-/* On the machine of the test, the numbers agree with each other. */
 static void live(void)
 {
     struct core_mem_limits limits = limits_of("");
@@ -186,8 +180,7 @@ static void live(void)
     test_note("usable %" PRIu64 " MiB, cgroup \"%s\"", limits.usable_bytes / MIB, limits.cgroup);
 }
 
-/* Tests the small functions that read files of the kernel: newlines, cut text, numbers, choices,
- * fields. */
+/* Tests the functions that read files of the kernel. */
 static void kernel_files(void)
 {
     const char *root = machine_root("files");

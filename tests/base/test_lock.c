@@ -1,6 +1,5 @@
-/* test_lock.c: a lock on a directory or a file excludes all other processes. It ends with the
- * process that took it, not with its children. Where the thread cannot have a separate table of
- * descriptors, the lock is an ordinary lock. */
+/* test_lock.c: a lock excludes other processes until its process ends, whether or not the kernel
+ * allows a separate table of descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,7 +31,7 @@ static void excludes(bool shared_tables)
     struct core_lock *second = NULL;
     int fd = open_directory();
     int other = open_directory();
-    /* as in a kernel without close_range */
+    /* a kernel without close_range */
     test_refuse_syscall(SYS_close_range, shared_tables ? ENOSYS : 0);
     for (int i = 0; i < 3; i++) {
         check_int(core_lock_take(fd, NULL, &lock), ==, 0);
@@ -63,8 +62,7 @@ static void one_holder_without_tables(void)
     excludes(true);
 }
 
-/* A child of the holder lives on, and the lock is free. The lock keeps no other descriptor of the
- * process open. */
+/* A child does not keep its parent's lock, and the lock keeps no other descriptor open. */
 static void a_child_does_not_hold_it(void)
 {
     struct core_lock *lock = NULL;
@@ -80,7 +78,7 @@ static void a_child_does_not_hold_it(void)
         if (core_lock_take(fd, NULL, &lock) != 0) {
             _exit(1);
         }
-        close(kept[1]); /* its only writers are this process and the test */
+        close(kept[1]); /* only this process and the test can write */
         if (fork() == 0) {
             (void)!write(said[1], &byte, 1);
             (void)!read(release[0], &byte, 1);
@@ -92,7 +90,7 @@ static void a_child_does_not_hold_it(void)
     }
     close(kept[1]);
     check_int(read(said[0], &byte, 1), ==, 1);
-    check_int(read(kept[0], &byte, 1), ==, 0); /* no other process has it open */
+    check_int(read(kept[0], &byte, 1), ==, 0); /* end of file: no other writer */
     check_int(core_lock_take(fd, NULL, &lock), ==, -EWOULDBLOCK);
     check_int(kill(parent, SIGKILL), ==, 0);
     check_int(waitpid(parent, NULL, 0), ==, parent);

@@ -1,5 +1,4 @@
-/* Proves that a region has the exact size, that every refusal names the numbers, and that every
- * fallback works with one warning. */
+/* Tests the sizes, fallbacks, warnings and refusals of regions. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -34,7 +33,7 @@ static void check_zero_and_writable(const struct core_region *region)
     region->base[region->bytes - 1] = 1;
 }
 
-/* Sizes are only rounded up to whole pages, and the pages are touched, including the last one. */
+/* Sizes are rounded up to whole pages, and the pages are touched. */
 static void region_is_exact(void)
 {
     const uint64_t sizes[] = {1, 4096, 4097, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1, 37 * MIB + 12345};
@@ -64,8 +63,7 @@ static void region_is_exact(void)
     core_team_destroy(team);
 }
 
-/* Members touch separate parts, which begin anywhere, are empty, or end beyond the region. Together
- * the parts cover all pages. */
+/* Members touch separate parts, which cover the region. */
 static void parts_cover_the_region(void)
 {
     static const struct core_region_part parts[] = {{0, 0, 1},           {5000, 1, 3},
@@ -95,7 +93,7 @@ static void parts_cover_the_region(void)
     core_team_destroy(team);
 }
 
-/* A size beyond the memory of the machine or the address space is refused with the numbers. */
+/* A refusal of a size states the numbers. */
 static void region_refuses_with_numbers(void)
 {
     struct core_region region = {0};
@@ -135,7 +133,7 @@ static int read_first(void *argument)
     return *base;
 }
 
-/* A child process does not have the mapping, so it can neither copy nor share pinned pages. */
+/* A child does not inherit the mapping, so it cannot copy or share pinned pages. */
 static void region_is_not_inherited(void)
 {
     struct core_region region = {0};
@@ -165,8 +163,7 @@ static int without_huge_pages(void *argument)
     return strstr(test_heard(), "arena: only 0 of 8 MiB are on huge pages") != NULL ? 0 : 2;
 }
 
-/* If transparent huge pages are switched off for the process, there is one warning with numbers,
- * and the region works. */
+/* Without transparent huge pages the region works, with one warning. */
 static void no_huge_pages_is_one_warning(void)
 {
     int rc = test_child(without_huge_pages, NULL);
@@ -176,8 +173,7 @@ static void no_huge_pages_is_one_warning(void)
     check_int(rc, ==, 0);
 }
 
-/* If hugetlb pages are requested and the pool has none, there is one warning with the numbers of
- * the pool. */
+/* Without free hugetlb pages there is one warning, with the pool's numbers. */
 static void empty_pool_is_one_warning(void)
 {
     struct core_hugetlb pool;
@@ -203,14 +199,13 @@ static void empty_pool_is_one_warning(void)
     core_region_free(&region);
 }
 
-/* Advice that madvise refuses, as it does in older kernels or on a machine with too little memory,
- * and the expected result. */
+/* Advice that madvise refuses, and the expected result. */
 struct refused_advice {
     enum core_pages pages;
     unsigned advice;
     unsigned error;
-    int wanted;       /* result of the allocation */
-    const char *says; /* in the warning or the error; NULL: no text */
+    int wanted;       /* of the allocation */
+    const char *says; /* text of the warning or the error; NULL: none */
 };
 
 static int forbid_advice(unsigned advice, unsigned error)
@@ -259,9 +254,8 @@ static int alloc_without_advice(void *argument)
     return 0;
 }
 
-/* A kernel without MADV_POPULATE_WRITE (before 5.14) still gets every page touched. A kernel
- * without huge pages gives base pages with one warning. Pages that the kernel cannot fill are an
- * error with the numbers. */
+/* Kernels without MADV_POPULATE_WRITE (before 5.14) or huge pages work. Pages that the kernel
+ * cannot fill are an error. */
 static void old_kernels_and_no_memory(void)
 {
     static const struct refused_advice rows[] = {
@@ -299,8 +293,8 @@ static void set_pool(int64_t count)
     }
 }
 
-/* If there is a pool of hugetlb pages, exactly as many as needed are taken; if the next region
- * finds too few, it falls back with a warning. */
+/* A region takes the hugetlb pages that it needs; if there are too few, it falls back with a
+ * warning. */
 static void hugetlb_pool_is_used(void)
 {
     struct core_hugetlb pool = {0};
@@ -336,8 +330,7 @@ static void hugetlb_pool_is_used(void)
     check_contains(test_heard(), "4 hugetlb pages of 2 MiB are needed, 2 of 6 are free");
 }
 
-/* A region that prefers an existing node has its pages there. If the node is missing, there is one
- * warning, and the region works. */
+/* A region has its pages on the preferred node; a missing node causes one warning. */
 static void region_has_a_node(void)
 {
     struct core_cpus nodes;
@@ -364,8 +357,7 @@ static void region_has_a_node(void)
     test_listen_end();
 }
 
-/* The node of a page is known once the page is touched. A node that is out of range is refused with
- * its number. */
+/* A touched page has a node; an invalid node is refused with its number. */
 static void nodes_of_pages(void)
 {
     struct core_region region = {0};
@@ -414,8 +406,7 @@ static int limited_memlock(void *argument)
     return rc == 0 ? 0 : 2;
 }
 
-/* With a memlock limit of 0 or 64 KiB, as for a normal user, the limit is reported, and regions do
- * not depend on it. */
+/* Regions do not depend on the memlock limit, which is reported. */
 static void small_memlock_still_works(void)
 {
     uint64_t limits[] = {0, 65536};
@@ -440,7 +431,7 @@ static int small_address_space(void *argument)
     return rc == -ENOMEM && named ? 0 : 1;
 }
 
-/* If mmap itself fails, the error names the bytes and the kind of pages. */
+/* The error of a failed mmap states the bytes and the kind of pages. */
 static void mapping_refused_is_clean(void)
 {
 #if CORE_POISON_ON || defined(__SANITIZE_THREAD__)

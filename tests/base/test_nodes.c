@@ -1,6 +1,4 @@
-/* test_nodes.c: tests the behaviour of a region on a machine with several NUMA nodes, whose kernel
- * refuses a node or has pages on another one, and the messages about memory that is not there. The
- * system's answers are simulated. */
+/* test_nodes.c: regions on a simulated machine with several NUMA nodes. */
 #include <errno.h>
 #include <numaif.h>
 
@@ -11,11 +9,11 @@
 #include "tests/harness/test.h"
 
 static struct {
-    int prefer_error;              /* error that mbind returns; 0: it works */
-    int look_error;                /* error that move_pages returns */
-    int page_node;                 /* the node of pages */
-    unsigned long asked;           /* the nodes of the last mbind */
-    struct core_mem_limits limits; /* usable_bytes 0: the machine's own */
+    int prefer_error;              /* of mbind; 0: none */
+    int look_error;                /* of move_pages */
+    int page_node;                 /* of the pages */
+    unsigned long asked;           /* nodes of the last mbind */
+    struct core_mem_limits limits; /* usable_bytes 0: those of this machine */
 } system_says;
 
 void __wrap_core_mem_nodes(const char *root, struct core_cpus *out);
@@ -67,8 +65,8 @@ long __wrap_move_pages(int process, unsigned long count, void **pages, const int
     return errno != 0 ? -1 : 0;
 }
 
-/* Checks that a region of 3 MiB that is requested on `node` is on `found`, and that the log
- * contains `line`, or is empty if `line` is NULL. */
+/* Checks that a region requested on `node` is on `found`, and that the log has `line` (NULL:
+ * nothing). */
 static void check_region(int node, int found, const char *line)
 {
     struct core_region region = {0};
@@ -87,9 +85,7 @@ static void check_region(int node, int found, const char *line)
     core_region_free(&region);
 }
 
-/* The node is requested by its number, and a region has this node unless the request failed or
- * pages are elsewhere. Whatever the kernel refuses, the memory is allocated, with at most one
- * warning. */
+/* Whatever the kernel refuses, the region is allocated, with at most one warning. */
 static void nodes(void)
 {
     system_says.page_node = 0;
@@ -103,13 +99,12 @@ static void nodes(void)
     system_says.prefer_error = 0;
     system_says.page_node = 1;
     check_region(0, -1, "sampled pages are not on node 0, which was full");
-    system_says.look_error = ENOSYS; /* then the request counts as fulfilled */
+    system_says.look_error = ENOSYS; /* the request then counts as fulfilled */
     check_region(0, 0, NULL);
     system_says.look_error = 0;
 }
 
-/* If the machine has less memory than requested, the refusal has the numbers of the machine; if a
- * cgroup has less, those of the cgroup. */
+/* A refusal states the numbers of the machine or of the cgroup, whichever has less memory. */
 static void room(void)
 {
     struct core_region region = {0};

@@ -1,4 +1,4 @@
-/* Tests teams, processor sets, the log binding and the message of an error. */
+/* Tests teams, processor sets, the binding of logs, and error messages. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -23,7 +23,7 @@ static void count_part(void *argument, unsigned index, unsigned count)
     ran[index]++;
 }
 
-/* Every member runs every call once, in teams of 1 to 64, even if calls follow a sleep. */
+/* Each member runs each call once, even after a sleep. */
 static void every_member_runs(void)
 {
     const unsigned sizes[] = {1, 2, 3, 64};
@@ -53,7 +53,7 @@ static void pinned_part(void *argument, unsigned index, unsigned count)
     core_cpus_allowed(&where[index]);
 }
 
-/* Each member except the caller runs on its own processors. */
+/* Members other than the caller run on their own processors. */
 static void members_are_pinned(void)
 {
     struct core_cpus allowed;
@@ -80,7 +80,7 @@ static void members_are_pinned(void)
     core_team_destroy(NULL);
 }
 
-/* A thread whose processors the machine does not have warns and runs unpinned. */
+/* Threads on missing processors run unpinned, with a warning. */
 static void no_such_processor(void)
 {
     struct core_cpus none = {{0}};
@@ -104,8 +104,7 @@ static void no_such_processor(void)
     check_int(test_heard_lines("left unpinned"), ==, 2);
 }
 
-/* Shares cover everything once, begin at multiples of the grain, and none is larger than the grain
- * requires. */
+/* Shares cover everything once, begin at multiples of the grain, and are balanced. */
 static void shares_cover(void)
 {
     for (uint64_t total = 0; total < 200; total++) {
@@ -148,7 +147,7 @@ static void cpu_lists(void)
     check_contains(core_err_message(), "1000");
 }
 
-/* The mask removes flags from the reported ones. Flags are printed by their names. */
+/* The mask removes reported flags; flags are printed by name. */
 static void cpu_flags_are_masked(void)
 {
     char text[128];
@@ -180,7 +179,7 @@ static void log_part(void *argument, unsigned index, unsigned count)
     core_log(CORE_LOG_DEBUG, "dropped");
 }
 
-/* Members of a team log to the sink of the thread that created the team. */
+/* Members log to the sink of the team's creator. */
 static void log_binding_is_inherited(void)
 {
     struct core_log sink = {.level = CORE_LOG_INFO, .write = count_line};
@@ -196,7 +195,7 @@ static void log_binding_is_inherited(void)
     check_string(core_log_level_name(CORE_LOG_WARN), "warn");
 }
 
-/* A message that is too long is cut between characters; a prefix is added in front. */
+/* A long message is cut between characters; a prefix is added. */
 static void messages(void)
 {
     char longer[3000];
@@ -224,8 +223,7 @@ static void messages(void)
     check_string(core_err_message(), "other");
 }
 
-/* The first error is kept, even if the cleanup reports another one. Without a first error, the
- * error of the cleanup is kept. */
+/* The first error is kept; without one, that of the cleanup. */
 static void first_error(void)
 {
     struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));
@@ -259,8 +257,7 @@ static bool sleeps(int thread)
     return state == 'S';
 }
 
-/* A member that was told that nothing follows sleeps at once, although the team may spin for an
- * hour. */
+/* A member that expects no work sleeps at once, however long the team may spin. */
 static void members_do_not_spin_for_nothing(void)
 {
     struct core_team *team = NULL;
@@ -269,7 +266,7 @@ static void members_do_not_spin_for_nothing(void)
     check_int(core_team_create(&options, &team), ==, 0);
     core_team_expect(team, false);
     core_team_run(team, note_thread, &thread);
-    const clock_t start = clock(); /* processor time: a member that spins uses it up */
+    const clock_t start = clock(); /* processor time, which a spinning member uses */
     while (!sleeps(thread)) {
         check_true((double)(clock() - start) < 2.0 * (double)CLOCKS_PER_SEC);
         usleep(1000);

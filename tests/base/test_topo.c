@@ -1,5 +1,4 @@
-/* Tests the description of invented machines, from files, XML and strings, and the placement of
- * ranks on them. */
+/* Tests descriptions of invented machines and the placement of ranks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +66,7 @@ static int create_or_skip(enum core_topo_from from, const char *text, struct cor
     return rc;
 }
 
-/* The XML of hwloc describes the machine as its files do. */
+/* hwloc's XML describes the machine as its files do. */
 static void dgx_from_xml(void)
 {
     struct core_topo *topo = NULL;
@@ -78,8 +77,7 @@ static void dgx_from_xml(void)
     core_topo_destroy(topo);
 }
 
-/* A machine is described in hwloc's synthetic language. An invalid description is refused with its
- * text. */
+/* hwloc's synthetic descriptions work; the message about an invalid one quotes it. */
 static void synthetic(void)
 {
     struct core_topo *topo = NULL;
@@ -99,7 +97,7 @@ static void synthetic(void)
     check_true(topo == NULL);
 }
 
-/* This machine, read in each way, has the same nodes and processors. */
+/* Both readers describe this machine alike. */
 static void live_agrees(void)
 {
     struct core_topo *topo = NULL;
@@ -118,7 +116,7 @@ static void live_agrees(void)
     core_topo_destroy(files);
 }
 
-/* A cpuset limits the processors: nodes without allowed processors stay, but have no processors. */
+/* Nodes without allowed processors stay, but have no processors. */
 static void cpuset_is_honoured(void)
 {
     struct core_cpus allowed;
@@ -144,7 +142,7 @@ static void cpuset_is_honoured(void)
     check_true(topo == NULL);
 }
 
-/* Without /sys there is one node with all processors and the memory of the machine. */
+/* Without /sys there is one node. */
 static void without_sysfs(void)
 {
     const char *root = machine_root("bare");
@@ -158,9 +156,8 @@ static void without_sysfs(void)
     core_topo_destroy(topo);
 }
 
-/* A device has no node if its node is -1 or does not exist. A drive that consists of drives has
- * their node if all have the same node. An NVMe drive with several paths is found through its
- * controller. */
+/* Drives that consist of drives or have several paths get a node; an invalid node counts
+ * as none. */
 static void odd_devices(void)
 {
     const char *root = dgx_files("odd");
@@ -187,14 +184,13 @@ static void odd_devices(void)
     check_int(core_topo_device_find(topo, "0000:c2:00.0")->node, ==, -1);
     check_int(core_topo_device_find(topo, "dm-0")->node, ==, 2);
     check_int(core_topo_device_find(topo, "md0")->node, ==, -1);
-    check_int(core_topo_device_find(topo, "md1")->node, ==, -1); /* nvme1n1 is another drive */
+    check_int(core_topo_device_find(topo, "md1")->node, ==, -1); /* nvme1n1 is a different drive */
     check_int(core_topo_device_find(topo, "nvme9n1")->node, ==, 4);
     check_string(core_topo_device_find(topo, "nvme9n1")->bus, "0000:99:00.0");
     core_topo_destroy(topo);
 }
 
-/* A cache that processors of the set share counts once. Without files or with odd files, its size
- * is 0. */
+/* A shared cache counts once; missing or odd files give 0. */
 static void caches_count_once(void)
 {
     static const struct {
@@ -224,7 +220,7 @@ static void caches_count_once(void)
     check_uint(core_caches_bytes(&set, root), ==, 33 << 20);
 }
 
-/* Each violated invariant is found. */
+/* Violated invariants are found. */
 static void check_finds_contradictions(void)
 {
     struct core_topo *good = NULL;
@@ -264,7 +260,7 @@ static void check_finds_contradictions(void)
     core_topo_destroy(good);
 }
 
-/* Tests notations of bus ids, names of drives, and the tables of nodes and devices. */
+/* Tests bus ids, names of drives, and tables of nodes and devices. */
 static void names_and_numbers(void)
 {
     char bus[16];
@@ -299,7 +295,7 @@ static void names_and_numbers(void)
     core_topo_destroy(topo);
 }
 
-/* A path has a drive below it, or a reason why there is none. */
+/* A path has a drive, or the error states the reason. */
 static void drive_of_a_path(void)
 {
     char name[64];
@@ -323,7 +319,7 @@ static struct core_topo_place place_of(const struct core_topo *topo, uint32_t ra
     return place;
 }
 
-/* All processors are distributed exactly once, and each share is on its node. */
+/* Shares cover the processors once and are on their nodes. */
 static void check_covers(const struct core_topo *topo, uint32_t ranks, const int *beside)
 {
     unsigned times[CORE_CPUS_MAX] = {0};
@@ -347,8 +343,7 @@ static void check_covers(const struct core_topo *topo, uint32_t ranks, const int
     }
 }
 
-/* On the big machine each rank's home is the node of its GPU. The two ranks of a node have half of
- * its cores each, and the processors of nodes without GPUs are used as well. */
+/* A rank's home is the node of its GPU; processors of nodes without GPUs are used, too. */
 static void ranks_on_a_dgx(void)
 {
     struct core_topo *topo = NULL;
@@ -378,8 +373,8 @@ static void ranks_on_a_dgx(void)
     core_topo_destroy(topo);
 }
 
-/* If there are more ranks than cores, ranks share cores. Only a node with processors gets threads,
- * even if GPUs are on other or unknown nodes. Invalid requests are refused. */
+/* Ranks share cores if needed, and only nodes with processors get threads. Invalid requests are
+ * refused. */
 static void odd_placements(void)
 {
     struct core_cpus allowed;

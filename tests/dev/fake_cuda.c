@@ -48,7 +48,7 @@ enum {
     FRESH_BYTES = 16 << 20,
     ALLOCATIONS_MAX = 4096,
     PAGE_BYTES = 4096,
-    ALIGN_BYTES = 256, /* as of cudaMalloc */
+    ALIGN_BYTES = 256, /* alignment of cudaMalloc */
 };
 
 static struct {
@@ -274,7 +274,7 @@ static char *fresh_memory(size_t bytes)
     return map;
 }
 
-/* Returns the entry of an allocation, or a free entry for NULL; NULL: none. */
+/* Returns the entry of `memory`, or a free entry if `memory` is NULL; NULL: none. */
 static struct allocation *find_allocation(const void *memory)
 {
     for (size_t i = 0; i < ALLOCATIONS_MAX; i++) {

@@ -235,7 +235,7 @@ static void a_unit_has_one_event(void)
 
 /* ---- times of launches ---- */
 
-/* One thread at a time uses them: the watch, then the test. */
+/* One thread at a time: the watch, then the test. */
 struct reported {
     unsigned count, waits;
     int64_t first_ns, last_ns;
@@ -316,7 +316,7 @@ static void launches_are_timed(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* After the loss of a GPU its queues fail with one error, and it can be closed. */
+/* After the loss of a GPU its queues fail with one error, and the device can be closed. */
 static void lost_card(void)
 {
     struct dev_device *device = open_card(1 << 20);

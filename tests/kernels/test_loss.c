@@ -78,7 +78,7 @@ static void loss_sizes(void)
                                                     rig_int(1, 50));
         rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);
         check_loss(rig_fetch(a.loss), a.loss);
-        /* The bits of the loss do not depend on gradients. */
+        /* Without gradients the loss has the same bits. */
         struct kern_loss before;
         memcpy(&before, rig_fetch(a.loss), sizeof before);
         a.dx = NULL;
