@@ -1,4 +1,4 @@
-/* contract.c: what ranks do and which results are right, for every back end. */
+/* contract.c: work of ranks, and the right results, for any back end. */
 #include "tests/coll/contract.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include "core/coll/codes.h"
 #include "tests/harness/test.h"
 
-/* Returns the bits of element `i` of a rank's array: a small number that fp16 can hold. Sums of
- * such numbers depend on the order. */
+/* Returns the bits of an element: a small number that fp16 can hold, and whose sums depend on the
+ * order. */
 static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
 {
     uint32_t hash = (uint32_t)(i * 2654435761U + rank * 40503U) >> 7;
@@ -166,7 +166,6 @@ void contract_check_traffic(const struct rank *rank)
     }
 }
 
-/* A rank's numbers, and their codes. */
 struct numbers {
     enum coll_type type;
     uint64_t count;
@@ -202,7 +201,7 @@ static void free_numbers(struct numbers *numbers)
     free(numbers->codes);
 }
 
-/* Decodes one rank's group and adds it to the sums, or with `set` makes it the sums. */
+/* Decodes a rank's group and adds it to the sums, or with `set` starts the sums. */
 static void add_group(const struct numbers *numbers, uint64_t group, bool set, float *sums)
 {
     float next[COLL_CODES];
@@ -290,8 +289,7 @@ int contract_codes(struct rank *rank)
     return rc;
 }
 
-/* Checks that each part of `array` has the numbers of the member of this rank's group that owns the
- * part. */
+/* Checks that the parts of `array` have the numbers of their owners in this rank's group. */
 static int check_group(const struct rank *rank, const void *array)
 {
     const struct run *run = rank->run;
@@ -356,14 +354,13 @@ static float rounded(enum coll_type type, float value)
                                : core_fp16_to_f32(core_f32_to_fp16(value));
 }
 
-/* Returns whether an element of a sum by groups is right: it is the rounded sum of the groups'
- * rounded sums, and differs from the exact sum by at most one rounding for each group and one for
- * the sum. */
+/* Checks that an element is the rounded sum of the groups' rounded sums, and is near the
+ * exact sum. */
 static bool is_group_sum(const struct run *run, uint64_t i, float got)
 {
     const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;
     double exact = 0;
-    double moved = 0; /* bound of the errors from rounding the groups' sums */
+    double moved = 0; /* bound of the errors of rounding the groups' sums */
     double all = 0;
     float sum = 0;
     for (unsigned first = 0; first < run->world; first += run->within) {
@@ -377,18 +374,18 @@ static bool is_group_sum(const struct run *run, uint64_t i, float got)
         sum = first == 0 ? rounded(run->type, group) : sum + rounded(run->type, group);
         moved += unit * fabs((double)group);
     }
-    const double adding = 0x1p-24 * run->world * all; /* bound of the errors of additions in fp32 */
+    const double adding = 0x1p-24 * run->world * all; /* bound of the errors of additions */
     const double bound = moved + unit * (fabs(exact) + moved) + 2 * adding;
     return core_f32_bits(got) == core_f32_bits(rounded(run->type, sum)) &&
            fabs((double)got - exact) <= bound;
 }
 
-/* Returns how many bytes a rank receives in a reduce-scatter of ranks that are processes; sets *far
- * to the part from other groups. */
+/* Returns the bytes that a rank, which is a process, receives in a reduce-scatter; *far: from other
+ * groups. */
 static uint64_t group_bytes(const struct run *run, unsigned rank, uint64_t *far)
 {
     const uint64_t own = border(run, rank + 1) - border(run, rank);
-    uint64_t twins = 0; /* elements of the ranks with the same index in their groups */
+    uint64_t twins = 0; /* elements of ranks with the same index in their group */
     for (unsigned r = rank % run->within; r < run->world; r += run->within) {
         twins += border(run, r + 1) - border(run, r);
     }
@@ -454,7 +451,7 @@ int contract_near(struct rank *rank)
     const size_t width = coll_type_bytes(run->type);
     const uint64_t begin = border(run, rank->index);
     const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;
-    uint32_t others = 0; /* elements that differ from the sum in the order of ranks */
+    uint32_t others = 0; /* elements that differ from the sum in rank order */
     for (int turn = 0; turn < 4; turn++) {
         const bool all = turn >= 2;
         unsigned char *from = (unsigned char *)rank->from;

@@ -1,4 +1,4 @@
-/* fake_mpi.c: see fake_mpi.h. Allocates nothing, so that a failed allocation is always one of the
+/* fake_mpi.c: see fake_mpi.h. Allocates nothing, so that failing allocations are those of the
  * tested code. */
 #include "tests/coll/fake_mpi.h"
 
@@ -28,7 +28,7 @@ static struct {
     int tag;
     size_t bytes;
     unsigned char data[MESSAGE_BYTES];
-} messages[MESSAGES];  /* a ring; the oldest message is the first one from `first` on */
+} messages[MESSAGES];  /* a ring, with the oldest message from `first` on */
 static unsigned first; /* where the next message is written */
 static unsigned calls[FAKE_CALLS];
 
@@ -93,7 +93,7 @@ static int fake_receive(unsigned slot, int from, int tag, void *to, size_t bytes
     return fake_fail(FAKE_RECEIVE, why);
 }
 
-/* Delivers the oldest message with a receive's tag. Returns whether there was one. */
+/* Delivers the oldest message with a receive's tag; returns false if there is none. */
 static bool fake_deliver(unsigned slot, size_t *bytes)
 {
     for (unsigned i = 0; i < MESSAGES; i++) {

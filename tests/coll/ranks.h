@@ -1,5 +1,5 @@
-/* ranks.h: a world of threads. Each rank runs a body with its coll; the case's thread checks the
- * results. */
+/* ranks.h: a world of threads. A rank's thread runs a body; the case's thread checks
+ * the results. */
 #ifndef TESTS_COLL_RANKS_H
 #define TESTS_COLL_RANKS_H
 
@@ -12,15 +12,15 @@ static const int64_t LONG_NS = 20000000000;
 
 struct run;
 
-/* The number of commands of a rank, and the bytes that it has received from others. */
+/* Commands of a rank, and bytes received from other ranks. */
 struct traffic {
     uint64_t commands;
     uint64_t received_bytes[COLL_OPS];
-    uint64_t far_bytes[COLL_OPS]; /* the part of received_bytes from other hosts */
+    uint64_t far_bytes[COLL_OPS]; /* from other hosts */
 };
 struct traffic traffic_of(const struct coll *coll);
 
-/* A rank's thread: its coll and its results. The case's thread does the checks. */
+/* A rank's thread; the case's thread does the checks. */
 struct rank {
     struct run *run; /* borrowed */
     unsigned index;
@@ -29,7 +29,7 @@ struct rank {
     char message[512];
     uint32_t (*results)[COUNT_MAX]; /* [5] */
     uint32_t *from;                 /* [COUNT_MAX] */
-    /* memory of `results` ([0] to [4]) and `from` ([5]), unless run->arrange chooses others */
+    /* memory of `results` and `from`, unless run->arrange chooses other memory */
     uint32_t own[6][COUNT_MAX];
     struct traffic traffic;
 };
@@ -39,7 +39,7 @@ struct run {
     int64_t limit_ns;
     int (*body)(struct rank *rank);
     void (*arrange)(struct rank *rank,
-                    struct coll_options *options); /* NULL: the default options of "local" */
+                    struct coll_options *options); /* NULL: default options of "local" */
     struct coll_meeting *meeting;
     uint64_t count;
     enum coll_type type;
@@ -50,7 +50,7 @@ struct run {
 };
 
 void pause_ms(long ms);
-/* Runs the body on each rank's thread; the caller frees run->ranks. */
+/* Runs the body on the ranks' threads; the caller frees run->ranks. */
 void run_ranks(struct run *run);
 /* Submits a command and waits for it, for at most LONG_NS. */
 int submit_wait(struct coll *coll, const struct coll_command *command);

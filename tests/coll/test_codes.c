@@ -1,5 +1,4 @@
-/* test_codes.c: codes of 4 bits: the distance between numbers and their decoded codes, and numbers
- * that have no code. */
+/* test_codes.c: codes of 4 bits. */
 #include <float.h>
 #include <stdlib.h>
 
@@ -28,9 +27,7 @@ static float scale_of(const unsigned char *group)
     return scale;
 }
 
-/* A decoded number differs from the original by at most half a step, and the largest number of a
- * group only by a rounding. Zeros are exact, even those that fill the last group. Nothing is
- * written after the last group. */
+/* A decoded number is within half a step of the original; zeros are exact. */
 static void bounds(void)
 {
     static const enum coll_type types[] = {COLL_F32, COLL_BF16, COLL_FP16};
@@ -72,8 +69,7 @@ static void bounds(void)
     }
 }
 
-/* A group consists of the scale and of bytes that each have the codes of numbers i and i + 128.
- * Ties go to even codes. */
+/* A byte has the codes of numbers i and i + 128. Ties go to even codes. */
 static void bytes(void)
 {
     float numbers[COLL_CODES] = {7, 0.5F, 1.5F, 2.5F, -0.5F, -1.5F, -6.6F};
@@ -88,8 +84,8 @@ static void bytes(void)
     check_uint(group[GROUP_BYTES - 1], ==, 0x88);
 }
 
-/* A group with a number that is not finite becomes NaN as a whole, so that overflow is detected. A
- * group of tiny numbers becomes zero. Neither kind changes the neighbouring groups. */
+/* A group with a number that is not finite becomes NaN, so that overflow is detected; tiny numbers
+ * become zero. */
 static void extremes(void)
 {
     static const struct {

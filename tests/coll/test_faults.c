@@ -1,5 +1,4 @@
-/* test_faults.c: if one of the ranks, which are threads, hangs, dies, aborts or submits something
- * else, the others end with an error that names it. */
+/* test_faults.c: if a rank (a thread) fails, the other ranks end with an error that names it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,7 +17,7 @@ static int barrier(struct coll *coll)
     return submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER});
 }
 
-/* The number of ranks that have left the collective in which one rank is missing. */
+/* ranks that have left the collective in which a rank is missing */
 static atomic_uint left;
 
 /* Rank 2 goes through one barrier and then hangs until the others have given up. */
@@ -39,8 +38,7 @@ static int hangs(struct rank *rank)
     return rc;
 }
 
-/* If a rank hangs, all ranks report its number and the collective. The hanging rank reports them,
- * too, when it continues; the waiting ranks return earlier. */
+/* The error of a hanging rank, which that rank gets as well, states the rank and the collective. */
 static void hanging_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS, .body = hangs};
@@ -63,7 +61,7 @@ static int mostly_absent(struct rank *rank)
     return barrier(rank->coll);
 }
 
-/* All missing ranks are named. */
+/* Missing ranks are named. */
 static void several_missing(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS / 3, .body = mostly_absent};
@@ -77,9 +75,9 @@ static int stops(struct rank *rank)
 {
     int rc = barrier(rank->coll);
     if (rc == 0 && rank->index == 1) {
-        pause_ms(200); /* by then the other ranks wait */
+        pause_ms(200); /* the other ranks wait now */
         raise(SIGSTOP);
-        pause_ms(300); /* after the stop the other ranks check their limit */
+        pause_ms(300); /* other ranks check their limit after the stop */
     }
     return rc != 0 ? rc : barrier(rank->coll);
 }
@@ -98,7 +96,7 @@ static int runs_and_stops(void *argument)
     return failed;
 }
 
-/* The time in which the process was stopped does not count as a rank's delay. */
+/* Time for which the process was stopped does not count as a delay. */
 static void stopped_process(void)
 {
     check_int(test_child(runs_and_stops, NULL), ==, 0);
@@ -118,7 +116,7 @@ static int leaves(struct rank *rank)
                                                                 .count = 64});
 }
 
-/* A rank that dies (closes while others continue) is reported at once, long before the limit. */
+/* A rank that closes while other ranks continue is reported long before the limit. */
 static void dead_rank(void)
 {
     struct run run = {.world = 3, .limit_ns = 2 * LONG_NS, .body = leaves};
@@ -145,7 +143,7 @@ static int aborts(struct rank *rank)
     return rc == again ? rc : 0;
 }
 
-/* A rank that cannot continue ends the others, with its message and its number. */
+/* An aborting rank ends the other ranks with its message and number. */
 static void aborting_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = 60 * LIMIT_NS, .body = aborts};
@@ -158,7 +156,7 @@ static void aborting_rank(void)
 }
 
 struct mismatch {
-    struct coll_command calls[2]; /* calls of the other ranks and of rank 2 */
+    struct coll_command calls[2]; /* of the other ranks, and of rank 2 */
     const char *message;
 };
 
@@ -196,7 +194,7 @@ static int differs(struct rank *rank)
     return submit_wait(rank->coll, &command);
 }
 
-/* If ranks submit different commands, all ranks are told at once which rank differs and how. */
+/* If ranks submit different commands, they report which rank differs and how. */
 static void mismatched(void)
 {
     for (unsigned i = 0; i < sizeof mismatches / sizeof mismatches[0]; i++) {
@@ -211,7 +209,7 @@ static void mismatched(void)
     }
 }
 
-/* Sums arrays of its own, and frees each as soon as its fence is reached or has failed. */
+/* Sums arrays, and frees an array once its fence is reached or has failed. */
 static int frees_early(struct rank *rank)
 {
     enum { COUNT = 1 << 18 };
@@ -233,8 +231,8 @@ static int frees_early(struct rank *rank)
     return rc;
 }
 
-/* After a failure no rank uses the arrays of a rank that has returned; sanitizers would detect
- * it. */
+/* After a failure the other ranks do not use the arrays of a rank that has returned (sanitizers
+ * check that). */
 static void left_in_peace(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(20, 6); i++) {
@@ -247,7 +245,7 @@ static void left_in_peace(void)
     }
 }
 
-/* A rank can open only once, in a world of the size of its meeting. */
+/* A rank opens once, in a world of the meeting's size. */
 static void opening(void)
 {
     struct coll_meeting *meeting = NULL;
@@ -294,7 +292,7 @@ static int self_life(void)
     return rc;
 }
 
-/* If an allocation fails when ranks open, the failure is reported and nothing leaks. */
+/* A failing allocation is reported, and nothing leaks. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(rank_life), >=, 5);

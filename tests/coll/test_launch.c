@@ -5,7 +5,7 @@
 #include "core/coll/launch.h"
 #include "tests/harness/test.h"
 
-/* The environment of a case: names and values, one after another. */
+/* names and values in turn */
 static const char *const *environment;
 
 static const char *get(const char *name)
@@ -26,14 +26,14 @@ static struct coll_launch find(const char *const *variables)
     return launch;
 }
 
-/* Returns only the rank, which a process asks for before it reads anything else. */
+/* Processes ask for their rank before they read anything else. */
 static unsigned rank_of(const char *const *variables)
 {
     environment = variables;
     return coll_launch_rank(get);
 }
 
-/* Each launcher is recognised by its variables; without these variables a process is alone. */
+/* Variables identify the launcher; without them a process is alone. */
 static void launchers(void)
 {
     static const char *const none[] = {NULL};
@@ -65,8 +65,7 @@ static void launchers(void)
     check_true(find(torch).torchrun);
 }
 
-/* A batch script of Slurm is one process, however many tasks the job has; daemons of mpirun are not
- * ranks. */
+/* A batch script of Slurm is one process; daemons of mpirun are not ranks. */
 static void not_ranks(void)
 {
     static const char *const batch[] = {"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL};
@@ -86,8 +85,7 @@ static void not_ranks(void)
     check_uint(find(daemons).rank, ==, 3);
 }
 
-/* Tests the variables of torchrun's agent, and those of a shell that has only some of them. If
- * mpirun has started the same processes, it also connects them. */
+/* Variables of torchrun's agent count only together; mpirun may start the same processes. */
 static void torchrun(void)
 {
     static const char *const agent[] = {"RANK",        "3",     "WORLD_SIZE",          "4",
@@ -154,8 +152,7 @@ static void refused(const char *const *variables, const char *first, const char 
     check_contains(core_err_message(), second);
 }
 
-/* Contradictions are errors that name both variables. Values that are not numbers are errors,
- * too. */
+/* Contradictions are errors that name the variables; invalid numbers are errors, too. */
 static void contradictions(void)
 {
     static const char *const worlds[] = {

@@ -1,4 +1,4 @@
-/* test_local.c: results of ranks that are threads, of which one may arrive late. */
+/* test_local.c: results of ranks that are threads. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -16,8 +16,7 @@ static void check_results(const struct run *run)
     }
 }
 
-/* Every collective runs in worlds of all sizes, with many counts. Type and delayed rank vary with
- * the counts. Sums are those in rank order, to the bit, and the traffic is exact. */
+/* Collectives are right in worlds of several sizes, and so is the traffic. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, COUNT_MAX};
@@ -37,7 +36,7 @@ static void results(void)
     }
 }
 
-/* Parts may have any size, even zero, with borders that the caller gives. */
+/* Parts may have any size. */
 static void uneven_borders(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 2900, 3000};
@@ -65,8 +64,7 @@ static void run_codes(struct run run)
     free(run.ranks);
 }
 
-/* Sums of codes are right in worlds of all sizes, with counts around the size of a group and last
- * groups that are not full. */
+/* Sums of codes are right, also with incomplete groups. */
 static void codes(void)
 {
     static const uint64_t counts[] = {0, 1, 255, 256, 257, 3000, 70001};
@@ -87,8 +85,7 @@ static void codes(void)
     }
 }
 
-/* Sums by groups are right in worlds of several sizes. Groups of one rank, or of all, give the
- * exact sum. */
+/* Sums by groups are right; groups of one rank, or of all, give the exact sum. */
 static void groups(void)
 {
     static const uint64_t counts[] = {0, 1, 1027, 40001};
@@ -109,7 +106,7 @@ static void groups(void)
     }
 }
 
-/* Gathers within groups are right in worlds of several sizes. */
+/* Gathers within groups are right. */
 static void within(void)
 {
     static const uint64_t counts[] = {0, 1, 5, 1027, 40001};
@@ -200,8 +197,8 @@ static void borders_that_fall(void)
     free(run.ranks);
 }
 
-/* Calls the back end's end(), as another back end does that is built on it. Without an error of any
- * rank, end() returns 0; a rank's error is returned to the others, too. */
+/* Calls the back end's end(), as a back end over it does. A rank's error is returned to the other
+ * ranks. */
 static int ends(struct rank *rank)
 {
     int rc = rank->coll->backend->end(rank->coll, 0);
@@ -236,8 +233,7 @@ static int meet_once(struct rank *rank)
     return submit_wait(rank->coll, &(struct coll_command){.op = COLL_BARRIER});
 }
 
-/* A rank that closes right after its last collective does not fail a rank that has not yet seen
- * that all have arrived. */
+/* A rank may close before other ranks have seen that its last collective ended. */
 static void leaves_at_once(void)
 {
     for (int turn = 0; turn < TEST_COUNT(1000, 200); turn++) {

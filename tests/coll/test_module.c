@@ -1,7 +1,5 @@
-/* test_module.c: the module of an MPI library over functions of MPI that this program emulates:
- * which functions it calls for an application that has initialised MPI and for one that has not,
- * and what it reports for each call that fails. Built with MPICH's header. test_mpi.c tests real
- * libraries. */
+/* test_module.c: the module of an MPI library over functions of MPI that this program emulates.
+ * Needs MPICH's header. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -14,11 +12,11 @@ const struct coll_transport *coll_mpi_module(void);
 
 enum { DUPLICATE = 5, RANK = 1, WORLD = 3, RECEIVED = 11, BROKEN = 99 };
 
-/* The state of the library that this program emulates. */
+/* State of the emulated library. */
 static struct mpi {
-    const char *fails; /* name of the function that fails */
+    const char *fails; /* the function that fails */
     int initialised, finalised, level;
-    int tests_left; /* number of tests until a transfer is done */
+    int tests_left; /* until a transfer is done */
     int cancelled;
     int inits, finalizes, aborted;
     MPI_Comm aborted_comm;
@@ -188,8 +186,8 @@ static int open_module(void)
     return rc;
 }
 
-/* An application's MPI is neither initialised nor finalised; without the right level of threads,
- * and after its end, it is refused. */
+/* An application's MPI is neither initialised nor finalised. It is refused after its end or without
+ * the right level of threads. */
 static void of_an_application(void)
 {
     mpi = (struct mpi){.initialised = 1, .level = MPI_THREAD_SERIALIZED};
@@ -243,7 +241,7 @@ static void transfers(void)
     check_true(mpi.aborted == 4 && mpi.aborted_comm == MPI_COMM_WORLD);
 }
 
-/* Opens the module, sends, receives, tests, cancels and closes it. Returns the first error. */
+/* Runs the functions of a module once; returns the first error. */
 static int live(void)
 {
     const struct coll_transport *module = coll_mpi_module();
@@ -283,7 +281,7 @@ static void failing_calls(void)
         snprintf(text, sizeof text, "%s: error %d", names[i], BROKEN);
         check_string(why, text);
     }
-    mpi.fails = "MPI_Get_count"; /* a send has no number of received bytes */
+    mpi.fails = "MPI_Get_count"; /* a send has no count of received bytes */
     check_int(live(), ==, 0);
 }
 

@@ -1,6 +1,5 @@
-/* test_mpi.c: ranks that are processes under mpirun, or with the environment of torchrun, over TCP.
- * Each case starts this program again as every rank of a world; a rank does its checks itself,
- * because its results are in its memory. Cases of MPI are skipped without an MPI library. */
+/* test_mpi.c: ranks that are processes, over MPI or TCP. A case starts this program again as the
+ * ranks of a world, which check their own results. Cases of MPI need an MPI library. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,7 +19,7 @@
 
 /* ---- ranks ---- */
 
-static struct coll_peers *peers; /* peers of the rank's process */
+static struct coll_peers *peers;
 
 static void open_rank(struct rank *rank)
 {
@@ -96,7 +95,7 @@ static uint16_t long_word(unsigned rank, size_t i)
 
 enum { LONG_COUNT = 3000001 };
 
-/* Sums arrays of many pieces, whose parts differ in length, in place. */
+/* Sums arrays of many pieces in place. */
 static int sums_long(struct rank *rank)
 {
     const unsigned world = rank->run->world;
@@ -134,8 +133,7 @@ static void rank_long(void)
     check_int(rank->rc, ==, 0);
 }
 
-/* Sums codes that come with the heads, and codes that come in one piece or many; parts are empty or
- * differ in length. */
+/* Sums codes that come with the heads, or later in pieces. */
 static void rank_codes(void)
 {
     static const uint64_t counts[] = {0, 1, 257, 3000, 100001};
@@ -154,8 +152,7 @@ static void rank_codes(void)
     }
 }
 
-/* Gathers within groups whose parts come with the heads, and within groups whose parts come
- * later. */
+/* Gathers within groups parts that come with the heads, or later. */
 static void rank_within(void)
 {
     static const uint64_t counts[] = {0, 5, 1027, 400001};
@@ -172,8 +169,7 @@ static void rank_within(void)
     }
 }
 
-/* Sums by groups arrays that come with the heads, and longer arrays that come in one piece or
- * several, with parts that differ in length. */
+/* Sums by groups arrays that come with the heads, or later in pieces. */
 static void groups_of(bool hosts)
 {
     enum { LAST = TEST_COUNT(700000, 250000) };
@@ -203,8 +199,7 @@ static void rank_groups(void)
     groups_of(false);
 }
 
-/* The processes' host names make each group a host. The bits are the same, and hosts exchange half
- * of the bytes of an exact sum. */
+/* The host names make each group a host, so that hosts exchange fewer bytes. */
 static void rank_hosts(void)
 {
     groups_of(true);
@@ -289,7 +284,7 @@ static int hangs(struct rank *rank)
     return submit_wait(rank->coll, &barrier);
 }
 
-/* The world ends: coll_peers_close does not return. */
+/* coll_peers_close does not return. */
 static void rank_hangs(void)
 {
     struct run run = {.limit_ns = 300000000, .body = hangs};
@@ -350,7 +345,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* Gives this process a host name of its own. Returns false if that is not permitted. */
+/* Gives this process its own host name; returns false if that is not permitted. */
 static bool name_host(unsigned number)
 {
     char name[16];
@@ -358,7 +353,7 @@ static bool name_host(unsigned number)
     return unshare(CLONE_NEWUTS) == 0 && sethostname(name, (size_t)length) == 0;
 }
 
-/* The main function of a rank's process. A failed check ends the process. */
+/* Main function of a rank's process, which a failed check ends. */
 static int rank_main(const char *name)
 {
     struct coll_peers_options options = {.identity = "test"};
@@ -391,7 +386,7 @@ static const char openmpi[] = "mpirun.openmpi --oversubscribe --bind-to none";
 static const char mpich[] = "mpirun.mpich";
 static const char torchrun[] = "torchrun";
 
-/* Runs a body on every rank of a world. Returns the launcher's status; *text is what all processes
+/* Runs a body on the ranks of a world. Returns the launcher's status; *text is what the ranks
  * wrote. */
 static int run_world(const char *launcher, const char *name, unsigned world, char *text,
                      size_t bytes)
@@ -428,8 +423,7 @@ static void check_world(const char *name, unsigned world)
     check_launched(openmpi, name, world);
 }
 
-/* Every collective runs in worlds of several sizes. Sums are those in rank order, to the bit, and
- * the traffic is exact. */
+/* Collectives are right in worlds of several sizes, and so is the traffic. */
 static void results(void)
 {
     for (unsigned world = TEST_SLOW ? 3 : 2; world <= TEST_COUNT(4, 3); world++) {
@@ -437,26 +431,25 @@ static void results(void)
     }
 }
 
-/* Parts may have any size, even zero. */
+/* Parts may have any size. */
 static void uneven_borders(void)
 {
     check_world("borders", 4);
 }
 
-/* A sum of codes equals the sum, in rank order, of the numbers that the codes represent. */
+/* A sum of codes is the sum of decoded numbers in rank order. */
 static void codes(void)
 {
     check_world("codes", 3);
 }
 
-/* Each group of two gathers its own array. */
+/* Groups gather their own arrays. */
 static void within(void)
 {
     check_world("within", 4);
 }
 
-/* Groups of two ranks add first. The bits are those of threads; if the groups are hosts, fewer
- * bytes pass between them. */
+/* Sums by groups have the bits of threads. */
 static void groups(void)
 {
     static char text[16384];
@@ -469,20 +462,18 @@ static void groups(void)
     check_int(status, ==, 0);
 }
 
-/* Ranks may have many commands in flight, each of which needs the result of the one before. */
+/* Commands that need the previous result may be in flight together. */
 static void in_flight(void)
 {
     check_world("pipelined", 2);
 }
 
-/* Sums of arrays that are cut into pieces are right. */
 static void long_arrays(void)
 {
     check_world("long", 3);
 }
 
-/* All ranks report a rank that calls something else, leaves or aborts, with the same message; and
- * the world still works. */
+/* Ranks report a rank that calls something else, leaves or aborts, and the world still works. */
 static void failures(void)
 {
     check_world("differs", 3);
@@ -491,7 +482,7 @@ static void failures(void)
     check_world("goes_on", 2);
 }
 
-/* If a rank does not arrive at a collective, all processes end. */
+/* A missing rank ends all processes. */
 static void hanging_rank(void)
 {
     static char text[16384];
@@ -500,7 +491,7 @@ static void hanging_rank(void)
     check_contains(text, "rank 1 did not reach collective 1 (barrier) within 0.3");
 }
 
-/* If a process is stopped, all processes end. */
+/* A stopped process ends all processes. */
 static void stopped_rank(void)
 {
     static char text[16384];
@@ -510,7 +501,7 @@ static void stopped_rank(void)
     check_contains(text, "has not responded for ");
 }
 
-/* Results, long arrays, groups, and failures that the world survives are right with MPICH, too. */
+/* Another MPI library gives right results and failures. */
 static void other_library(void)
 {
     test_mpich_begin();
@@ -520,8 +511,7 @@ static void other_library(void)
     check_launched(mpich, "goes_on", 2);
 }
 
-/* Results, long arrays, and failures that the world survives are right over TCP, too, without
- * MPI. */
+/* TCP gives right results and failures without MPI. */
 static void over_tcp(void)
 {
     check_launched(torchrun, "results", 3);
@@ -535,7 +525,7 @@ static void over_tcp(void)
     check_launched(torchrun, "goes_on", 2);
 }
 
-/* A process that dies, stops or does not reach a collective ends the others over TCP, too. */
+/* Over TCP, a process that stops or is missing ends the other processes. */
 static void ends_over_tcp(void)
 {
     static char text[16384];

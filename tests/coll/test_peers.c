@@ -1,5 +1,4 @@
-/* test_peers.c: processes over an MPI library whose calls fail one after another, which loses
- * messages, or which does not belong to the launcher. The other process is a mirror of this one
+/* test_peers.c: processes over a faulty MPI library. The other process is a mirror of this one
  * (fake_mpi.h). */
 #include <errno.h>
 #include <stddef.h>
@@ -17,8 +16,7 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* Exit codes of a child. NOT_OPENED: the world could not be opened. ENDED_WORLD: a collective
- * failed, and the library ended the process. */
+/* Exit codes of a child. ENDED_WORLD: a collective failed. */
 enum { WORKED, NOT_OPENED = 41, ENDED_WORLD = 42 };
 
 static char message[1024];
@@ -45,7 +43,7 @@ static int open_coll(struct coll_peers *peers, int64_t limit_ns, struct coll **o
     return coll_open(&options, out);
 }
 
-/* Runs all collectives, with data that come with the heads and with data that follow. */
+/* Runs all collectives, with data in the heads and after the heads. */
 static int collectives(struct coll *coll)
 {
     enum { LONG = 4000 };
@@ -78,8 +76,7 @@ static int collectives(struct coll *coll)
 
 /* ---- calls that fail ---- */
 
-/* Opens a world, uses it and closes it. After a failure further collectives report it, and the
- * process ends. */
+/* Opens a world, uses it and closes it. After a failure the process ends. */
 static int life(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -103,13 +100,12 @@ static int life(void *argument)
     return rc; /* not reached after a failure */
 }
 
-/* The n-th call of each kind fails, for n = 1, 2, 3 ... until a run is clean. The process ends with
- * the code with which it closes the world, or reports that the world could not be opened. */
+/* A failing call ends the process with its code, or is reported when the world is opened. */
 static void failing_calls(void)
 {
     static const struct {
         enum fake_call call;
-        unsigned least; /* smallest number of calls in a clean run */
+        unsigned least; /* number of calls in a clean run */
     } kinds[] = {
         {FAKE_OPEN, 1}, {FAKE_SEND, 14}, {FAKE_RECEIVE, 14}, {FAKE_TEST, 28}, {FAKE_CANCEL, 1}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -125,8 +121,7 @@ static void failing_calls(void)
     }
 }
 
-/* If MPI does not end cleanly, the process still ends with its own code, because all work is done
- * by then. */
+/* A failing end of MPI does not change the process's code, because the work is done. */
 static void failing_close(void)
 {
     fake_mpi = (struct fake_mpi){.rank = 1, .fails = FAKE_CLOSE, .nth = 1};
@@ -149,7 +144,7 @@ static int life_here(void)
     return rc;
 }
 
-/* Opens TCP at a rendezvous at which no process listens. */
+/* Opens TCP at a rendezvous where no process listens. */
 static int tcp_life(void)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -168,7 +163,7 @@ static void failing_allocations_over_tcp(void)
     check_int(test_fail_nth(tcp_life), >=, 5);
 }
 
-/* If memory or a thread is missing, opening reports it, frees everything, and can be repeated. */
+/* Missing memory or threads are reported, and the world can be opened again. */
 static void failing_allocations(void)
 {
     fake_mpi = (struct fake_mpi){.rank = 1};
@@ -177,7 +172,7 @@ static void failing_allocations(void)
 
 /* ---- processes that do not answer ---- */
 
-/* A rank whose messages do not arrive ends the world at the limit of the collective. */
+/* Lost messages end the world at the limit of the collective. */
 static int lost_heads(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -200,8 +195,7 @@ static void lost_messages(void)
 
 /* ---- heads that differ ---- */
 
-/* Fields of a head that tell collectives apart: where they begin, and the error if rank 0's head of
- * a reduce-scatter of 8 fp32 has another value there. */
+/* Fields of a head, and the error if rank 0 has another value there. */
 static const struct {
     size_t at;
     const char *message;
@@ -232,7 +226,7 @@ static int changed_head(void *argument)
     return WORKED;
 }
 
-/* Each field of a head is compared. */
+/* Fields of heads are compared. */
 static void other_heads(void)
 {
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -241,7 +235,7 @@ static void other_heads(void)
     }
 }
 
-/* The type to which codes of 4 bits are summed is compared, too. */
+/* The type to which codes are summed is compared, too. */
 static int changed_sum(void *argument)
 {
     unsigned char groups[2][132] = {{0}};
@@ -273,8 +267,7 @@ static void other_sums(void)
 
 /* ---- ends ---- */
 
-/* Calls the back end's end(), as another back end does that is built on it. Without an error it
- * returns 0; an error ends the world. */
+/* Calls the back end's end(), as a back end over it does. An error ends the world. */
 static int ends_with_error(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -305,8 +298,7 @@ static bool stop_now(void *user)
     return true;
 }
 
-/* The mirror answers, but not as rank 0: its request to stop is heard, and then rank 0 counts as
- * silent. */
+/* The mirror's request to stop is heard; then rank 0 counts as silent. */
 static int silent_rank(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -327,7 +319,7 @@ static int silent_rank(void *argument)
     check_contains(core_err_message(), "rank 0 on ");
     check_contains(core_err_message(), " has not responded for 1 s");
     check_true(!coll_peers_told(peers));
-    coll_peers_close(peers, 0); /* a failed world never ends with 0 */
+    coll_peers_close(peers, 0); /* a failed world does not end with 0 */
     return WORKED;
 }
 
@@ -337,8 +329,8 @@ static void silence(void)
     check_int(test_child(silent_rank, NULL), ==, 1);
 }
 
-/* Withdraws receives as soon as they are posted: the thread that calls the library may see the
- * withdrawal before it has taken the receive. If a withdrawal is lost, the alarm ends the child. */
+/* Withdraws receives that the library's thread may not have taken yet. The alarm ends a child that
+ * lost a withdrawal. */
 static int withdraws(void *argument)
 {
     struct coll_peers *peers = NULL;
@@ -372,7 +364,7 @@ static void check_refused(int rc, const char *text)
     check_contains(message, text);
 }
 
-/* Each reason why a world cannot be opened has its message. */
+/* The message states why a world cannot be opened. */
 static void refused_worlds(void)
 {
     fake_mpi = (struct fake_mpi){.rank = 1, .missing = true};
@@ -393,8 +385,7 @@ static void refused_worlds(void)
     check_refused(-EPROTO, " is test, and rank 0 on ");
 }
 
-/* A coll without peers, or of another rank or another world than those of the process, is
- * refused. */
+/* A coll without peers, or of another rank or world, is refused. */
 static void other_rank(void)
 {
     struct coll_peers *peers = NULL;

@@ -1,4 +1,4 @@
-/* test_self.c: the interface, its checks and a world of one rank. */
+/* test_self.c: the interface, and a world of one rank. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -8,8 +8,7 @@
 
 static const int64_t LONG_NS = 20000000000;
 
-/* Back ends are listed, names and sizes are right, and a back end that is not built in reports
- * that. */
+/* Back ends are listed; one that is not built in says so. */
 static void registry(void)
 {
     static const char *const names[] = {"self", "local", "processes", "nccl"};
@@ -62,7 +61,7 @@ static int run(struct coll *coll, struct coll_command command)
     return rc != 0 ? rc : core_fence_wait(fence, LONG_NS);
 }
 
-/* In a world of one rank each collective is a copy, or does nothing in place. */
+/* In a world of one rank a collective is a copy. */
 static void copies(void)
 {
     struct coll *coll = open_self();
@@ -147,7 +146,7 @@ static void refused(void)
     }
 }
 
-/* A device whose memory the host cannot access has no collectives of data over host memory. */
+/* Collectives of data need memory that the host can access. */
 static void unreachable(void)
 {
     static struct dev_device card = {.properties = {.host_visible = false}};
@@ -161,7 +160,7 @@ static void unreachable(void)
     coll_close(coll);
 }
 
-/* The message about missing ranks lists the first ones and counts the others. */
+/* The message lists the first missing ranks and counts the others. */
 static void many_missing(void)
 {
     struct coll_missing missing = {0};
@@ -175,7 +174,7 @@ static void many_missing(void)
                    "fp32 from rank 3) within 1.500 s");
 }
 
-/* After an abort, a command fails with the message of the abort. */
+/* A command after an abort fails with its message. */
 static void aborted(void)
 {
     struct coll *coll = open_self();

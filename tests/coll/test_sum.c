@@ -1,4 +1,4 @@
-/* test_sum.c: compares sums over ranks with the conversions of half.h, one element at a time. */
+/* test_sum.c: compares sums over ranks with the conversions of half.h. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -20,7 +20,7 @@ static float widen(enum coll_type type, const void *from, size_t i)
     return 0;
 }
 
-/* Compares element i of `to` with the sum in rank order; all NaN are equal. */
+/* Compares an element with the sum in rank order; all NaN are equal. */
 static void check_element(enum coll_type type, const void *const *from, unsigned ranks,
                           size_t source, const void *to, size_t i)
 {
@@ -50,8 +50,7 @@ static uint32_t random_word(uint32_t *state)
     return *state >> 8 ^ *state << 13;
 }
 
-/* Random bit patterns, including NaN, infinities and subnormals, with counts around the size of a
- * tile and a start inside the arrays: the bits are those of summing one element at a time. */
+/* Sums have the bits of adding element by element, also of NaN, infinities and subnormals. */
 static void random_bits(void)
 {
     static const enum coll_type types[] = {COLL_F32, COLL_BF16, COLL_FP16};
@@ -87,7 +86,7 @@ static void random_bits(void)
     free(to);
 }
 
-/* Sums in place of the first array are right: every bf16 value plus 16 others. */
+/* Sums in place of the first array are right. */
 static void in_place(void)
 {
     enum { VALUES = 65536 };
@@ -110,7 +109,7 @@ static void in_place(void)
     free(kept);
 }
 
-/* fp64 is summed in fp64, fp32 in fp32, and sums keep the order of the ranks. */
+/* Sums are computed in fp64 or fp32, in rank order. */
 static void order(void)
 {
     double big[] = {1e16, 1e16};
@@ -134,8 +133,7 @@ static void order(void)
     check_double((double)sum, ==, 0);
 }
 
-/* Codes are also summed in the order of the ranks. Only the requested numbers of the last group are
- * written. */
+/* Codes are summed in rank order, and no more numbers are written than requested. */
 static void codes(void)
 {
     enum { GROUPS = 3, NUMBERS = GROUPS * COLL_CODES, SOME = 2 * COLL_CODES - 56 };

@@ -1,6 +1,4 @@
-/* test_tcp.c: how processes of torchrun connect, and what they refuse: other addresses, runs,
- * worlds and programs. test_tcp_end.c and test_tcp_faults.c test them after they are connected, and
- * test_mpi.c what they compute. */
+/* test_tcp.c: how processes of torchrun connect, and which connections they refuse. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -20,7 +18,7 @@ static void meets_at(const char *host, unsigned world)
     struct tcp_start start = {
         .world = world, .at = tcp_place(host, &port), .run = 7, .silence_ms = TCP_LONG_MS};
     for (unsigned r = 0; r < world; r++) {
-        start.rank = world - 1 - r; /* rank 0 comes last */
+        start.rank = world - 1 - r; /* rank 0 is last */
         children[r] = tcp_begin(start);
     }
     for (unsigned r = 0; r < world; r++) {
@@ -28,7 +26,7 @@ static void meets_at(const char *host, unsigned world)
     }
 }
 
-/* The rendezvous may be an IPv4 address, a name or an IPv6 address. */
+/* A rendezvous is an IPv4 address, an IPv6 address or a name. */
 static void addresses(void)
 {
     meets_at("127.0.0.1", 4);
@@ -49,7 +47,6 @@ int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo
                        struct addrinfo **out);
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **out);
-/* The host "two.addresses" has 127.0.0.2 and 127.0.0.1. */
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **out)
 {
@@ -60,7 +57,7 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
            __real_getaddrinfo("127.0.0.1", port, hints, &(*out)->ai_next);
 }
 
-/* Opens connections until one is not answered, because nobody accepts them. */
+/* Opens connections until one is not accepted. */
 static unsigned fill_queue(int *fds, unsigned max, unsigned port)
 {
     unsigned count = 0;
@@ -75,7 +72,7 @@ static unsigned fill_queue(int *fds, unsigned max, unsigned port)
     return count;
 }
 
-/* An address that does not answer leaves time for the next one: rank 0 is at the second. */
+/* An address that does not answer leaves time for the next address. */
 static void silent_address(void)
 {
     enum { FILL_MAX = 8 };
@@ -154,7 +151,7 @@ static void bad_addresses(void)
     }
 }
 
-/* Connections that do not belong to the run are refused, and the run's processes still connect. */
+/* Foreign connections are refused, and the run's processes still connect. */
 static void strangers(void)
 {
     unsigned port;
@@ -169,7 +166,7 @@ static void strangers(void)
     check_int(write(half, "tide-tcp", 8), ==, 8);
     memset(answer, 'x', sizeof answer);
     check_int(send(rude, answer, sizeof answer, MSG_NOSIGNAL), >, 0);
-    /* the read ends because the connection is closed */
+    /* ends when the connection is closed */
     (void)tcp_read_all(rude, answer, sizeof answer);
     close(half);
     other.rank = 1;
@@ -181,7 +178,7 @@ static void strangers(void)
     tcp_ends_with(tcp_begin(other), -EPROTO, "it is one of 2 processes, and rank 0 is one of 3");
     start.rank = 1;
     const struct tcp_child second = tcp_begin(start);
-    /* Of two processes with the same rank, the later one is refused. */
+    /* The later of two processes with the same rank is refused. */
     const struct tcp_child twice = tcp_begin(start);
     usleep(100000);
     start.rank = 2;
@@ -204,8 +201,7 @@ static void is_refused(int fd, const char *text)
     close(fd);
 }
 
-/* Processes of another version or run, ranks that do not exist and surplus connections are refused
- * with the reason. */
+/* Wrong versions, runs and ranks, and surplus connections, are refused with the reason. */
 static void wrong_hellos(void)
 {
     enum { SILENT = 40 };
@@ -244,8 +240,7 @@ static void wrong_hellos(void)
     }
 }
 
-/* A process reports a rank 0, here the case, that sends no list of addresses, or one with a port at
- * which nobody listens. */
+/* A wrong list of addresses from rank 0 (the case) is reported. */
 static void wrong_addresses(void)
 {
     unsigned port;
@@ -264,7 +259,7 @@ static void wrong_addresses(void)
     (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     check_int(bind(listener, (struct sockaddr *)&address, sizeof address), ==, 0);
     check_int(listen(listener, 8), ==, 0);
-    const int unheard = tcp_socket("127.0.0.1", 0, &nobody); /* bound, and does not listen */
+    const int unheard = tcp_socket("127.0.0.1", 0, &nobody); /* bound, but does not listen */
     socklen_t bytes = sizeof nobody;
     check_int(bind(unheard, (struct sockaddr *)&nobody, sizeof nobody), ==, 0);
     check_int(getsockname(unheard, (struct sockaddr *)&nobody, &bytes), ==, 0);
@@ -289,7 +284,7 @@ static void wrong_addresses(void)
     close(listener);
 }
 
-/* When the limit is reached, the message names the missing ranks and the rendezvous. */
+/* The message at the limit names the missing ranks and the rendezvous. */
 static void limits(void)
 {
     unsigned port;
@@ -311,7 +306,7 @@ static void limits(void)
     tcp_ends_with(tcp_begin(start), -ECANCELED, "stopped by a signal before the arrival of rank 1");
 }
 
-/* If another program listens at the rendezvous, rank 0 and the other ranks report that. */
+/* Another program at the rendezvous is reported. */
 static void another_program(void)
 {
     unsigned port;
@@ -339,7 +334,6 @@ static void another_program(void)
     close(listener);
 }
 
-/* Processes of other builds are refused. */
 static void builds(void)
 {
     unsigned port;

@@ -1,7 +1,5 @@
-/* test_tcp_end.c: how a world of processes that are connected over TCP ends: with the message of
- * the process that ended it, even when its connection is closed, and with an error that names a
- * process which sends bytes that no process of tide sends. Cancelled receives, and sends to a
- * process that has left, are tested on the transport itself. */
+/* test_tcp_end.c: how a world of processes over TCP ends, and with which message. Cancelled
+ * receives and sends to a process that has left are tested on the transport itself. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -18,7 +16,7 @@
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* These structs equal those of tcp.c and peers.c. */
+/* as in tcp.c and peers.c */
 struct frame {
     uint32_t kind;
     int32_t tag;
@@ -33,7 +31,7 @@ struct service {
 enum { ALIVE, STOP, ENDED };
 enum { SHORT_KIND = 0x7464, ASK_KIND, GO_KIND, DATA_KIND, BYE_KIND };
 
-/* A process of a case, and the connections through which the case acts as the other ranks. */
+/* A process, and connections through which the case acts as the other ranks. */
 struct fakes {
     struct tcp_child child;
     int fd[3];
@@ -75,7 +73,7 @@ static void send_short(int fd, int tag, const void *from, size_t bytes)
     check_int(write(fd, from, bytes), ==, (ssize_t)bytes);
 }
 
-/* Sends the message with which a process identifies itself. */
+/* Sends the message that identifies a process. */
 static void send_name(int fd)
 {
     const struct coll_peer name = {.host = "fake", .identity = "test"};
@@ -89,7 +87,7 @@ static void send_service(int fd, unsigned rank, unsigned kind, const char *messa
     send_short(fd, 1, &service, kind == ENDED ? sizeof service : offsetof(struct service, message));
 }
 
-/* Stops the process: it reads nothing until it is continued, and then reads everything at once. */
+/* Stops the process, which reads everything at once when it is continued. */
 static void stop(const struct fakes *fakes)
 {
     int status = 0;
@@ -98,8 +96,7 @@ static void stop(const struct fakes *fakes)
     check_true(WIFSTOPPED(status));
 }
 
-/* Ends two processes while the first one reads nothing. `words` are their last messages; NULL: no
- * message. */
+/* Ends two processes while the first reads nothing. `words` are their last messages; NULL: none. */
 static void end_together(const char *const words[2], bool resets, int rc, const char *message)
 {
     const struct linger none = {.l_onoff = 1};
@@ -112,7 +109,7 @@ static void end_together(const char *const words[2], bool resets, int rc, const 
             send_service(fakes.fd[r], r, ALIVE, "");
             send_service(fakes.fd[r], r, ENDED, words[r - 1]);
         }
-        if (resets) { /* as if the process had not read everything */
+        if (resets) { /* as if the process had unread data */
             (void)setsockopt(fakes.fd[r], SOL_SOCKET, SO_LINGER, &none, sizeof none);
         }
         close(fakes.fd[r]);
@@ -121,8 +118,8 @@ static void end_together(const char *const words[2], bool resets, int rc, const 
     tcp_ends_with(fakes.child, rc, message);
 }
 
-/* The last message of a process is read, although its connection is closed. If several processes
- * end without a message, the first one is named. */
+/* A process's last message is read although its connection is closed; without messages, the first
+ * process to end is named. */
 static void last_words(void)
 {
     for (int resets = 0; resets < 2; resets++) {
@@ -135,8 +132,7 @@ static void last_words(void)
     }
 }
 
-/* Messages about a process that are cut off, or are of a rank that does not exist, are ignored; an
- * end without a code is an error, too. */
+/* Invalid messages about a process are ignored; an end without a code is an error. */
 static void odd_words(void)
 {
     const struct service end = {.kind = ENDED, .rank = 1, .message = "rank 1: no code"};
@@ -149,7 +145,7 @@ static void odd_words(void)
     close(fakes.fd[1]);
 }
 
-/* A process that connects and then says nothing is named by its rank. */
+/* A process that says nothing is named by its rank. */
 static void says_nothing(void)
 {
     const struct fakes fakes = meet_with(
@@ -158,7 +154,7 @@ static void says_nothing(void)
     close(fakes.fd[1]);
 }
 
-/* Texts without a zero at their end are read up to the end of the message, or of their member. */
+/* Texts without a final zero end with their message or member. */
 static void texts_without_end(void)
 {
     struct service alive = {.kind = ALIVE, .rank = 1};
@@ -185,7 +181,7 @@ static void texts_without_end(void)
     close(fakes.fd[1]);
 }
 
-/* The head of a collective, which equals that of coll_processes.c. */
+/* Head of a collective, as in coll_processes.c. */
 struct head {
     uint32_t kind;
     int32_t code;
@@ -194,7 +190,6 @@ struct head {
 };
 enum { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED, HEAD_TAG = 16 };
 
-/* Calls an all-reduce and a barrier. */
 static void sum_and_meet(struct tcp_start *start, int to)
 {
     static float array[800];
@@ -215,7 +210,7 @@ static void sum_and_meet(struct tcp_start *start, int to)
     test_child_end(0);
 }
 
-/* Acts as rank 1, which aborts the second collective with a message of `bytes` bytes. */
+/* Acts as rank 1 and aborts the second collective. */
 static void abort_with(int32_t code, size_t bytes, int rc, const char *message)
 {
     static struct {
@@ -236,8 +231,8 @@ static void abort_with(int32_t code, size_t bytes, int rc, const char *message)
     close(fakes.fd[1]);
 }
 
-/* A rank that aborts without a zero at the end of its message ends the world with its code and
- * message. If its code is no error or its head is cut off, the world ends with an error. */
+/* A rank's abort ends the world with its code and message; a wrong code or head is an
+ * error, too. */
 static void odd_heads(void)
 {
     const size_t whole = sizeof(struct head) + 15;
@@ -248,8 +243,8 @@ static void odd_heads(void)
 
 enum { HELD_CODE = 5, TOLD_CODE = 6 };
 
-/* Runs a process of a world that rank 0 ends. Rank 0 ends with HELD_CODE as soon as `held` can be
- * read, and the other process with TOLD_CODE. */
+/* Runs a process of a world that rank 0 ends. Rank 0 ends with HELD_CODE once `held` can be read,
+ * the other process with TOLD_CODE. */
 static void end_world(struct tcp_start *start, int to)
 {
     struct tcp_outcome out = {.rc = 0};
@@ -266,14 +261,14 @@ static void end_world(struct tcp_start *start, int to)
     if (start->held > 0) {
         check_int(read(start->held, &byte, 1), ==, 1);
     } else {
-        /* coll_peers_close() must end earlier than its limit for a rank 0 that never ends. */
+        /* coll_peers_close() must return before the limit for a rank 0 that does not end */
         alarm(TCP_LONG_MS / 1000 - 5);
     }
     coll_peers_close(peers, start->held > 0 ? HELD_CODE : TOLD_CODE);
 }
 
-/* If rank 0 has ended the world of a process, the process leaves the message to rank 0: it ends
- * when rank 0 has ended, neither earlier nor much later. */
+/* If rank 0 ends the world, the other process waits for the end of rank 0, which prints the
+ * message. */
 static void told_by_the_first(void)
 {
     unsigned port;
@@ -307,8 +302,7 @@ static void told_by_the_first(void)
     close(hold[1]);
 }
 
-/* Half of a message has arrived when its receive begins. The receive is too small for it, so the
- * world ends. */
+/* A message that has arrived in part when its receive begins is too large and ends the world. */
 static void too_large_for_its_receive(void)
 {
     const char text[100] = "";
@@ -322,15 +316,14 @@ static void too_large_for_its_receive(void)
     check_int(kill(fakes.child.pid, SIGCONT), ==, 0);
     check_uint(tcp_read_all(fakes.fd[1], &list, sizeof list), ==, sizeof list);
     check_uint(list.kind, ==, SHORT_KIND);
-    usleep(100000); /* by then the process waits for the rest of its next message */
+    usleep(100000); /* the process waits for the rest now */
     check_int(write(fakes.fd[1], text, sizeof text / 2), ==, (ssize_t)sizeof text / 2);
     tcp_ends_with(fakes.child, -EIO,
                   "TCP failed: rank 1 on fake sent 100 bytes to a receive of at most 1");
     close(fakes.fd[1]);
 }
 
-/* Acts as rank 1 of a child's world and sends a frame, or closes the connection if its kind is 0.
- * Checks that the child ends with the message. */
+/* Acts as rank 1: sends a frame, or closes if its kind is 0. Checks the child's message. */
 static void after_meeting(struct frame frame, const char *message)
 {
     const struct fakes fakes = meet_as_others(2);
@@ -349,8 +342,8 @@ static void after_meeting(struct frame frame, const char *message)
 
 /* ---- the transport alone ---- */
 
-/* A process calls the transport as peers.c does; the case acts as rank 1. They wait for each other
- * by bytes in pipes. */
+/* The process calls the transport as peers.c does; the case acts as rank 1. Bytes in pipes order
+ * them. */
 static const struct coll_transport *const tcp = &coll_transport_tcp;
 static char why[COLL_TRANSPORT_WHY_BYTES];
 static unsigned char buffer[8192];
@@ -367,7 +360,7 @@ static void tell(void)
     check_int(write(told_at, "", 1), ==, 1);
 }
 
-/* An empty message ends the receive that waits for it. */
+/* Receives an empty message. */
 static int takes_nothing(void)
 {
     size_t bytes = 9;
@@ -380,7 +373,7 @@ static int takes_nothing(void)
     return rc == 1 && bytes == 0 ? tcp->close(why) : -EBADMSG;
 }
 
-/* Cancels a receive of which half has arrived; returns what cancelling returned. */
+/* Cancels a receive of which half has arrived; returns the result of the cancellation. */
 static int cancels_half(void)
 {
     int rc = tcp->receive(0, 1, 5, buffer, 100, why);
@@ -404,7 +397,7 @@ static int cancels_and_loses(void)
     return cancels_half() == 1 ? tcp->progress(why) : -EBADMSG;
 }
 
-/* Cancels the second of two receives whose messages have not come. */
+/* Cancels the second of two waiting receives. */
 static int cancels_the_second(void)
 {
     size_t bytes = 9;
@@ -422,7 +415,7 @@ static int cancels_the_second(void)
     return rc == 1 && bytes == 8 && buffer[8] == 0 ? tcp->close(why) : -EBADMSG;
 }
 
-/* Receives from a process that has left, and sends to it. */
+/* Receives from, and sends to, a process that has left. */
 static int reaches_nobody(void)
 {
     size_t bytes;
@@ -440,7 +433,7 @@ static int reaches_nobody(void)
     return rc == 0 ? tcp->test(1, &bytes, why) : rc;
 }
 
-/* Closes although a message was not received. */
+/* Closes before a message is received. */
 static int leaves_a_message(void)
 {
     tell();
@@ -449,7 +442,7 @@ static int leaves_a_message(void)
     return rc == 0 ? tcp->close(why) : rc;
 }
 
-/* Sends a long message whose answer is wrong. Returns the failure. */
+/* Sends a long message whose answer is wrong; returns the failure. */
 static int sends_long(void)
 {
     size_t bytes;
@@ -462,7 +455,7 @@ static int sends_long(void)
     return rc;
 }
 
-/* Receives a long message that is not as long as announced. */
+/* Receives a long message of another length than announced. */
 static int takes_long(void)
 {
     int rc = tcp->receive(0, 1, 5, buffer, sizeof buffer, why);
@@ -540,8 +533,7 @@ static void end_part(const struct fakes *fakes, int rc, const char *message)
     close(go_on);
 }
 
-/* Receives end with an empty message, and are cancelled while their message arrives, while it never
- * arrives whole, and while it has not begun. */
+/* Receives end with an empty message, and can be cancelled. */
 static void receives(void)
 {
     char text[100];
@@ -577,8 +569,8 @@ static void receives(void)
     end_part(&fakes, 0, "");
 }
 
-/* Sends these bytes until the process ends the connection, at most `max` times; returns how
- * often. */
+/* Sends `bytes` bytes up to `max` times, until the process ends the connection; returns
+ * how often. */
 static size_t send_flood(const void *flood, size_t bytes, size_t max)
 {
     const struct fakes fakes = begin_part(is_flooded);
@@ -593,7 +585,7 @@ static size_t send_flood(const void *flood, size_t bytes, size_t max)
     return sent;
 }
 
-/* A process that sends short messages, or announces long ones, without end is cut off. */
+/* A process that sends messages, or announces long ones, without end is cut off. */
 static void floods(void)
 {
     enum { MESSAGE = 4096, MIB = 1 << 20, ASKS = 1000 };
@@ -611,7 +603,7 @@ static void floods(void)
     check_uint(send_flood(asks, sizeof asks, most), <, most);
 }
 
-/* A process that has left is not reached; what it had sent before is freed. */
+/* A process that has left is not reached; its earlier messages are freed. */
 static void others_leave(void)
 {
     const unsigned char text[20] = {0};
@@ -629,7 +621,7 @@ static void others_leave(void)
     end_part(&fakes, 0, "");
 }
 
-/* Answers and data that do not have the size of the message end the connection. */
+/* An answer or data of another size than the message ends the connection. */
 static void other_sizes(void)
 {
     struct frame ask;
@@ -660,8 +652,7 @@ static void too_many(void)
     check_string(why, "1025 processes are too many (at most 1024)");
 }
 
-/* A process that sends bytes that no process of tide sends ends the world, and the message names
- * it. */
+/* Invalid frames end the world; the message names their sender. */
 static void frames(void)
 {
     after_meeting((struct frame){.kind = 99}, "of an unknown kind");

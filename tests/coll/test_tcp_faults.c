@@ -1,6 +1,5 @@
-/* test_tcp_faults.c: calls of the system that fail, are interrupted, or move a few bytes at a time,
- * while two processes connect over TCP and compute sums. Both end by themselves; an error is
- * reported, or the sums are right. */
+/* test_tcp_faults.c: system calls that fail, are interrupted or move few bytes, in two processes
+ * that compute sums over TCP. Both processes end; an error is reported, or the sums are right. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,13 +28,13 @@ enum call {
 };
 
 static struct faults {
-    enum call fails; /* the `nth` of these calls, counted from 1, fails with `error` */
+    enum call fails; /* the `nth` of these calls, from 1, fails with `error` */
     unsigned nth;
     int error;
-    size_t most; /* most bytes of a call, and every third call is interrupted; 0: no limit */
-} faults;        /* faults in this process */
+    size_t most; /* bytes per call, with every third call interrupted; 0: no limit */
+} faults;        /* in this process */
 
-static _Atomic unsigned calls; /* number of calls of the kind that fails */
+static _Atomic unsigned calls; /* calls of the kind that fails */
 
 static bool call_fails(enum call call)
 {
@@ -45,7 +44,7 @@ static bool call_fails(enum call call)
     return counts && number == faults.nth;
 }
 
-/* Every third call is interrupted, or finds nothing to do. */
+/* Interrupts every third call, or lets it find nothing to do. */
 static bool is_interrupted(void)
 {
     static _Atomic unsigned turns;
@@ -115,7 +114,7 @@ WRAPPED(ssize_t, recv, int fd, void *to, size_t bytes, int flags)
                : __real_recv(fd, to, at_most(bytes), flags);
 }
 
-/* Computes sums of arrays that come with the heads, and of longer ones. */
+/* Sums arrays that come with the heads, and longer ones. */
 static int sums(struct coll_peers *peers)
 {
     enum { COUNT = 5000, LIMIT_MS = 20000 };
@@ -146,7 +145,7 @@ static int sums(struct coll_peers *peers)
     return core_err_first(&kept, 0);
 }
 
-/* The results of a process that computes sums. */
+/* Results of a process. */
 struct life {
     int rc;
     unsigned calls;
@@ -171,8 +170,7 @@ static void live(struct tcp_start *start, int to)
     test_child_end(0);
 }
 
-/* Runs a world of two that computes sums, with faults in one of them, or in all. The processes end
- * by themselves. */
+/* Runs a world of two with faults in one process, or in all. */
 static struct life run_lives(struct faults with, int silence_ms, unsigned faulty, bool all)
 {
     unsigned port;
@@ -201,9 +199,8 @@ static struct life run_lives(struct faults with, int silence_ms, unsigned faulty
     return lives[faulty];
 }
 
-/* The n-th call of each kind fails, n = 1, 3, 5, ..., until a run meets no failure. The process
- * reports an error or works without the call, and both processes end. The limit is short, so a busy
- * machine may end a run earlier, with another error. */
+/* A call that fails ends both processes, with an error or right sums. The limit is short, so a busy
+ * machine may cause another error. */
 static void failing_calls(void)
 {
     static const struct {
@@ -233,7 +230,7 @@ static void failing_calls(void)
     }
 }
 
-/* Calls send and receive only a few bytes at a time and are interrupted, and the sums are right. */
+/* Sums are right although calls move few bytes and are interrupted. */
 static void few_bytes_at_a_time(void)
 {
     const struct life life = run_lives((struct faults){.most = 97}, TCP_LONG_MS, 0, true);
