@@ -1,6 +1,5 @@
-/* fault.c: the fault-injecting back end. Each operation passed to the inner back end has an entry
- * that says how to change its completion; invented and delayed completions wait in an array. Runs
- * on the drive's thread. */
+/* fault.c: see fault.h. An operation has an entry that says how to change its completion; invented
+ * and delayed completions wait in an array. Runs on the drive's thread. */
 #include "tests/aio/fault.h"
 
 #include <assert.h>
@@ -17,29 +16,29 @@ enum { SECTOR_BYTES = 512, COPY_ALIGN_BYTES = 4096, LATE_MAX = 8, NONE = -1 };
 static const int64_t stalled_wait_ns = 5000000;
 
 struct entry {
-    struct aio_op op; /* the operation as submitted */
+    struct aio_op op; /* as submitted */
     bool used;
     bool stalled; /* not passed to the inner back end */
     int fault;    /* enum aio_fault_kind, or NONE */
     uint32_t argument;
-    void *copy; /* owned: changed data to write; the caller's memory may be in use */
+    void *copy; /* owned: the changed data to write, because the caller's memory may be in use */
 };
 
 struct held {
     struct aio_event event;
-    uint64_t due; /* the number of reaps after which it is due */
+    uint64_t due; /* number of reaps */
 };
 
 struct fault {
     struct aio_fault *plan;            /* borrowed */
-    const struct aio_backend *backend; /* the inner back end */
-    void *inner;                       /* owned: state of the inner back end */
+    const struct aio_backend *backend; /* inner */
+    void *inner;                       /* owned: state of `backend` */
     uint32_t depth;
     struct entry *entries; /* owned, [depth] */
     struct held *held;     /* owned, [held_size] */
     uint32_t held_size, held_count;
     uint32_t stalled_count;
-    uint64_t ops, submits, reaps; /* counts, from 1 */
+    uint64_t ops, submits, reaps; /* from 1 */
     char words[128];
 };
 
@@ -71,8 +70,7 @@ static void fault_close(void *state)
     free(fault);
 }
 
-/* Writes the inner back end to *out: the one that the test names, mem if the drive has a disk,
- * otherwise one found by probing. */
+/* Finds the inner back end: the test's, or mem if the drive has a disk, or a probed one. */
 static int find_inner(const struct aio_fault *plan, const struct aio_backend_options *options,
                       const struct aio_backend **out)
 {
@@ -151,7 +149,7 @@ static void hit(struct fault *fault, enum aio_fault_kind kind)
     atomic_fetch_add_explicit(&fault->plan->hits[kind], 1, memory_order_relaxed);
 }
 
-/* Returns the rule that makes this whole call fail; NULL if none does. */
+/* Returns the rule that makes the whole call fail, or NULL. */
 static const struct aio_fault_rule *call_rule(struct fault *fault, enum aio_fault_kind kind,
                                               uint64_t number)
 {
@@ -225,7 +223,7 @@ static void flip(const struct entry *entry, unsigned char *memory)
     memory[bit / 8] ^= (unsigned char)(1u << (bit % 8));
 }
 
-/* Copies the data and flips one bit of the copy, which is written instead. */
+/* Flips one bit in a copy of the data, which is written instead. */
 static int write_copy(struct entry *entry, struct aio_op *op)
 {
     if (posix_memalign(&entry->copy, COPY_ALIGN_BYTES, op->bytes) != 0) {
@@ -245,8 +243,7 @@ static void drop_copy(struct entry *entry)
     entry->copy = NULL;
 }
 
-/* Returns a part of the bytes, at least one unit and less than all; whole sectors if the inner back
- * end is a drive. */
+/* Returns a part of the bytes, at least one unit: a byte of mem, a sector of a drive. */
 static uint32_t part_of(const struct fault *fault, const struct entry *entry)
 {
     uint32_t grain = fault->backend == &aio_mem ? 1 : SECTOR_BYTES;
@@ -260,7 +257,7 @@ static uint32_t part_of(const struct fault *fault, const struct entry *entry)
     return (part == 0 ? 1 : part) * grain;
 }
 
-/* Changes the operation that is passed to the inner back end. */
+/* Changes the operation for the inner back end. */
 static int change(const struct fault *fault, struct entry *entry, struct aio_op *op)
 {
     if (entry->fault == AIO_FAULT_SHORT || entry->fault == AIO_FAULT_TORN) {
@@ -387,7 +384,7 @@ static void release_held(struct fault *fault)
     }
 }
 
-/* Takes completions that are due; the newest first if a rule reorders them. */
+/* Takes completions that are due; the newest first if they are reordered. */
 static unsigned deliver(struct fault *fault, struct aio_event *events, unsigned max)
 {
     unsigned got = 0;

@@ -1,4 +1,4 @@
-/* rig.h: opens a drive, a file on it and a queue, on any back end, in one call. */
+/* rig.h: opens a drive, a file and a queue on any back end. */
 #ifndef TESTS_AIO_RIG_H
 #define TESTS_AIO_RIG_H
 
@@ -10,7 +10,7 @@
 struct rig {
     struct aio_drive *drive;
     struct aio_queue *queue;
-    struct aio_mem_disk *disk; /* disk of the back end mem */
+    struct aio_mem_disk *disk; /* of the back end mem */
     uint32_t file;
     int fd;
     char path[512];
@@ -24,19 +24,19 @@ struct rig_options {
     uint32_t queue_depth;
 };
 
-/* Returns the back ends that are built in and work here; ends with NULL. */
+/* Returns the back ends that work here; ends with NULL. */
 const char *const *rig_backends(void);
 
-/* Fails the case on an error. The file is full of zeros. */
+/* Opens with a file of zeros; fails the case on an error. */
 void rig_open(struct rig *rig, const struct rig_options *options);
-/* Closes queue and drive in the right order and removes the file. */
+/* Closes queue and drive, and removes the file. */
 void rig_close(struct rig *rig);
 
 /* Returns memory at a multiple of 4 KiB; rig_free frees it. */
 void *rig_memory(uint64_t bytes);
 void rig_free(void *memory);
-/* Fills memory with bytes that depend on position and seed. Excluded from ThreadSanitizer, under
- * which it would take minutes. */
+/* Fills memory with bytes of position and seed. Excluded from ThreadSanitizer, which would take
+ * minutes. */
 void rig_fill(void *memory, uint64_t bytes, uint64_t seed);
 
 #endif

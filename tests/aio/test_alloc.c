@@ -1,6 +1,4 @@
-/* Proves for every back end that if memory is short, creating a drive and its queues either
- * succeeds or fails with a message and frees everything. Also proves that requests allocate nothing
- * afterwards, on the submitting thread and on the drive's thread. */
+/* Tests failing allocations of drives and queues, and that requests allocate nothing. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,7 +28,7 @@ static int move(struct aio_queue *queue, enum aio_kind kind, uint32_t file,
     return rc == 0 ? core_fence_wait(*fence, patience_ns) : rc;
 }
 
-/* Opens a drive and a queue; writes and reads everything with checksums, `rounds` times. */
+/* Opens a drive and a queue; writes and reads `rounds` times. */
 static int life(void)
 {
     struct aio_drive *drive = NULL;
@@ -51,8 +49,7 @@ static int life(void)
     return rc != 0 ? rc : closed != 0 ? closed : ended;
 }
 
-/* Each request to the system fails once, without a round and with fifty rounds. The rounds must add
- * no request. */
+/* Rounds add no request to the system. */
 static void nothing_after_create(void)
 {
     char path[512];

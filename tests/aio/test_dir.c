@@ -1,5 +1,5 @@
-/* test_dir.c: proves that the directory of a store belongs to one run, and what happens to links,
- * foreign files, other runs, and files that a crash has left. */
+/* test_dir.c: a store's directory belongs to one run; links, foreign files and remains of a crash
+ * are handled. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,7 +24,7 @@
 
 enum { STORE_BYTES = 4 << 20 };
 
-/* Returns "<test directory>/<name>" in one of a few static buffers, which later calls reuse. */
+/* Returns "<test directory>/<name>"; later calls reuse the buffer. */
 static const char *place(const char *name)
 {
     static char paths[64][512];
@@ -48,8 +48,7 @@ static void expect(const char *directory, int code, const char *part)
     check_contains(core_err_message(), part);
 }
 
-/* A missing directory is created with mode 0700, and closing the store removes it. An existing
- * directory is kept and is empty afterwards. */
+/* A missing directory is created, and removed at the end; an existing directory is kept. */
 static void empty_after_a_clean_end(void)
 {
     struct aio_store *store = NULL;
@@ -72,8 +71,7 @@ static void empty_after_a_clean_end(void)
     check_int(rmdir(path), ==, 0); /* it was empty */
 }
 
-/* Links in the path, wrong modes and owners, and missing directories are refused with a message. No
- * link is followed. */
+/* Links, wrong modes, wrong owners and missing directories are refused; no link is followed. */
 static void what_is_not_ours_is_refused(void)
 {
     struct stat info;
@@ -109,7 +107,8 @@ static void what_is_not_ours_is_refused(void)
     check_int(rmdir(place("open")), ==, 0);
 }
 
-/* Without openat2, directories are opened one component at a time: the same links are refused. */
+/* Without openat2, directories are opened component by component, and the same links
+ * are refused. */
 static void without_openat2(void)
 {
     test_refuse_syscall(SYS_openat2, ENOSYS);
@@ -119,8 +118,7 @@ static void without_openat2(void)
     check_uint(test_refused_syscalls(), >, 63);
 }
 
-/* If a filter of system calls refuses openat2, a store works, and links are refused. Paths may be
- * relative and have more than one slash between names. */
+/* If a filter forbids openat2, a store works, and links are refused. */
 static void openat2_is_forbidden(void)
 {
     char before[4096];
@@ -156,14 +154,13 @@ static void openat2_is_forbidden(void)
     test_refuse_syscall(SYS_openat2, 0);
 }
 
-/* Files that have the name of the store's file but are something else are refused and stay. A text
- * file keeps its text. */
+/* Foreign files with the name of the store's file are refused and stay. */
 static void foreign_files_are_not_touched(void)
 {
     const char *file = place("foreign/" AIO_PATH_FILE_NAME);
     char text[16] = "";
     check_int(mkdir(place("foreign"), 0700), ==, 0);
-    /* a text file of the user */
+    /* a text file */
     FILE *stream = fopen(file, "w");
     fputs("my thesis", stream);
     fclose(stream);
@@ -173,7 +170,7 @@ static void foreign_files_are_not_touched(void)
     check_true(fgets(text, sizeof text, stream) != NULL);
     fclose(stream);
     check_string(text, "my thesis");
-    /* files that others may read, or that have several names */
+    /* files that others may read, or with several names */
     check_int(truncate(file, 0), ==, 0);
     check_int(chmod(file, 0644), ==, 0);
     expect(place("foreign"), -EPERM, "others may open it");
@@ -210,8 +207,7 @@ static void a_directory_in_use_is_busy(void)
     check_int(aio_store_close(first), ==, 0);
 }
 
-/* If the directory or its file is replaced during a run, the replacement stays, and closing reports
- * it. */
+/* A replaced directory or file stays, and closing reports it. */
 static void what_was_swapped_is_not_removed(void)
 {
     struct aio_store *store = NULL;
@@ -223,7 +219,7 @@ static void what_was_swapped_is_not_removed(void)
     check_int(aio_store_close(store), ==, -ESTALE);
     check_contains(core_err_message(), "no longer the directory");
     check_int(stat(place("victim"), &info), ==, 0);
-    /* the store removed it through its descriptor */
+    /* removed through the descriptor */
     check_int(stat(place("moved/" AIO_PATH_FILE_NAME), &info), ==, -1);
     check_int(unlink(place("swapped")), ==, 0);
 
@@ -255,8 +251,7 @@ static int run_until_killed(const char *path)
     return 4;
 }
 
-/* Runs are killed at random moments, even while the file is being created. The next run can open
- * the store, and leaves the directory empty. */
+/* The next run takes over the store of a killed run and leaves the directory empty. */
 static void killed_runs_are_cleaned_up(void)
 {
     const char *path = place("killed");
@@ -287,8 +282,8 @@ static void killed_runs_are_cleaned_up(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* Opens the store and forks a child, which reports its start and lives until `release` is closed.
- * The caller then runs until a signal ends it; returns only if the store cannot be opened. */
+/* Opens the store, forks a child that lives until `release` is closed, and waits for a signal;
+ * returns only if the store cannot be opened. */
 static int fork_and_wait(const char *path, int said, int release)
 {
     struct aio_store *store = NULL;
@@ -299,7 +294,7 @@ static int fork_and_wait(const char *path, int said, int release)
     if (child == 0) {
         char byte = 0;
         (void)!write(said, &byte, 1);
-        (void)!read(release, &byte, 1); /* returns when the test closes the pipe */
+        (void)!read(release, &byte, 1); /* until the test closes the pipe */
         _exit(0);
     }
     for (;;) {
@@ -307,8 +302,7 @@ static int fork_and_wait(const char *path, int said, int release)
     }
 }
 
-/* A child of a killed run keeps neither the directory nor the file, and its end does not disturb
- * the next run. */
+/* A child of a killed run does not keep the directory or disturb the next run. */
 static void a_forked_child_keeps_nothing(void)
 {
     const char *path = place("forked");
@@ -345,7 +339,7 @@ static void a_forked_child_keeps_nothing(void)
     close(said[1]);
 }
 
-/* A change of any bit of the header is detected. */
+/* A changed bit of the header is detected. */
 static void headers_are_checked(void)
 {
     struct aio_header header = {.magic = "TIDEEXT", .version = AIO_HEADER_VERSION, .run = 1};
@@ -358,8 +352,7 @@ static void headers_are_checked(void)
     }
 }
 
-/* Kinds of file systems have the expected verdict, and a reason unless it is AIO_FS_DIRECT. The
- * file system of the test reports free space and accepts a scratch file. */
+/* File systems have a verdict, and a reason if it is not AIO_FS_DIRECT. */
 static void file_systems_are_known(void)
 {
     static const struct {
@@ -395,7 +388,7 @@ static void file_systems_are_known(void)
     close(fd);
 }
 
-/* A store on tmpfs works through the page cache and warns about it. */
+/* A store on tmpfs uses the page cache, with a warning. */
 static void tmpfs_is_buffered_with_a_warning(void)
 {
     char path[] = "/dev/shm/tide-test-XXXXXX";
@@ -412,8 +405,7 @@ static void tmpfs_is_buffered_with_a_warning(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* A file is created once, and only directly in its directory. Opening it reports whether another
- * descriptor holds its lock. It is removed only while the name belongs to the descriptor. */
+/* A file is created once, in its directory. Removal needs a descriptor that still has the name. */
 static void directories_and_files(void)
 {
     struct aio_dir *dir = NULL;

@@ -1,4 +1,4 @@
-/* test_drive.c: runs the same table of requests on every back end. */
+/* test_drive.c: the same requests on each back end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* Sanitizers run the same cases with smaller requests. */
+/* smaller with sanitizers */
 enum { UNIT = TEST_SLOW ? 1 << 17 : 1 << 18 };
 static const int64_t patience_ns = 20000000000;
 
@@ -32,8 +32,7 @@ static void read_all(struct rig *rig, uint64_t offset, void *memory, uint64_t by
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Requests of several sizes and places read back what was written, on all back ends, with blocks
- * smaller and larger than the request, at several depths. */
+/* Requests read back what was written, at several sizes, places, blocks and depths. */
 static void what_is_written_is_read(void)
 {
     enum { BYTES = 12 * UNIT };
@@ -79,8 +78,7 @@ static void what_is_written_is_read(void)
     rig_free(out);
 }
 
-/* Many requests are submitted, up to the depth of the queue at once. Their fences count in the
- * order of submission, and no bytes are mixed up. */
+/* Fences count in the order of submission, and no bytes are mixed up. */
 static void many_requests_in_order(void)
 {
     enum { BYTES = 32 * UNIT, PIECE = UNIT / 16, COUNT = BYTES / PIECE };
@@ -120,8 +118,7 @@ static void many_requests_in_order(void)
     rig_free(out);
 }
 
-/* A drive of the maximum depth transfers requests of twice as many blocks. A back end with a
- * smaller maximum reports that maximum as the drive's depth. */
+/* A drive of the maximum depth works; a back end may reduce the depth. */
 static void as_deep_as_it_goes(void)
 {
     enum { BLOCK = 4096, BYTES = 2 * AIO_DEPTH_MAX * BLOCK };
@@ -146,7 +143,8 @@ static void as_deep_as_it_goes(void)
     rig_free(out);
 }
 
-/* Returns whether nothing else has the file open: only then does the kernel grant a write lease. */
+/* Returns whether nothing else has the file open, because only then the kernel grants a write
+ * lease. */
 static bool is_alone(const char *path)
 {
     const int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -156,7 +154,7 @@ static bool is_alone(const char *path)
     return alone;
 }
 
-/* Returns whether this file system supports such leases. */
+/* Returns whether the file system supports such leases. */
 static bool has_leases(const char *beside)
 {
     char path[600];
@@ -169,7 +167,7 @@ static bool has_leases(const char *beside)
     return has;
 }
 
-/* A drive that has ended keeps no file open, so the space of removed files is free at once. */
+/* A drive that has ended keeps no file open, so the space of removed files is free. */
 static void no_file_is_held(void)
 {
     enum { BYTES = 2 * UNIT };

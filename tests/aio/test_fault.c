@@ -1,5 +1,5 @@
-/* test_fault.c: faults of drives, reproducible by a fixed seed. After a fault a drive either
- * recovers or gives an error with a message. It never returns a wrong byte and never hangs. */
+/* test_fault.c: after a fault a drive recovers or reports an error; it does not return wrong bytes
+ * or hang. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@ enum { PART_OF_CASES = TEST_SLOW ? 8 : 1 };
 static const int64_t patience_ns = 20000000000;
 static const uint64_t seed = 20261121;
 
-/* Writes `bytes` and reads them back in `pieces` requests. Returns 0 or the first error; a wrong
- * byte fails the case. */
+/* Writes `bytes` and reads them back in `pieces` requests. Returns the first error; a wrong byte
+ * fails the case. */
 static int there_and_back(struct rig *rig, uint64_t bytes, uint64_t pieces, uint64_t salt)
 {
     static unsigned char in[1 << 16] __attribute__((aligned(4096)));
@@ -52,9 +52,7 @@ static void open_mem(struct rig *rig, struct aio_fault *fault, uint64_t bytes, u
                                         .drive = {.block_bytes = 4096, .depth = depth}});
 }
 
-/* In memory, a write and a read that are cut short at any byte continue where they stopped. On
- * every back end, half of all transfers are cut short at random places (on files, between sectors),
- * and the bytes are right. */
+/* Transfers that are cut short continue where they stopped. */
 static void short_at_every_split(void)
 {
     for (uint32_t split = 1; split <= 511; split++) {
@@ -87,7 +85,7 @@ static void short_at_every_split(void)
     }
 }
 
-/* A file that ends too early gives an error at once, not a loop. */
+/* A file that ends too early is an error. */
 static void early_end_is_an_error(void)
 {
     struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_END, .from = 2}}};
@@ -98,8 +96,7 @@ static void early_end_is_an_error(void)
     rig_close(&rig);
 }
 
-/* The n-th request gets EIO, for n = 1, 2, 3 ... until no request fails in a run. A single failure
- * is retried and logged. A lasting failure ends after three retries in an error with file, offset
+/* A single EIO is retried and logged; a lasting EIO ends in an error with file, offset
  * and cause. */
 static void eio_on_every_request(void)
 {
@@ -138,8 +135,7 @@ static void eio_on_every_request(void)
     }
 }
 
-/* ENOSPC on any write ends the request at once, without retries; the message says that the file is
- * full. */
+/* ENOSPC ends the request without retries; the message says that the file is full. */
 static void enospc_on_every_write(void)
 {
     for (uint64_t n = 1; n <= 16; n++) {
@@ -155,9 +151,8 @@ static void enospc_on_every_write(void)
     }
 }
 
-/* Submitting, reaping and results fail with EINTR, EAGAIN, EBUSY or ENOMEM, and results also with
- * ECANCELED, over ten thousand times. Callers do not notice. A call that fails with another code
- * ends the queue with an error that names the drive, which then refuses new queues. */
+/* Transient errors pass unnoticed. Another error of a call ends the queue and names the drive,
+ * which then refuses queues. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM, EAGAIN};
@@ -197,8 +192,7 @@ static void transient_errors_pass(void)
     }
 }
 
-/* Completions that arrive late, in any order, twice, or with unknown tokens corrupt no byte and no
- * count; unknown tokens are detected. */
+/* Late, reordered, duplicate and unknown completions do no harm; unknown ones are detected. */
 static void disorder_is_harmless(void)
 {
     struct aio_fault fault = {.rules_count = 4,
@@ -240,9 +234,8 @@ static void wait_for_stall(struct aio_drive *drive, uint64_t stalls)
     check_uint(stats.stalls, ==, stalls);
 }
 
-/* A drive that responds late causes a warning after five seconds and continues. A drive that does
- * not respond for a minute gives an error with its name to all its queues, and closing does not
- * hang. */
+/* A late drive causes a warning. A drive that does not respond for a minute fails its queues with
+ * an error that names the drive. */
 static void stalled_drive_is_named(void)
 {
     for (int recovers = 0; recovers < 2; recovers++) {
@@ -276,8 +269,7 @@ static void stalled_drive_is_named(void)
             check_int(core_fence_wait(stuck, patience_ns), ==, -ETIMEDOUT);
             check_contains(core_err_message(),
                            "nvme7 does not respond: read of 4096 bytes at offset 4096 of rig-file");
-            /* The drive fails its queues one after another, so this write may be refused or fail
-             * later. */
+            /* The drive fails its queues in turn, so this write may be refused or fail later. */
             int rc = aio_queue_write(second, rig.file, 0, memory, 4096, &other);
             check_int(rc == 0 ? core_fence_wait(other, patience_ns) : rc, ==, -ETIMEDOUT);
         }
@@ -288,14 +280,14 @@ static void stalled_drive_is_named(void)
     }
 }
 
-/* A request that never completes fails after the limit. Closing the queue and the drive then
- * returns an error and leaks their memory. */
+/* A request that does not complete fails at the limit. Closing then returns an error and leaks the
+ * memory. */
 static void lost_completion_ends_in_an_error(void)
 {
     static unsigned char memory[4096] __attribute__((aligned(4096)));
     static struct aio_fault fault = {
         .rules_count = 1, .rules = {{.kind = AIO_FAULT_LATE, .one_in = 1, .argument = 0x7fffffff}}};
-    static struct rig rig; /* deliberately leaked; must stay reachable */
+    static struct rig rig; /* deliberately leaked, but reachable */
     struct core_fence fence;
     rig_open(&rig, &(struct rig_options){
                        .backend = "mem",
@@ -310,8 +302,8 @@ static void lost_completion_ends_in_an_error(void)
     check_contains(core_err_message(), "never completed");
 }
 
-/* The queue is closed with requests in flight and pending, and the memory is freed right after.
- * AddressSanitizer checks that nothing writes to the memory any more. */
+/* After a queue is closed with requests in flight, nothing uses the memory (AddressSanitizer checks
+ * that). */
 static void close_in_flight(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
@@ -324,7 +316,7 @@ static void close_in_flight(void)
             unsigned char *memory = rig_memory(4 * bytes);
             rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) { /* the drive owns `own` until the queue is closed */
+            for (int i = 0; i < 4; i++) { /* the drive owns `own` until then */
                 unsigned char *own = memory + (uint64_t)i * bytes;
                 check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
                                      : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),

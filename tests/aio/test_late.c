@@ -1,6 +1,4 @@
-/* test_late.c: which requests wait for which, and which count as late. A pause delays only its
- * block. The watchdog counts neither completions that wait to be collected nor time in which the
- * process was stopped. A queue that fails twice at once completes nothing. */
+/* test_late.c: which requests wait, and which count as late. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -35,7 +33,7 @@ static int gated_reap(void *state, struct aio_event *events, unsigned max, unsig
     return aio_mem.reap(state, events, max, min, wait_ns);
 }
 
-/* Opens a rig whose drive is memory behind the gate. */
+/* Opens a rig with memory behind the gate. */
 static void open_gated(struct rig *rig, struct aio_drive_options *options, uint64_t bytes)
 {
     static struct aio_backend gated;
@@ -53,8 +51,7 @@ static void open_gated(struct rig *rig, struct aio_drive_options *options, uint6
               ==, 0);
 }
 
-/* After a long pause of the drive's thread, more completions wait than one call collects. None of
- * their blocks is late. */
+/* Completions that wait after a pause of the drive's thread are not late. */
 static void a_backlog_is_not_late(void)
 {
     enum { BLOCKS = 400 };
@@ -85,11 +82,11 @@ static void a_backlog_is_not_late(void)
     rig_free(memory);
 }
 
-/* A call into the back end that takes longer than the limit, by the real clock, is a stall: the
- * thread that waits for the request counts the time during which the drive's thread is blocked. */
+/* A call that blocks the drive's thread beyond the limit is a stall: the waiting thread counts its
+ * time. */
 static void a_call_that_blocks_is_late(void)
 {
-    static struct rig rig; /* deliberately leaked; must stay reachable */
+    static struct rig rig; /* deliberately leaked, but reachable */
     static unsigned char memory[4096] __attribute__((aligned(4096)));
     const int64_t limit_ns = 300000000;
     struct core_fence fence;
@@ -125,8 +122,7 @@ static void wait_for_repeats(const struct rig *rig, uint64_t repeats)
     check_uint(repeats_of(rig), ==, repeats);
 }
 
-/* A block that pauses before a retry delays nothing else: during its pause (the clock does not
- * move) requests of other queues are served, and the block is not retried. */
+/* A block that pauses before a retry does not delay other queues. */
 static void a_pause_is_one_queues_own(void)
 {
     enum { UNPAUSED = 9, OTHERS = 200 };
@@ -161,7 +157,7 @@ static void a_pause_is_one_queues_own(void)
     rig_close(&rig);
 }
 
-/* While a failing call into the back end pauses before its retry, other work is served. */
+/* A failing call that pauses before its retry does not delay other work. */
 static void a_failing_call_pauses_alone(void)
 {
     enum { UNPAUSED = 9, FAILURES = 40 };
@@ -203,7 +199,7 @@ static unsigned char *held_message;
 static _Atomic bool message_read;
 static _Atomic bool message_released;
 
-/* A reading thread waits on the page of the message until the test makes the page readable. */
+/* A reader waits on the message's page until the test makes the page readable. */
 static void hold_reader(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -218,15 +214,15 @@ static void hold_reader(int number, siginfo_t *info, void *context)
     mprotect(held_message, 4096, PROT_READ);
 }
 
-/* Fails the queue's line like a drive that is still writing its error message. */
+/* Fails the queue like a drive that is still writing its message. */
 static void *fail_queue(void *queue)
 {
     core_line_fail(aio_queue_tail(queue).line, -EIO, (const char *)held_message);
     return NULL;
 }
 
-/* A drive that fails a part of a request while another drive is still failing the same queue does
- * not complete the request. */
+/* A drive that fails part of a request does not complete it while another drive is failing its
+ * queue. */
 static void the_second_failure_completes_nothing(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));
@@ -255,7 +251,7 @@ static void the_second_failure_completes_nothing(void)
         usleep(1000);
     }
     check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
-    for (int i = 0; i < 3; i++) { /* afterwards the drive is done with the request */
+    for (int i = 0; i < 3; i++) { /* then the drive is done with the request */
         check_int(aio_queue_read(other, rig.file, 4096, memory + 4096, 4096, &passed), ==, 0);
         check_int(core_fence_wait(passed, patience_ns), ==, 0);
     }
@@ -290,7 +286,7 @@ static int reads_and_stops(void *argument)
         aio_drive_stats(rig.drive, &stats);
     }
     raise(SIGSTOP);
-    const uint64_t waits = stats.waits + 4; /* after these waits the watchdog has checked */
+    const uint64_t waits = stats.waits + 4; /* by then the watchdog has checked */
     while (stats.waits < waits && core_fence_poll(fence) == 0) {
         usleep(1000);
         aio_drive_stats(rig.drive, &stats);
@@ -301,8 +297,7 @@ static int reads_and_stops(void *argument)
     return rc == 0 ? 0 : 1;
 }
 
-/* If the process is stopped for longer than the limit, no drive is blamed: requests in flight
- * continue. */
+/* No drive is blamed for the time in which the process was stopped. */
 static void a_stopped_process_is_not_late(void)
 {
     static char names[][8] = {"mem", "threads"};

@@ -1,4 +1,4 @@
-/* test_order.c: priorities on a drive: queues by urgency, and requests around a sync. */
+/* test_order.c: priorities of queues, and the order of requests around a sync. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,9 +8,7 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* Four full queues, one of each urgency, share a slow drive. When the most urgent queue has done
- * three quarters of its requests, each less urgent queue has done fewer, but the third is not
- * starved. */
+/* On a shared drive, urgent queues advance faster, and others are not starved. */
 static void urgency_goes_first_and_none_starves(void)
 {
     enum { PIECE = 64 << 10, COUNT = 400 };
@@ -49,8 +47,7 @@ static void urgency_goes_first_and_none_starves(void)
     check_uint(reached[2], >=, reached[3]);
 }
 
-/* Syncs between writes complete on every back end. A sync of an unknown drive or file is
- * refused. */
+/* Syncs between writes complete; unknown drives and files are refused. */
 static void syncs(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
@@ -75,14 +72,14 @@ static void syncs(void)
     }
 }
 
-/* A sync is not passed on before the queue's earlier write is complete, and a later write not
- * before the sync is. Another queue's read passes both. */
+/* A sync waits for earlier writes of its queue, and later writes wait for the sync. Other queues do
+ * not wait. */
 static void sync_is_a_barrier(void)
 {
     enum { BLOCK = 1 << 16, SYNC = 0, EARLIER = BLOCK, LATER = 2 * BLOCK, OTHER = 3 * BLOCK };
     static const struct {
-        uint64_t stalled; /* offset of the operation that does not complete; a sync has 0 */
-        uint64_t passed;  /* operations that the back end has got by then */
+        uint64_t stalled; /* offset of the operation that does not complete */
+        uint64_t passed;  /* operations that the back end has received */
     } cases[] = {{EARLIER, 2}, {SYNC, 3}};
     unsigned char *memory = rig_memory(2 * BLOCK);
     memset(memory, 1, 2 * BLOCK);

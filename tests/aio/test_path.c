@@ -1,6 +1,5 @@
-/* Tests the life of one path of a store. It is created at its exact size and written once, used,
- * and removed. It is busy while a run has it, others can inspect it, and the next run takes it over
- * or discards it after a crash. If creation is interrupted or refused, nothing is left. */
+/* Tests the life of a store's path: creation, use, inspection, take-over after a crash, and
+ * removal. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -49,8 +48,8 @@ static void check_nothing_left(void)
     check_uint(count, <=, 2);
 }
 
-/* Writes the first half of `memory` to the end of the data and reads it back into the second half.
- * Checks that a write beyond the data is refused. */
+/* Writes the first half of `memory` to the end of the data and reads it into the second half; a
+ * write beyond the data is refused. */
 static void move(struct aio_path *path, unsigned char *memory)
 {
     struct aio_drive *drive = aio_path_drive(path);
@@ -81,8 +80,8 @@ static int told(void *user, const char *where, uint64_t done_bytes, uint64_t tot
     return 0;
 }
 
-/* The file consists of the header and the data, the header is valid, progress reaches the end,
- * bytes come back, and nothing is left. A path in memory has no header. */
+/* A path's file has a valid header and the data; a path in memory has no header. Nothing
+ * is left. */
 static void made_served_removed(void)
 {
     struct aio_path_options options = options_of();
@@ -123,7 +122,7 @@ static void made_served_removed(void)
     rig_free(memory);
 }
 
-/* While one run has the path, another run gets EBUSY with a message that names the path. */
+/* A path in use is busy for another run; the message names the path. */
 static void busy_while_used(void)
 {
     struct aio_path_options options = options_of();
@@ -145,8 +144,7 @@ static int die_with_a_path(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* Leaves the file of a run that is killed after it took the path. The kernel releases the lock
- * shortly after the process has ended. */
+/* Leaves the file of a killed run. The kernel releases its lock a little later. */
 static void leave_behind(void)
 {
     struct aio_look look = {.in_use = true};
@@ -158,7 +156,7 @@ static void leave_behind(void)
     check_true(!look.in_use);
 }
 
-/* The next run takes over and uses the file that a killed run left. */
+/* The next run takes over the file of a killed run. */
 static void taken_over_after_a_crash(void)
 {
     struct aio_path_options options = options_of();
@@ -184,8 +182,7 @@ static const char *file_name(void)
     return name;
 }
 
-/* aio_look reports the owner of the path and whether a run uses it. It disturbs no run: the current
- * one continues, and another one can take over right afterwards. */
+/* aio_look reports the owner and whether a run uses the path, without disturbing runs. */
 static void looked_at(void)
 {
     struct aio_path_options options = options_of();
@@ -227,7 +224,7 @@ static void expect_wrong(const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Changes one byte of the file that a dead run has left. */
+/* Changes a byte of a dead run's file. */
 static void change(off_t at)
 {
     unsigned char byte = 0;
@@ -238,9 +235,7 @@ static void change(off_t at)
     close(fd);
 }
 
-/* A file that is truncated, too long, empty, changed in its header, foreign, a link or a directory
- * is reported with the reason. While a process has locked the file, it is reported as being
- * created. */
+/* A wrong file is reported with the reason; a locked, incomplete file is being created. */
 static void looked_at_and_wrong(void)
 {
     leave_behind();
@@ -277,8 +272,7 @@ static void looked_at_and_wrong(void)
     check_int(rmdir(file_name()), ==, 0);
 }
 
-/* A file that a dead run left is removed, also while a child of the run has it open and locked; a
- * foreign file is not changed. */
+/* The file of a dead run is removed; a foreign file stays. */
 static void discarded(void)
 {
     struct aio_look look;
@@ -309,8 +303,7 @@ static int stop(void *user, const char *where, uint64_t done_bytes, uint64_t tot
     return done_bytes < total_bytes;
 }
 
-/* Creation ends with an error and a message, and leaves nothing, if it is interrupted, if the file
- * is larger than the free space, or if the back end is unknown. */
+/* Interrupted or refused creation reports an error and leaves nothing. */
 static void stopped_or_refused(void)
 {
     struct aio_path_options options = options_of();

@@ -1,5 +1,4 @@
-/* test_store.c: extents on one path and on several: where the bytes are, that they can be read
- * back, and that the store can be filled to the last unit. */
+/* test_store.c: extents on one or several paths, and a full store. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,13 +21,11 @@
 static const int64_t patience_ns = 20000000000;
 enum { MIB = 1 << 20 };
 
-/* A simulated clock that only throttled drives in memory advance. A drive's wait for its next
- * completion returns at once and moves the clock to the time at which the completion is due, so
- * that rates do not depend on the machine. If `together` is set, the clock moves only when that
- * number of drives wait at once. */
+/* A simulated clock, so that rates do not depend on the machine. A drive's wait for a completion
+ * returns at once and moves the clock. With `together`, that number of drives must wait. */
 static struct {
     pthread_mutex_t mutex;
-    int64_t now_ns; /* 0: the system's clock is used */
+    int64_t now_ns; /* 0: the system's clock */
     const struct core_bell *waiting[3];
     unsigned count, together;
 } simulated = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -46,7 +43,7 @@ int64_t __wrap_core_clock_now_ns(void)
     return now_ns != 0 ? now_ns : __real_core_clock_now_ns();
 }
 
-/* A wait for a completion is shorter than the 100 ms for which an idle drive sleeps. */
+/* Waits for completions are shorter than the 100 ms of an idle drive. */
 int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
 {
     const int64_t idle_ns = 100000000;
@@ -68,7 +65,7 @@ int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeou
     return moved ? -ETIMEDOUT : __real_core_bell_sleep(bell, seen, timeout_ns);
 }
 
-/* Starts the simulated clock at the current time, or returns to the system's clock. */
+/* Starts the simulated clock at the current time, or ends it. */
 static void simulate_clock(bool on, unsigned together)
 {
     pthread_mutex_lock(&simulated.mutex);
@@ -95,8 +92,7 @@ static void store_read(struct aio_queue *queue, const struct aio_extent *extent,
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Shares follow the weights to within 1.5 units per path over any number of extents, never exceed
- * the free space, and use all of it. */
+/* Shares follow the weights closely, and use exactly the free space. */
 static void shares_follow_weights(void)
 {
     for (uint64_t round = 0; round < 300; round++) {
@@ -141,8 +137,7 @@ static void shares_follow_weights(void)
     check_uint(out[2], ==, 20);
 }
 
-/* Ranges are taken and given back at random. They never overlap, the free space is the remainder,
- * and in the end the free space is one range again. */
+/* Ranges do not overlap, and free space is merged again. */
 static void space_is_exact(void)
 {
     enum { UNITS = 512, HELD = 64 };
@@ -172,7 +167,7 @@ static void space_is_exact(void)
             check_true(!used[slot->offset - 4096 + i]);
             used[slot->offset - 4096 + i] = true;
         }
-        if (slot->bytes > 3) { /* gives a part of the range back at once */
+        if (slot->bytes > 3) { /* gives back a part at once */
             slot->bytes -= 2;
             aio_space_split(space, (struct aio_range){slot->offset + slot->bytes, 2});
             memset(used + (slot->offset - 4096 + slot->bytes), 0, 2);
@@ -214,7 +209,7 @@ static void open_striped(struct striped *s, const uint64_t *rates, unsigned coun
         .paths = paths,
         .paths_count = count,
         .run = 3,
-        .drive = {.block_bytes = 128 << 10, .depth = 4}, /* few blocks are in flight at the end */
+        .drive = {.block_bytes = 128 << 10, .depth = 4}, /* few blocks in flight at the end */
     };
     check_int(aio_store_open(&options, &s->store), ==, 0);
 }
@@ -235,8 +230,7 @@ static void close_striped(struct striped *s)
     }
 }
 
-/* Three paths have different speeds, measured at open. An extent is spread in proportion to them,
- * and its bytes come back. */
+/* An extent is spread in proportion to the measured speeds of its paths, and can be read back. */
 static void unequal_paths_add_up(void)
 {
     const uint64_t rates[3] = {80 * MIB, 40 * MIB, 20 * MIB};
@@ -273,8 +267,7 @@ static void unequal_paths_add_up(void)
     close_striped(&s);
 }
 
-/* Extents of many sizes are allocated until the store is full to the last unit; then allocation
- * gives a message. After freeing, the whole store is free again. */
+/* A store can be filled to the last unit and emptied again; a full store reports an error. */
 static void full_to_the_last_unit(void)
 {
     const uint64_t rates[3] = {0};
@@ -302,8 +295,7 @@ static void full_to_the_last_unit(void)
     close_striped(&s);
 }
 
-/* Extents of odd sizes, in files of two directories, are read back in whole and in parts on every
- * back end that uses files, with blocks smaller and larger than the range of a checksum. */
+/* Extents in two directories can be read back, in whole and in parts. */
 static void files_of_two_directories(void)
 {
     static const uint32_t blocks[] = {128 << 10, 1 << 20, 4 << 20};
@@ -351,9 +343,8 @@ static void files_of_two_directories(void)
     rig_free(out);
 }
 
-/* Checksums that the caller computes are used like those of the drive: data that matches them can
- * be read, and a wrong checksum is detected. Data that was never written cannot be read. A read
- * must begin and end where the range of a checksum does. */
+/* Checksums of the caller work like those of the drive. Reads must begin and end at borders of
+ * checksums. */
 static void sums_by_the_caller(void)
 {
     const uint64_t rates[3] = {0};
@@ -396,8 +387,7 @@ static void sums_by_the_caller(void)
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
 }
 
-/* An extent with a checksum for each page is read and written by pages. An error in a page is found
- * by reading that page, not by reading another one. */
+/* An extent with checksums per page is read and written by pages; errors are found page by page. */
 static void an_extent_by_pages(void)
 {
     enum { PAGE = 4096 };
@@ -435,9 +425,8 @@ static void an_extent_by_pages(void)
     rig_free(memory);
 }
 
-/* Ranges of another file are read as an extent and verified with the checksums that the caller
- * gives. Freeing the extent does not add their space to the store. A part that does not end where
- * the range of a checksum ends is refused. */
+/* Ranges of another file are read as an extent and verified. Their space does not become the
+ * store's. */
 static void an_extent_elsewhere(void)
 {
     const uint64_t rates[3] = {0};
@@ -489,8 +478,7 @@ static int stop_half_way(void *user, const char *directory, uint64_t done, uint6
     return done * 2 >= total;
 }
 
-/* Bad options are refused with a message. Formatting reports its progress and can be interrupted;
- * then nothing is left. */
+/* Bad options are refused. Interrupted formatting leaves nothing. */
 static void bad_stores_are_refused(void)
 {
     char path[512];
@@ -533,15 +521,13 @@ static void bad_stores_are_refused(void)
     check_int(aio_store_close(NULL), ==, 0);
 }
 
-/* Returns the relative difference of a measured rate from the throttle's. */
+/* Returns the relative difference of a rate from the throttle's. */
 static double off(double measured, double throttle)
 {
     return fabs(measured / throttle - 1);
 }
 
-/* A path is measured, with checksums if requested and if the blocks have the size of a checksum's
- * range. A throttled path has the throttle's speed. Measuring takes about the given time, however
- * many bytes may be in flight. */
+/* A throttled path is measured at the throttle's speed, in about the given time. */
 static void paths_are_measured(void)
 {
     struct aio_rates rates = {0};

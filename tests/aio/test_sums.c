@@ -1,5 +1,4 @@
-/* test_sums.c: silent faults of a drive: bits flipped, blocks torn, lost and misdirected. Only
- * checksums detect them, and they detect all of them. The seed is printed. */
+/* test_sums.c: checksums detect silent faults of a drive. */
 #include <errno.h>
 
 #include "aio/store.h"
@@ -50,7 +49,7 @@ static void close_guarded(struct guarded *g)
     rig_free(g->out);
 }
 
-/* Replaces the queue, which has failed, with a new one. */
+/* Replaces the failed queue. */
 static void renew(struct guarded *g)
 {
     check_int(aio_queue_close(g->queue), ==, 0);
@@ -80,7 +79,7 @@ static int guarded_read(struct guarded *g, unsigned extent)
     return rc == 0 ? core_fence_wait(fence, patience_ns) : rc;
 }
 
-/* Chooses a bit: one of the first, of the last, around the middle, or any. */
+/* Chooses a bit at an end, near the middle, or anywhere. */
 static uint32_t pick_bit(uint64_t i, uint32_t random)
 {
     const uint32_t bits = EXTENT_BYTES * 8;
@@ -89,7 +88,7 @@ static uint32_t pick_bit(uint64_t i, uint32_t random)
     return choice[i % 4];
 }
 
-/* A fault of a write is on the medium: reading finds it, and it remains. */
+/* A fault of a write remains, and reading finds it. */
 static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
 {
     unsigned extent = (unsigned)(i % EXTENTS);
@@ -122,8 +121,7 @@ static void bad_read(struct guarded *g, enum aio_fault_kind kind, uint64_t i, ui
     check_memory(g->in, g->out, EXTENT_BYTES);
 }
 
-/* Bits are flipped, and blocks torn, lost and misdirected, in writes and in reads, in at least ten
- * thousand seeded cases. All faults are detected, and faults of reads are repaired. */
+/* Silent faults are detected, and those of reads are repaired. */
 static void every_silent_fault_is_seen(void)
 {
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_CORRUPT, AIO_FAULT_TORN, AIO_FAULT_LOST,
@@ -153,8 +151,7 @@ static void every_silent_fault_is_seen(void)
     close_guarded(&g);
 }
 
-/* A corruption in two consecutive reads is an error with both sums, and never a wrong byte. A
- * sector that stays unreadable is an error that names the sector. */
+/* A corruption in consecutive reads is an error with both sums; an unreadable sector is named. */
 static void lasting_read_faults_end(void)
 {
     struct guarded g;

@@ -1,5 +1,4 @@
-/* test_system.c: functions that the machine forbids or lacks: io_uring under a seccomp filter,
- * kernels that refuse flags, limits on locked memory, file systems that are really full. */
+/* test_system.c: functions that the machine forbids or lacks, and full file systems. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -26,7 +25,7 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* Writes and reads once; fails the case if a byte is wrong. */
+/* Writes and reads once; a wrong byte fails the case. */
 static void there_and_back(struct rig *rig, uint64_t bytes)
 {
     struct core_fence fence;
@@ -70,8 +69,7 @@ static int run_forbidden(void *argument)
     return 0;
 }
 
-/* If io_uring, or also libaio, is forbidden (EPERM) or missing (ENOSYS), the next back end works,
- * and the reason is reported. */
+/* If a back end is forbidden or missing, the next one works, and the reason is reported. */
 static void io_uring_forbidden(void)
 {
     char reason[AIO_REASON_BYTES] = "built without liburing or libaio";
@@ -93,8 +91,7 @@ static void io_uring_forbidden(void)
     check_int(aio_probe_threads(reason, sizeof reason), ==, 0);
 }
 
-/* An older kernel may refuse any of these sets of flags. The ring is set up with the remaining
- * flags and works. */
+/* Flags that an older kernel refuses are dropped, and the ring works. */
 static void refused_flags_are_dropped(void)
 {
     char reason[AIO_REASON_BYTES];
@@ -167,7 +164,7 @@ static void registered_memory(void)
     rig_free(memory);
 }
 
-/* The memory whose registration the back end was asked for. */
+/* Memory that the back end was asked to register. */
 static struct iovec seen_slabs[8];
 static unsigned seen_count;
 
@@ -181,12 +178,12 @@ static int see_slabs(void *state, const struct iovec *slabs, unsigned count)
     return 0;
 }
 
-/* The parts that are not whole huge pages are registered separately, because one small page makes
- * the kernel treat its whole slab as small pages. No slab is too large for the kernel. */
+/* Parts that are not whole huge pages are registered separately, because one small page makes the
+ * kernel treat a whole slab as small pages. */
 static void ragged_ends_stand_alone(void)
 {
     static const struct {
-        uint64_t first, bytes; /* relative to a border of 1 GiB */
+        uint64_t first, bytes; /* after a border of 1 GiB */
         unsigned count;
         uint64_t sizes[5];
     } rows[] = {
@@ -258,8 +255,8 @@ static int run_locked(void *argument)
     return 0;
 }
 
-/* If too little memory may be locked, one warning names the sufficient limit, and everything works
- * without registration. */
+/* If too little memory may be locked, requests work unregistered, and one warning names a
+ * sufficient limit. */
 static void memlock_is_named(void)
 {
     char reason[AIO_REASON_BYTES];
@@ -273,9 +270,8 @@ static void memlock_is_named(void)
     check_int(rc, ==, 0);
 }
 
-/* A file system that cannot reserve space, such as ext2 without fallocate, can be measured and can
- * contain a store, whose file is first written in full. A store that is too large is refused at
- * once. */
+/* A file system that cannot reserve space (ext2) can contain a store, whose file is first written
+ * in full. */
 static void without_reservation(void)
 {
     const char *mount = test_mount_image("unreserved", "ext2", 64);
@@ -314,7 +310,7 @@ static void without_reservation(void)
     check_contains(test_heard(), "cannot reserve space, so the store's 0.02 GB are written first");
 }
 
-/* Measuring and a store refuse a folder on a read-only file system, with a message that says so. */
+/* The message says that a file system is read-only. */
 static void read_only(void)
 {
     const char *mounted = test_mount_memory("read-only", "size=8m");
@@ -343,9 +339,8 @@ static void read_only(void)
     check_contains(said[1], "store is on a read-only file system");
 }
 
-/* On a file system of 64 MiB, a store that is too large is refused at once and leaves nothing, and
- * a store of suitable size works. A file that grows until the drive is full gives the error "full"
- * on every back end. */
+/* A store that is too large is refused and leaves nothing; a file on a full drive gives the error
+ * "full". */
 static void a_really_full_drive(void)
 {
     const char *mount = test_mount_image("mount", "ext4", 64);
@@ -412,7 +407,7 @@ static void on_alarm(int number)
     (void)number;
 }
 
-/* A thousand signals per second to the waiting threads have no effect. */
+/* Frequent signals have no effect. */
 static void signals_are_harmless(void)
 {
     struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
@@ -430,8 +425,7 @@ static void signals_are_harmless(void)
     }
 }
 
-/* With polled completions the bytes are right, even after the drive was idle. If the drive has no
- * poll queues, the error says so. */
+/* Polled completions work; a drive without poll queues is an error. */
 static void completions_are_polled(void)
 {
     struct rig rig;
@@ -463,7 +457,7 @@ static void completions_are_polled(void)
     rig_free(memory);
 }
 
-/* Invalid options, places and sizes are refused with a message before anything happens. */
+/* Invalid options, places and sizes are refused with a message. */
 static void bad_requests_are_refused(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));
