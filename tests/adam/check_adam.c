@@ -1,8 +1,8 @@
-/* check_adam.c: every variant against the element-by-element reference, for every rule and format,
- * at many sizes and alignments, on numbers that include denormals, infinities and NaN. check_adam
- * [CASE...] verifies; a line in `check_variants` adds a variant check_adam --bench times the same
- * variants on one thread, in nanoseconds per element check_adam --digest a hash of what the best
- * variant computes: the same on every machine */
+/* check_adam.c: compares the variants with the reference.
+ *
+ *   check_adam [CASE...]   verifies
+ *   check_adam --bench     times the variants on one thread, in nanoseconds per element
+ *   check_adam --digest    prints a hash that is the same on every machine */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,8 +12,7 @@
 #include "tests/adam/ref.h"
 #include "tests/harness/test.h"
 
-/* All arrays of an optimizer with memory before and after them, so that one comparison finds a
- * write out of bounds. */
+/* Arrays of an optimizer with memory around them, so that writes out of bounds are found. */
 struct room {
     float w32[CHECK_ROOM];
     float g[CHECK_ROOM];
@@ -59,7 +58,7 @@ static void fill_room(struct room *room, const struct adam_options *o, bool with
     }
 }
 
-/* Returns the window that begins `into` elements into the room, at global index `first`. */
+/* Returns a window `into` elements into the room, at global index `first`. */
 static struct adam_arrays window(struct room *room, const struct adam_options *o, size_t into,
                                  uint64_t first)
 {
@@ -81,7 +80,7 @@ static struct adam_arrays window(struct room *room, const struct adam_options *o
     };
 }
 
-/* Checks that all bits are equal, where all NaN count as equal. */
+/* Checks that bits are equal; all NaN count as equal. */
 static void check_rooms(const char *what, const struct adam_options *o, const struct room *a,
                         const struct room *b)
 {
@@ -96,7 +95,7 @@ static void check_rooms(const char *what, const struct adam_options *o, const st
     check_memory(a->lo16, b->lo16, sizeof a->lo16);
 }
 
-/* Clears the codes of blocks whose scale is not finite, both in `x` and in `y`. */
+/* Clears the codes of blocks without a finite scale, in `x` and in `y`. */
 static void drop_codes(const float *scale, uint8_t *x, uint8_t *y, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -140,9 +139,7 @@ static void verify_size(const struct adam_options *options, const struct room *s
     check_uint(met, ==, expected);
 }
 
-/* Checks a rule in every variant against the reference: four weight formats x three of gradients x
- * three of moments, at changing alignments. Sizes are 0 to 260 (for rules other than AdamW, from 20
- * on only every fifth), 511, 641 and 771. */
+/* Checks a rule in the variants and formats, at many sizes and changing alignments. */
 static void verify_rule(enum core_update_rule rule)
 {
     static struct room start;
@@ -207,7 +204,7 @@ static uint64_t digest_add(uint64_t digest, const void *data, size_t bytes)
     return digest;
 }
 
-/* Prints one hash over all rules and formats. */
+/* Prints one hash over rules and formats. */
 static int digest(void)
 {
     static struct room room;

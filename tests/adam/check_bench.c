@@ -1,5 +1,5 @@
-/* check_bench.c: times the variants on arrays of 65,536 elements, a size that the L2 cache of large
- * processors holds. */
+/* check_bench.c: times the variants on 65,536 elements, which fit in the L2 cache of large
+ * processors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* check_norm.c: tile sums of every variant and type against the reference, for sizes up to
- * CHECK_SIZE_MAX at changing alignments. */
+/* check_norm.c: compares tile sums of the variants with the reference. */
 #include <math.h>
 #include <string.h>
 

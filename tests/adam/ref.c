@@ -71,7 +71,7 @@ static uint16_t bf16_by_chance(float x, uint32_t bits16)
     return (uint16_t)((core_f32_bits(x) + bits16) >> 16);
 }
 
-/* The constant c, the smallest code and the largest code of an 8-bit moment. */
+/* The constant c, and the smallest and largest code of an 8-bit moment. */
 struct kind {
     float c;
     uint32_t least;
@@ -151,7 +151,7 @@ static float master_get(const struct adam_options *o, const struct adam_arrays *
     if (o->master != CORE_UPDATE_MASTER_SPLIT) {
         return a->w32[i];
     }
-    const uint32_t carry = a->lo16[i] >> 15; /* rounding has added one */
+    const uint32_t carry = a->lo16[i] >> 15; /* if rounding has added one */
     return core_f32_from_bits(((uint32_t)a->w16[i] - carry) << 16 | a->lo16[i]);
 }
 
@@ -212,7 +212,7 @@ void ref_read(const struct adam_options *o, const struct adam_arrays *a, enum ad
     }
 }
 
-/* Encodes the moments of one block, elements i to i + count - 1, from x. */
+/* Encodes the moments of a block from x. */
 static void block_set(const struct adam_options *o, const struct adam_arrays *a, bool is_m,
                       uint64_t i, uint64_t count, const float *x)
 {

@@ -1,17 +1,17 @@
-/* ref.h: the optimizer element by element, as docs/optimizers.md defines it. It is the reference
- * for every variant, slow and simple, and shares no code with cpu_adam except adam_scalars(). */
+/* ref.h: the optimizer of docs/optimizers.md, element by element. It is the reference for the
+ * variants and shares only adam_scalars() with them. */
 #ifndef TESTS_ADAM_REF_H
 #define TESTS_ADAM_REF_H
 
 #include "cpu_adam/adam.h"
 
-/* Does what adam_step does with one group. Returns enum core_nonfinite_flags flags. */
+/* adam_step() with one group. Returns enum core_nonfinite_flags flags. */
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 
 enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
 
-/* Returns the n-th combination of formats for a rule, with one group at step 3. */
+/* Returns the n-th combination of formats, with one group at step 3. */
 struct adam_options ref_options(enum core_update_rule rule, int n);
 
 /* Decodes the values begin to end - 1. */
@@ -21,7 +21,7 @@ void ref_read(const struct adam_options *options, const struct adam_arrays *arra
 float ref_load(const void *x, enum core_update_type type, uint64_t i);
 void ref_store(void *x, enum core_update_type type, uint64_t i, float value);
 
-/* Returns the sum of one tile, or of its first `count` elements. */
+/* Returns the sum of the first `count` elements of a tile. */
 double ref_tile_sum(const void *x, enum core_update_type type, uint64_t count);
 
 #endif

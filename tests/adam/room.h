@@ -1,4 +1,4 @@
-/* room.h: all arrays of an optimizer of 70,000 parameters, and a matching description. */
+/* room.h: arrays of an optimizer of 70,000 parameters, and its description. */
 #ifndef TESTS_ADAM_ROOM_H
 #define TESTS_ADAM_ROOM_H
 
@@ -17,13 +17,13 @@ struct room {
     float v_scale[ROOM_COUNT / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
-/* The group has lr 1e-2, decay 0.01, and is at step 1. */
+/* lr 1e-2, decay 0.01, step 1 */
 extern const struct adam_group room_group;
 
-/* Fills the room with weights in [-1/2, 1/2], small gradients and zero moments. */
+/* Fills with weights in [-1/2, 1/2], small gradients and zero moments. */
 void room_fill(struct room *room, const struct adam_options *options);
 struct adam_arrays room_arrays(struct room *room);
-/* Returns options for AdamW on split masters with bf16 gradients and these moments. */
+/* Returns options for AdamW on split masters with bf16 gradients. */
 struct adam_options room_options(enum core_update_type moments);
 /* Fails the case if the optimizer cannot be created. */
 struct adam *room_adam(const struct adam_options *options);

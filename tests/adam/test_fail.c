@@ -1,6 +1,4 @@
-/* Proves that if memory is short, creating an optimizer either succeeds or fails with a message and
- * frees everything. Also proves that nothing is allocated afterwards: not by steps over ranges, by
- * new scalars or by loading state. */
+/* Tests failing allocations of an optimizer, and that nothing is allocated after its creation. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,7 +12,7 @@ static enum core_update_type moments;
 static unsigned steps;
 static bool with_team;
 
-/* Creates one optimizer and takes `steps` steps, each in two ranges. */
+/* Takes `steps` steps, in two ranges each. */
 static int life(void)
 {
     static float state[1024];
@@ -45,8 +43,7 @@ static int life(void)
     return rc;
 }
 
-/* Each allocation fails once, without a step and with forty steps. The steps must add no
- * allocation. */
+/* Steps add no allocation. */
 static void nothing_after_create(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,

@@ -1,5 +1,4 @@
-/* Proves that tile sums are right, that they do not depend on threads or on how an array is cut
- * into calls, and which arguments are refused. */
+/* Tests tile sums and their independence of threads and calls. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +31,7 @@ static double sum_of_squares(const void *array, enum core_update_type type, uint
     return sum;
 }
 
-/* Parts that follow one another without a gap, and begin anywhere in a tile, have the same sums in
- * one call for all tiles as in one call for each tile. */
+/* One call for several tiles has the sums of one call per tile, wherever parts begin. */
 static void packed_parts(void)
 {
     static const uint64_t counts[] = {1, 3, 256, 65274, 5, 70000, 513};
@@ -67,8 +65,8 @@ static void packed_parts(void)
     }
 }
 
-/* An array whose parts are in different places, with zeros between them, has the same sums as in
- * one place. Parts that overlap are refused. */
+/* An array in several parts, with zeros between them, has the sums of the array in one place.
+ * Overlaps are refused. */
 static void parts_have_the_sums_of_the_whole(void)
 {
     static const struct {
@@ -120,8 +118,7 @@ static void parts_have_the_sums_of_the_whole(void)
     core_team_destroy(team);
 }
 
-/* In one call or one per tile, with one thread or a team of 64, the sums are the same, and their
- * total is right. */
+/* Sums do not depend on calls or threads, and their total is right. */
 static void tiles_are_the_same(void)
 {
     struct core_team *team = NULL;
@@ -160,7 +157,7 @@ static void tiles_are_the_same(void)
     core_team_destroy(team);
 }
 
-/* The largest finite numbers do not overflow; an infinity makes the sum of its tile infinite. */
+/* The largest finite numbers do not overflow; an infinity makes its tile's sum infinite. */
 static void nonfinite_is_exact(void)
 {
     struct adam_norm work;
@@ -189,8 +186,7 @@ static void refuse(struct core_squares_args of, const char *word)
     check_contains(core_err_message(), word);
 }
 
-/* Arrays that are missing, misaligned or too long, 8-bit codes, and a start inside a tile are
- * refused with a message, and no sum is written. */
+/* Bad arguments are refused with a message, and no sum is written. */
 static void bad_input_is_refused(void)
 {
     double sum = 7.0;

@@ -1,5 +1,5 @@
-/* Tests the rules against torch and DeepSpeed, and the master weights against float64.
- * tests/oracle/adam.py writes the fixture and computes gradients by the same integer recurrence. */
+/* Tests the rules against torch and DeepSpeed, and master weights against float64.
+ * tests/oracle/adam.py writes the fixture and computes the same gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,10 +34,10 @@ static void make_inputs(void)
     }
 }
 
-/* The largest magnitude that each weight had during the last run_ours. */
+/* The largest magnitude of each weight in the last run_ours. */
 static double way[COUNT];
 
-/* Runs 1,000 steps with fp32 moments and writes the final weights to `end`. */
+/* Runs with fp32 moments and writes the final weights to `end`. */
 static void run_ours(enum core_update_rule rule, enum core_update_master master,
                      struct adam_group group, float *end)
 {
@@ -82,9 +82,8 @@ static enum core_update_rule rule_of(const char *name)
     test_fail(__FILE__, __LINE__, "no rule %s", name);
 }
 
-/* Returns the largest difference between our weights and `theirs`, relative to the weight or to
- * 0.1, whichever is larger (weights start within 1/2). Split and whole masters must end with the
- * same bits. */
+/* Returns the largest difference of our weights from `theirs`, relative to at least 0.1. Split and
+ * whole masters end with the same bits. */
 static double difference(enum core_update_rule rule, struct adam_group group,
                          const double theirs[COUNT])
 {
@@ -100,17 +99,14 @@ static double difference(enum core_update_rule rule, struct adam_group group,
     return worst;
 }
 
-/* torch rounds 1 - lr x decay to fp32, which changes the decay by up to 0.3 % at lr x decay =
- * 1e-5. */
+/* torch rounds 1 - lr x decay to fp32, which changes the decay. */
 static double decay_of_torch(const struct adam_group *group)
 {
     return (1.0 - (double)(float)(1.0 - group->lr * group->decay)) / group->lr;
 }
 
-/* From the same start and gradients, our weights end within 1e-5 of torch's, in fp32 and in
- * float64. If fp32 cannot hold 1 - lr x decay, torch in fp32 ends 2e-5 away from torch in float64,
- * and so from our weights; with the decay to which torch rounded, our weights end within 1e-5.
- * DeepSpeed computes 1 - beta from a rounded beta, and our weights end within 1e-4. */
+/* Our weights end near those of torch and DeepSpeed, which round some scalars; decay_of_torch()
+ * undoes one difference. */
 static void peers_agree(void)
 {
     char path[512];
@@ -145,8 +141,8 @@ static void peers_agree(void)
     check_int(cases, ==, 11);
 }
 
-/* Runs AdamW in double with the scalars of the fp32 pass; if `rounded`, the weight is rounded to
- * fp32 after each step. */
+/* Runs AdamW in double with fp32 scalars; `rounded`: the weight is rounded to fp32 after
+ * each step. */
 static void run_double(const struct adam_group *group, bool rounded, double *end)
 {
     double m[COUNT] = {0};
@@ -175,10 +171,8 @@ static double ulp_of(double x)
     return (double)(nextafterf((float)fabs(x), INFINITY) - (float)fabs(x));
 }
 
-/* 1,000 steps of AdamW are compared with float64, in ulp of the largest magnitude that each weight
- * had. The bound comes from a run in double that rounds only the stored master to fp32. Our largest
- * error is at most 2 ulp above the largest error of that run, and our mean error at most a
- * twentieth above its mean. */
+/* Errors against float64 are hardly larger than those of a run in double that rounds only the
+ * stored master to fp32. */
 static void master_is_as_good_as_fp32(void)
 {
     const struct adam_group group = {.lr = 1e-3,

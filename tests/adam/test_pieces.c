@@ -1,6 +1,4 @@
-/* Proves that the launches of a step for a device are together exactly that step: in order, without
- * a gap, cut only where the group changes, each with the scalars of its group. Run one by one, they
- * give the bits of adam_step(). A block of 8-bit moments that two groups share is refused. */
+/* Tests that the launches of a step for a device are that step, cut where the group changes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +9,7 @@
 
 enum { BEGIN = 512, END = 60001 };
 
-/* The first two runs have the same group, and an empty run follows them. */
+/* Two runs of one group, and later an empty run. */
 static const struct adam_run runs[] = {
     {1000, 0}, {3000, 0}, {3000, 1}, {40000, 1}, {ROOM_COUNT, 0}};
 static const uint64_t borders[] = {3000, 40000, END};
@@ -30,14 +28,13 @@ static void set_groups(struct adam_options *options, struct adam_group groups[2]
 
 struct taken {
     const struct adam_options *options;
-    struct adam *alone[2]; /* each with one group, over the same array */
+    struct adam *alone[2]; /* one group each, over the same array */
     unsigned count;
     uint64_t at;
-    unsigned end_after; /* number of launches after which `take` fails; 0: never */
+    unsigned end_after; /* launches until `take` fails; 0: never */
 };
 
-/* Runs a launch on the CPU, limited to its window, with an optimizer that has only the launch's
- * group. */
+/* Runs a launch on the CPU with an optimizer that has only the launch's group. */
 static int take(void *context, const struct core_update_args *piece)
 {
     struct taken *taken = context;
@@ -100,7 +97,7 @@ static void pieces_are_the_step(void)
     }
 }
 
-/* An error of `take` ends the call. An invalid window is reported before the first launch. */
+/* An error of `take` ends the call; an invalid window is reported before the first launch. */
 static void errors_end_it(void)
 {
     struct room *room = calloc(1, sizeof *room);
@@ -130,7 +127,7 @@ static int count_piece(void *context, const struct core_update_args *piece)
     return 0;
 }
 
-/* Two groups in one block of 8-bit moments are refused; a border between blocks is not. */
+/* Two groups may not share a block of 8-bit moments. */
 static void shared_blocks_are_refused(void)
 {
     static const struct adam_run whole[] = {{1024, 0}, {ROOM_COUNT, 1}};

@@ -1,5 +1,4 @@
-/* Proves that invalid scalars, descriptions and arrays are refused by name with nothing written,
- * and that the streams have the documented sizes. */
+/* Tests refusals of invalid input, and the sizes of streams. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -10,7 +9,7 @@
 static struct room ours;
 static struct room theirs;
 
-/* The streams have the bytes per parameter that the table of docs/optimizers.md lists. */
+/* Streams have the bytes of the table in docs/optimizers.md. */
 static void streams_have_bytes(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_Q8);
@@ -46,8 +45,7 @@ static void refuse_group(struct adam_group group, const char *word)
     adam_destroy(adam);
 }
 
-/* Invalid scalars are refused by name, both when an optimizer is created and when a group is set. A
- * step with a gradient scale of NaN writes nothing. */
+/* Invalid scalars are refused by name; a gradient scale of NaN writes nothing. */
 static void bad_scalars_are_refused(void)
 {
     struct adam_group group = room_group;
@@ -89,7 +87,7 @@ static void bad_scalars_are_refused(void)
 }
 
 #if defined(__x86_64__)
-/* Runs in a child process; returns the number of calls that did not give the expected result. */
+/* Runs in a child; returns the number of wrong results. */
 static int refused_under_traps(void *argument)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -112,7 +110,7 @@ static int refused_under_traps(void *argument)
 }
 #endif
 
-/* An application that traps invalid operations gets the same refusals, not a signal. */
+/* Traps of invalid operations do not turn refusals into signals. */
 static void traps_change_nothing(void)
 {
 #if defined(__x86_64__)
@@ -133,8 +131,6 @@ static void refuse_options(struct adam_options options)
     check_true(core_err_message()[0] != '\0' && adam == NULL);
 }
 
-/* Unsupported formats, unknown rules, missing groups, counts that overflow, and runs that go
- * backwards, end early or have an unknown group are refused. */
 static void bad_options_are_refused(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_FP16);
@@ -176,8 +172,7 @@ static void refuse_step(const struct adam_options *options, const struct adam_ar
     adam_destroy(adam);
 }
 
-/* Overlapping, misaligned and missing arrays, ranges outside the window, and ranges that cut a
- * block of 8-bit moments are refused; nothing is written. */
+/* Bad arrays and ranges are refused, and nothing is written. */
 static void bad_arrays_are_refused(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);

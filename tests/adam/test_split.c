@@ -1,6 +1,5 @@
-/* Proves that the split master is lossless: all 2^32 fp32 patterns are split by the definition and
- * come back from the pass unchanged in both halves; NaN becomes canonical. The pass restores each
- * number from its halves, so no two patterns have the same halves. */
+/* Tests that the split master is lossless: fp32 patterns come back from the pass unchanged; NaN
+ * becomes canonical. */
 #include <stdlib.h>
 
 #include "core/base/cpus.h"
@@ -48,7 +47,7 @@ static bool same_halves(const struct room *room)
            memcmp(room->lo16, room->lo16_before, sizeof room->lo16) == 0;
 }
 
-/* Returns whether adam_state_write() splits the patterns as split() does. */
+/* Returns whether adam_state_write() splits like split(). */
 static bool writes_halves(struct adam *adam, const struct adam_arrays *arrays, struct room *room,
                           uint32_t first)
 {
@@ -105,21 +104,20 @@ static void sweep(unsigned cpu_without, int stride)
     check_int(all.wrong, ==, 0);
 }
 
-/* Checks all patterns (under a sanitizer, a part of them) in the best variant; adam_state_write()
- * gets a sixteenth of them. */
+/* All patterns in the best variant; sanitizers take a part of them. */
 static void every_pattern(void)
 {
     sweep(0, STRIDE);
 }
 
-/* Checks a sample of the patterns in each of the slower variants. */
+/* A sample of the patterns in slower variants. */
 static void slower_variants(void)
 {
     sweep(CORE_CPU_AVX512, 61 * STRIDE);
     sweep(CORE_CPU_ALL, 61 * STRIDE);
 }
 
-/* The working weight is the master rounded to nearest, with ties away from zero. */
+/* The master is rounded to nearest, with ties away from zero. */
 static void working_weight_is_rounded(void)
 {
     const uint32_t patterns[] = {0x3f808000, 0x3f807fff, 0xbf808000, 0x7f7f8000,

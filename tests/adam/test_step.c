@@ -1,6 +1,5 @@
-/* Proves that a step does not depend on its cuts, on threads, groups of equal scalars or the
- * processor's mode. Also proves that numbers of 16 bits are converted exactly, and that state can
- * be read and written back. */
+/* Tests what a step does not depend on, conversions of 16-bit numbers, and reading and writing of
+ * state. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,7 +15,7 @@
 static struct room ours;
 static struct room theirs;
 
-/* Takes three steps, each cut at `cuts` (ends in ROOM_COUNT). */
+/* Takes three steps, cut at `cuts` (ends in ROOM_COUNT). */
 static void run_cut(const struct adam_options *options, struct room *room, const uint64_t *cuts)
 {
     struct adam *adam = room_adam(options);
@@ -40,8 +39,7 @@ static void run_cut(const struct adam_options *options, struct room *room, const
 static const enum core_update_type moment_types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
                                                      CORE_UPDATE_Q8};
 
-/* One call for all elements and many calls for pieces of odd sizes give the same bits. With 8-bit
- * moments the pieces are whole blocks. */
+/* One call and many calls give the same bits. */
 static void cuts_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -55,7 +53,7 @@ static void cuts_change_nothing(void)
     }
 }
 
-/* A window that contains only a part of the arrays gives the same result as the whole arrays. */
+/* A window on part of the arrays gives the result of the whole arrays. */
 static void windows_change_nothing(void)
 {
     for (size_t t = 0; t < 3; t++) {
@@ -84,7 +82,7 @@ static void windows_change_nothing(void)
     }
 }
 
-/* Teams of 1, 3 and 64 threads give the same bits as the caller alone. */
+/* Bits do not depend on the number of threads. */
 static void teams_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -102,8 +100,7 @@ static void teams_change_nothing(void)
     }
 }
 
-/* Runs with odd borders whose groups have the same scalars give the bits of one group, even with
- * 8-bit moments, whose blocks then belong to several runs. */
+/* Several groups of equal scalars give the bits of one group. */
 static void runs_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -123,7 +120,7 @@ static void runs_change_nothing(void)
     }
 }
 
-/* A group whose lr and decay are 0 leaves its run unchanged; all other weights change. */
+/* A group whose lr and decay are 0 does not change; the other group does. */
 static void groups_are_their_own(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -147,8 +144,7 @@ static void groups_are_their_own(void)
     adam_destroy(adam);
 }
 
-/* A thread that flushes denormals to zero and rounds toward zero gets the same bits, and its mode
- * does not change. */
+/* A thread's rounding mode does not change the bits, and stays as it was. */
 static void mode_changes_nothing(void)
 {
 #if defined(__x86_64__)
@@ -175,8 +171,7 @@ static void mode_changes_nothing(void)
 #endif
 }
 
-/* The norm and the flags of a step report a gradient that is not finite. The norm itself writes to
- * none of the arrays. */
+/* The norm and the flags of a step report gradients that are not finite. */
 static void nonfinite_is_reported(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -206,8 +201,7 @@ static void nonfinite_is_reported(void)
     adam_destroy(adam);
 }
 
-/* A step replaces the payload of a weight that is NaN: all NaN of one sign then have one
- * pattern. */
+/* A step makes NaN of one sign equal. */
 static void nan_has_one_pattern(void)
 {
     static const uint64_t places[] = {5, 300, ROOM_COUNT - 1};
@@ -245,8 +239,7 @@ static void working_overflow_is_reported(void)
     adam_destroy(adam);
 }
 
-/* Returns a master near the tie between a pattern and the next one: the nearest below, the tie
- * itself, or the nearest above. */
+/* Returns a master at the tie after a pattern, or next to that tie. */
 static float master_at(bool fp16, uint32_t pattern, int side)
 {
     uint32_t bits = pattern << 16 | 0x8000;
@@ -271,8 +264,7 @@ static bool is_same(float a, float b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* Every variant converts as half.h does: each pattern of bf16 and fp16 as a gradient, and each tie
- * between two patterns with its neighbours as a master. */
+/* Variants convert as half.h does. */
 static void halves_are_converted_exactly(void)
 {
     enum { PATTERNS = 1 << 16 };
@@ -311,7 +303,7 @@ static void halves_are_converted_exactly(void)
     }
 }
 
-/* With eps 0, a v of 0 leaves the weight unchanged instead of making it NaN. */
+/* With eps 0, a v of 0 leaves the weight unchanged instead of NaN. */
 static void zero_over_zero_is_zero(void)
 {
     struct adam_group group = room_group;
@@ -336,9 +328,7 @@ static void zero_over_zero_is_zero(void)
     }
 }
 
-/* State is read with the values that the reference decodes, 8-bit moments to within 2^-22. Writing
- * these values back restores the same bits of the master and of moments in fp32, bf16 and 8-bit
- * codes. A moment that the rule does not have is refused. */
+/* State is read as the reference decodes it, and writing it back restores the bits. */
 static void state_write_restores_bits(void)
 {
     static float x[ROOM_COUNT];
@@ -381,8 +371,8 @@ static void state_write_restores_bits(void)
     adam_destroy(adam);
 }
 
-/* A short range past element 2^32 is updated like a window that contains only this range. The large
- * arrays are mapped and almost never touched. */
+/* A range past element 2^32 is updated like a short array. The mapped arrays stay
+ * almost untouched. */
 static void range_beyond_four_billion(void)
 {
     enum { SIZE = 1000 };
@@ -425,9 +415,7 @@ static void range_beyond_four_billion(void)
     }
 }
 
-/* A step with sums gives the bits of a step without sums, and the sums of a separate pass, for all
- * types and variants, on one thread and on two, with a border between two groups at an odd
- * element. */
+/* A step with sums gives the bits of a step without sums, and the sums of a separate pass. */
 static void sums_come_with_the_step(void)
 {
     static const enum core_update_type gradients[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,

@@ -1,8 +1,4 @@
-/* Proves that narrow moments train as well as fp32 moments: the loss of a small regression and of a
- * small classifier, averaged over several seeds, ends within 1 % of the loss with fp32. A network
- * that can memorise its rows is more sensitive: even with fp32 its loss changes if batches begin
- * half a batch later. For this network the mean over more seeds is less than 1 % worse, and no run
- * differs from fp32 by more than fp32 runs differ from each other. */
+/* Tests that narrow moments train as well as fp32 moments, by the final loss of small networks. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -29,7 +25,7 @@ struct shape {
     bool classifies;
 };
 
-/* The inputs of a row, and its targets, which are numbers or one class. */
+/* Inputs and targets (numbers or one class). */
 struct row {
     float x[INPUTS];
     float y[CLASSES_MAX];
@@ -48,7 +44,7 @@ static float normal(uint64_t seed, uint64_t stream, uint64_t i)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * (double)core_rng_unit(w.word[1])));
 }
 
-/* Makes a teacher's answers with noise, which a small network cannot match exactly. */
+/* A teacher's answers with noise, which a small network cannot match. */
 static void make_task(struct task *task, const struct shape *shape, uint64_t seed)
 {
     const int classes = shape->classes;
@@ -89,7 +85,7 @@ static struct layers layers_of(const struct shape *shape, float *p)
     return (struct layers){p, b1, w2, w2 + shape->classes * shape->hidden};
 }
 
-/* Replaces the answer in `out` with the gradient of the loss; returns the loss of the row. */
+/* Replaces the answer in `out` with the loss's gradient; returns the loss. */
 static double row_loss(const struct task *task, const struct row *row, float *out)
 {
     const int classes = task->shape.classes;
@@ -113,7 +109,7 @@ static double row_loss(const struct task *task, const struct row *row, float *ou
     return loss;
 }
 
-/* Adds the row's gradient to `g`, unless it is NULL; returns the row's loss. */
+/* Adds the row's gradient to `g` unless NULL; returns the loss. */
 static double row_pass(const struct task *task, const struct row *row, float *p, float *g)
 {
     const int hidden = task->shape.hidden;
@@ -165,8 +161,8 @@ struct run {
     float scale[2][COUNT_MAX / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
-/* Trains and returns the final loss. The learning rate decays linearly to zero, so that weights
- * converge instead of fluctuating at the end. The first batch begins at row `from`. */
+/* Returns the final loss. The learning rate decays to zero, so that weights converge. The first
+ * batch begins at row `from`. */
 static double train(const struct task *task, enum core_update_type moments, int from)
 {
     const struct shape *const shape = &task->shape;
@@ -238,13 +234,13 @@ static void compare(bool classifies)
     check_double(fabs(loss[2] / loss[0] - 1.0), <, 0.01);
 }
 
-/* Least squares on noisy answers: bf16 and 8-bit moments end within 1 % of fp32's loss. */
+/* With narrow moments least squares ends near the loss of fp32. */
 static void regression(void)
 {
     compare(false);
 }
 
-/* Cross entropy over four classes: bf16 and 8-bit moments end within 1 % of fp32's loss. */
+/* With narrow moments cross entropy ends near the loss of fp32. */
 static void classifier(void)
 {
     compare(true);
@@ -278,14 +274,13 @@ static void compare_by_heart(bool classifies)
     }
 }
 
-/* Least squares on 256 rows, which 1,205 weights can memorise: no mean loss is 1 % worse than with
- * fp32. */
+/* Least squares on rows that the weights can memorise: narrow moments are as good as fp32. */
 static void regression_by_heart(void)
 {
     compare_by_heart(false);
 }
 
-/* Cross entropy over five classes on as many rows: no mean loss is 1 % worse than with fp32. */
+/* Cross entropy on rows that the weights can memorise: narrow moments are as good as fp32. */
 static void classifier_by_heart(void)
 {
     compare_by_heart(true);
