@@ -2,14 +2,11 @@
  *
  *   bench_adam [--n 1e8] [--threads N] [--rounds N] [--quick] [--only NAME] [--python PATH]
  *
- * Prints medians for each format, measured in turns within one run: NAME_gparam_s (1e9 parameters
- * per second), NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved per second, by the step and by the
- * plain pass in the faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in
- * turns with fp32 ones; a step of split_bf16 with the sums of squares of its gradients, in a pass
- * before it (sums_apart_ratio) and with it (sums_with_ratio), over one without; and, if the
- * interpreter has DeepSpeed and torch, their optimizers in turns with split_bf16. --only measures
- * one format; `--only narrow`, `--only sums` and `--only peers` measure no format, only that part.
- */
+ * Prints for each format the medians NAME_gparam_s (1e9 parameters per second), NAME_gb_s and
+ * NAME_plain_gb_s (1e9 bytes moved per second, by the step and by the plain pass) and
+ * NAME_rmw_ratio. Then compares narrow moments with fp32, split_bf16 with its sums of squares
+ * (sums_apart_ratio: before the step, sums_with_ratio: in the step) and, if the interpreter has
+ * them, the optimizers of DeepSpeed and torch. --only takes a format, narrow, sums or peers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +58,7 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     bench_arena_close(&arena);
 }
 
-/* Times fp32, bf16 and 8-bit moments, one step of each in turn. */
+/* Times steps with fp32, bf16 and 8-bit moments in turns. */
 static void bench_narrow(const struct bench_setting *setting)
 {
     enum { KINDS = 3 };
@@ -91,7 +88,7 @@ static void bench_narrow(const struct bench_setting *setting)
     fflush(stdout);
 }
 
-/* Times a step alone, a step after a pass of sums, and a step with sums, in turns. */
+/* Times a step alone, after a pass of sums, and with sums, in turns. */
 static void bench_sums(const struct bench_setting *setting)
 {
     struct bench_arena arena;

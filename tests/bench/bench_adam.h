@@ -1,5 +1,4 @@
-/* bench_adam.h: a format with its arrays, for steps and for plain passes over them, and the
- * settings of the run. The main thread calls; the team works. */
+/* bench_adam.h: settings, and a format with its arrays. The main thread calls; the team works. */
 #ifndef TESTS_BENCH_BENCH_ADAM_H
 #define TESTS_BENCH_BENCH_ADAM_H
 
@@ -21,11 +20,11 @@ struct bench_format {
 struct bench_setting {
     uint64_t count;
     unsigned rounds;
-    struct core_team *team; /* main owns it */
+    struct core_team *team; /* borrowed */
 };
 
 struct bench_stream {
-    void *base; /* owned mapping; NULL if the format has no such array */
+    void *base; /* owned mapping; NULL if the format lacks the array */
     uint64_t bytes;
 };
 
@@ -37,25 +36,23 @@ struct bench_arena {
     _Atomic uint64_t sink;
 };
 
-/* Ends the program if there is not enough memory. */
+/* Ends the program without enough memory. */
 void bench_arena_open(struct bench_arena *arena, const struct bench_setting *setting,
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);
 
-/* Return the seconds of a whole step, and of reading and writing back the same bytes, either one
- * stream after another or piece by piece through all streams. */
+/* Return the seconds of a step, or of reading and writing back the same bytes, stream by stream or
+ * interleaved. */
 double bench_arena_step(struct bench_arena *arena);
 double bench_arena_plain(struct bench_arena *arena, bool interleaved);
-/* Returns the seconds of a step with the sums of squares of its gradients, computed in a separate
- * pass before the step or within it. */
+/* Returns the seconds of a step with sums of squares, in a separate pass or within the step. */
 double bench_arena_sums(struct bench_arena *arena, bool apart, double *sums);
 /* Returns the bytes that a step moves. */
 double bench_arena_moved(const struct bench_arena *arena);
 
 double bench_median(double *values, unsigned count);
 
-/* Times DeepSpeed's CPU Adam and torch's fused AdamW with the same number of parameters, in turns
- * with our step. */
+/* Times the optimizers of DeepSpeed and torch in turns with our step. */
 void bench_adam_against_peers(const struct bench_setting *setting, const char *python,
                               const struct bench_format *ours);
 

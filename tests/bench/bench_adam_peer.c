@@ -1,5 +1,4 @@
-/* bench_adam_peer.c: times other optimizers, which run in a separate process, in turns with
- * ours. */
+/* bench_adam_peer.c: times other optimizers, in a separate process, in turns with ours. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -7,8 +6,8 @@
 #include "tests/bench/bench_adam.h"
 #include "tests/bench/bench_peer.h"
 
-/* Pauses before each turn of both sides: threads of OpenMP look for more work for some milliseconds
- * after they have finished, and occupy the processors that the other side is about to use. */
+/* Pauses before a turn, because threads of OpenMP occupy their processors for some milliseconds
+ * after their work. */
 static void rest(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
@@ -42,7 +41,7 @@ void bench_adam_against_peers(const struct bench_setting *setting, const char *p
         double theirs[BENCH_ROUNDS_MAX];
         double ours_taken[BENCH_ROUNDS_MAX];
         double ratios[BENCH_ROUNDS_MAX];
-        peer_seconds(names[n]); /* the peer touches its memory for the first time */
+        peer_seconds(names[n]); /* the peer's first touch of its memory */
         for (unsigned i = 0; i < setting->rounds; i++) {
             double mine = i % 2 == 0 ? our_seconds(&arena) : 0.0;
             theirs[i] = peer_seconds(names[n]);

@@ -1,5 +1,4 @@
-/* bench_adam_side.c: arrays on huge pages, touched by the threads that work on them; a step and a
- * plain pass. */
+/* bench_adam_side.c: arrays on huge pages, with a step and a plain pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +68,7 @@ static void plain_stream(struct bench_arena *arena, int stream, uint64_t begin, 
     }
 }
 
-/* Modifies one stream after another or, if they are interleaved, a piece of every stream in
- * turn. */
+/* Modifies stream by stream or, if interleaved, a piece of each stream in turn. */
 static void plain_part(void *argument, unsigned index, unsigned count)
 {
     struct bench_arena *arena = argument;

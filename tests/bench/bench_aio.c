@@ -1,9 +1,9 @@
-/* bench_aio.c: the drives of aio, compared with fio and DeepSpeed's async_io on the same file, in
- * alternating pairs. Prints `name value unit` lines: medians of the pairs, and their ratios.
+/* bench_aio.c: the drives of aio, compared with fio and DeepSpeed's async_io in alternating pairs.
+ * Prints `name value unit` lines: medians, and their ratios.
  *
  *     bench_aio [DIRECTORY] [--gib N] [--pairs N] [--seconds S] [--python PATH] [--only WORD]
  *
- * --python is the path of an interpreter that has DeepSpeed; without it that part is skipped. */
+ * --python: an interpreter that has DeepSpeed; without it that part is skipped. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

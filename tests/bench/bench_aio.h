@@ -1,4 +1,4 @@
-/* bench_aio.h: declarations that the files of bench_aio share: settings, figures and our side. */
+/* bench_aio.h: settings, figures and our side of bench_aio. */
 #ifndef TESTS_BENCH_BENCH_AIO_H
 #define TESTS_BENCH_BENCH_AIO_H
 
@@ -21,7 +21,7 @@ struct bench {
     char files[2][512];
     int fds[2];
     uint64_t bytes;
-    struct core_region region; /* for whole passes it has twice `bytes` */
+    struct core_region region; /* twice `bytes` for whole passes */
 };
 extern struct bench bench;
 
@@ -37,10 +37,10 @@ struct bench_row { /* samples of one contestant */
 /* Ends the program with the last error's message. */
 void bench_die(const char *what);
 double bench_cpu_ms(void);
-/* Returns the median; sorts the values. */
+/* Sorts the values. */
 double bench_median(double *values, int count);
 struct bench_figure bench_middle(const struct bench_row *row);
-/* Prints the medians of both contestants, and the median of the pairs' ratios. */
+/* Prints the medians of both contestants and the median ratio of the pairs. */
 void bench_report(const char *name, const struct bench_row *ours, const struct bench_row *theirs,
                   const char *peer);
 
@@ -54,15 +54,15 @@ struct bench_side {
 
 void bench_side_open(struct bench_side *side, const char *backend, bool sums);
 void bench_side_close(struct bench_side *side);
-/* Submits request `index` of a walk over the file; `fences` are those of the requests in flight. */
+/* Submits request `index` of a walk over the file; `fences`: requests in flight. */
 void bench_side_push(struct bench_side *side, int which, uint64_t index, struct core_fence *fences);
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds);
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern);
 
-/* Each function makes one comparison: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
+/* Comparisons: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
 bool bench_has_fio(void);
-/* Runs fio on file 0 with blocks of 1 MiB at depth 32 and these additional arguments. */
+/* Runs fio on file 0 with blocks of 1 MiB at depth 32. */
 struct bench_figure bench_fio(enum bench_pattern pattern, const char *engine, const char *more);
 void bench_against_fio(const char *backend, const char *engine, const char *more, const char *peer);
 void bench_checksums(void);

@@ -1,4 +1,4 @@
-/* bench_aio_deepspeed.c: times DeepSpeed's async_io on the same files, in a separate process. */
+/* bench_aio_deepspeed.c: times DeepSpeed's async_io in a separate process. */
 #include <stdio.h>
 
 #include "tests/bench/bench_aio.h"

@@ -1,4 +1,4 @@
-/* bench_aio_figures.c: medians of pairs, printed. */
+/* bench_aio_figures.c: prints medians of pairs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -7,7 +7,7 @@
 
 static const char *const fio_names[BENCH_PATTERNS] = {"read", "write", "rw"};
 
-/* Returns the n-th field of fio's terse output, counted from 1. */
+/* Returns the n-th field, from 1, of fio's terse output. */
 static double field(const char *line, int n)
 {
     for (int i = 1; i < n && line != NULL; i++) {
@@ -54,7 +54,7 @@ void bench_against_fio(const char *backend, const char *engine, const char *more
         struct bench_side side;
         bench_side_open(&side, backend, false);
         for (int i = 0; i < bench.pairs; i++) {
-            for (int turn = 0; turn < 2; turn++) { /* the two sides take turns to go first */
+            for (int turn = 0; turn < 2; turn++) { /* the sides alternate in going first */
                 if ((turn + i) % 2 == 0) {
                     theirs.samples[i] = bench_fio((enum bench_pattern)pattern, engine, more);
                 } else {

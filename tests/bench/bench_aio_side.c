@@ -1,5 +1,4 @@
-/* bench_aio_side.c: our side of each comparison: a drive, one queue for reads and one for
- * writes. */
+/* bench_aio_side.c: our side of a comparison: a drive with a queue for reads and one for writes. */
 #include <stdlib.h>
 
 #include "aio/backend.h"
@@ -41,8 +40,7 @@ void bench_side_close(struct bench_side *side)
     free(side->sums);
 }
 
-/* Waits once per half of the window, for the half that was submitted earlier, so that the thread
- * wakes rarely. */
+/* Waits once per half of the window, so that the thread wakes rarely. */
 void bench_side_push(struct bench_side *side, int which, uint64_t index, struct core_fence *fences)
 {
     struct core_fence *fence = &fences[index % BENCH_WINDOW];
@@ -66,8 +64,8 @@ void bench_side_push(struct bench_side *side, int which, uint64_t index, struct 
     }
 }
 
-/* Walks over the file for `seconds`; in a mixed walk every second request is a write, as in fio's
- * rw. Reads with checksums need files that were written with checksums. */
+/* Walks over the file for `seconds`; a mixed walk alternates reads and writes, as fio's rw.
+ * Checksums need files that were written with checksums. */
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds)
 {
@@ -94,8 +92,7 @@ struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern p
     return (struct bench_figure){moved / wall, (bench_cpu_ms() - cpu) * bench_gib / moved};
 }
 
-/* Measures reading a whole file into memory, writing a whole file from memory, or both at once,
- * which is DeepSpeed's unit of work. */
+/* Measures reading or writing a whole file, or both at once, as DeepSpeed does. */
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern)
 {
     struct core_fence fence = {0};

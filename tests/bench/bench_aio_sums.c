@@ -1,6 +1,5 @@
-/* bench_aio_sums.c: measures the cost of verifying, and its lower bounds on this machine: reading
- * memory that is not in the cache, hashing memory that is in the cache, and a drive's rate while
- * another thread hashes at the same rate. */
+/* bench_aio_sums.c: the cost of verifying, and its lower bounds: reading uncached memory, hashing
+ * cached memory, and a drive's rate while another thread hashes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 enum { MIB = 1 << 20, COLD_MIB = 256 };
 static volatile uint64_t sink; /* keeps results alive */
 
-/* Does the least work that looks at every byte: adds four sums in parallel. */
+/* The least work that looks at every byte: four sums. */
 static uint64_t add_up(const void *memory, uint64_t bytes)
 {
     const uint64_t *words = memory;
@@ -31,8 +30,7 @@ static uint64_t hash_up(const void *memory, uint64_t bytes)
     return core_hash(memory, bytes, 1);
 }
 
-/* Returns the milliseconds that one core takes for a GiB: either once over 256 MiB, or 256 times
- * over the same MiB. */
+/* Returns the milliseconds per GiB of one core: over 256 MiB, or repeatedly over 1 MiB. */
 static double one_pass(uint64_t (*work)(const void *, uint64_t), bool cold)
 {
     double cpu = bench_cpu_ms();
@@ -62,10 +60,10 @@ static void floors(void)
     }
 }
 
-/* A thread that hashes, at a given rate, the half of the memory into which nothing is read. */
+/* A thread that hashes at a given rate the half of the memory that is not read into. */
 struct beside {
     double bytes_per_s;
-    _Atomic bool stop; /* relaxed: only ends the loop */
+    _Atomic bool stop; /* relaxed: it ends the loop */
 };
 
 static void *hash_beside(void *argument)
@@ -109,7 +107,7 @@ void bench_checksums(void)
     floors();
     bench_side_open(&sides[0], NULL, true);
     bench_side_open(&sides[1], NULL, false);
-    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* will be verified later */
+    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* will be verified */
         static struct core_fence fences[BENCH_WINDOW];
         bench_side_push(&sides[0], 1, i, fences);
         core_fence_wait(aio_queue_tail(sides[0].queues[1]), -1);

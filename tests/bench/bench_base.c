@@ -1,6 +1,6 @@
-/* bench_base.c: times of core/base: waking a team, a fence, a queue, and the first touch of memory.
- * Prints `name value unit` lines; medians unless the name says otherwise. `--quick` takes a tenth
- * of the rounds. Exits with 1 if a time exceeds its bar. */
+/* bench_base.c: times of core/base: waking a team, a fence, a queue, and first touch of memory.
+ * Prints `name value unit` lines, mostly medians. `--quick`: a tenth of the rounds. Exits with 1 if
+ * a time exceeds its bar. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +45,7 @@ static double quantile(double *values, int count, double part)
     return values[(int)((count - 1) * part)];
 }
 
-/* Prints a line, and whether the bar is met; bar 0: there is no bar. */
+/* Prints a line, and whether the bar (0: none) is met. */
 static void print(const char *name, double value, const char *unit, double most)
 {
     printf("%-34s %12.3f %s", name, value, unit);
@@ -78,7 +78,7 @@ static void print_times(const char *name, double *ns, int count, double bar_us)
 
 struct wake {
     int64_t start_ns;
-    _Atomic int64_t latest_ns; /* when the last member started */
+    _Atomic int64_t latest_ns; /* start of the last member */
 };
 
 static void wake_part(void *argument, unsigned index, unsigned count)
@@ -94,8 +94,8 @@ static void wake_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Times from the call to the last member's first instruction, and to the return. Between calls, the
- * members spin if `pause_ns` is short, and sleep if it is long. */
+/* Times a call until the last member starts, and until the return. Members sleep between calls if
+ * `pause_ns` is long. */
 static void bench_team(const char *name, int64_t spin_ns, int64_t pause_ns, double bar_us)
 {
     struct core_team *team = NULL;
@@ -161,8 +161,7 @@ static void *send_signals(void *argument)
     return NULL;
 }
 
-/* Measures the time from the call with which one thread advances a line to the return of another
- * thread's wait for it. */
+/* Times a fence from one thread's advance of a line to the return of another thread's wait. */
 static void bench_fence(const char *name, int64_t pause_ns, double bar_us)
 {
     int count = pause_ns > 15000 ? rounds / 10 : rounds;
@@ -194,8 +193,7 @@ static int note_time(void *context, const void *arguments)
     return 0;
 }
 
-/* Times a job that only reads the clock, from submit to start, and from submit to the end of the
- * wait. */
+/* Times a job from submit to start, and from submit to the end of the wait. */
 static void bench_queue(void)
 {
     struct core_queue *queue = NULL;
@@ -257,8 +255,7 @@ static void *populate(void *argument)
     return NULL;
 }
 
-/* Returns the seconds of the yardstick: the same number of threads touches equal parts, and uses
- * only the mapping's advice. */
+/* Returns the seconds of the yardstick: as many threads touch equal parts of a plain mapping. */
 static double touch_yardstick(enum core_pages pages)
 {
     int64_t begin_ns = core_clock_now_ns();
@@ -289,8 +286,8 @@ static double touch_yardstick(enum core_pages pages)
     return took;
 }
 
-/* Prints the best of each of the three ways. Their order changes, so that disturbances, and the
- * free pages that the previous way leaves in the kernel, affect all ways alike. */
+/* Prints the best time of three ways, whose order changes, so that disturbances affect
+ * them alike. */
 static void bench_touch(const char *name, enum core_pages pages, int tries)
 {
     struct core_team *team = NULL;

@@ -1,7 +1,6 @@
 /* bench_block_cuda.c: how fast a card computes one block of an 8B Llama forward and backward, in
- * bf16, 4 rows of a quarter of 16384 tokens: every op in its order, as the engine launches them.
- * Prints `block` in TFLOP/s, as torch_ops.py does for torch, and in tokens per second. Options:
- * card_bench.h. */
+ * bf16, 4 rows of a quarter of 16384 tokens. Prints `block` in TFLOP/s, as torch_ops.py does, and
+ * in tokens per second. Options: card_bench.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +8,7 @@
 
 enum { PRODUCTS = 4, BLOCK_STEPS = 32, BLOCK_ROWS = 4 };
 
-/* A product of the block, y[tokens][n] = x w^T, with the arrays of its gradients. */
+/* A product y[tokens][n] = x w^T, and the arrays of its gradients. */
 struct layer {
     int64_t n, k;
     char *x, *w, *y, *dy, *dx, *dw;
@@ -36,7 +35,7 @@ static struct {
     struct kern_add_arguments add;
 } block;
 
-/* Takes space for `count` numbers of 16 bits from the arrays that are not zeros. */
+/* Takes space for `count` 16-bit numbers from the arrays that are not zeros. */
 static char *take(int64_t count)
 {
     const size_t bytes = ((size_t)count * 2 + 255) / 256 * 256;
@@ -116,7 +115,7 @@ static void linear_grads(const struct layer *l)
     step(KERN_LINEAR_GRAD_INPUT, dx);
 }
 
-/* Sets the arguments for y, the norm of x or of x plus `add`. The sum replaces `add`. */
+/* Sets y to the norm of x, or of x + add; the sum replaces `add`. */
 static void norm_of(int which, void *x, void *add, void *y)
 {
     block.norms[which] = (struct kern_norm_arguments){
@@ -136,7 +135,7 @@ static void norm_of(int which, void *x, void *add, void *y)
     step(KERN_NORM, &block.norms[which]);
 }
 
-/* Sets the arguments for dx, the sum of the gradient through the norm and the gradient past it. */
+/* Sets dx to the sum of the gradients through and past the norm. */
 static void norm_grad_of(int which, const void *s, const void *dy, const void *past, void *dx)
 {
     block.norm_grads[which] = (struct kern_norm_grad_arguments){
@@ -173,7 +172,7 @@ static void rope_of(int which, char *qk, const float *angles)
     step(KERN_ROPE, &block.ropes[which]);
 }
 
-/* Returns the bytes from a token's queries to its keys and values. */
+/* Returns the bytes from a token's queries to its keys; v_at(): to its values. */
 static size_t k_at(void)
 {
     return (size_t)shape->heads * (size_t)shape->dim * 2;

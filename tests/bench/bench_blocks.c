@@ -1,6 +1,5 @@
-/* bench_blocks.c: the block store with blocks of 64 MiB, compared with fio on a file of the same
- * directory in alternating pairs; and how much of the time to read blocks the recorded order hides
- * behind work.
+/* bench_blocks.c: the block store with blocks of 64 MiB, compared with fio in alternating pairs,
+ * and the share of reading time that the recorded order hides behind work.
  *
  *     bench_blocks [DIRECTORY] [--gib N] [--pairs N] [--seconds S] [--only WORD] */
 #include <errno.h>
@@ -25,7 +24,7 @@ const char *const bench_pattern_names[BENCH_PATTERNS] = {"get", "put", "mixed"};
 struct bench bench = {.directory = ".", .gib = 1, .seconds = 1.5, .pairs = 5};
 
 static struct tide_blocks *blocks;
-static unsigned count; /* number of blocks */
+static unsigned count; /* of blocks */
 static char names[256][16];
 
 static void die(const char *what)
@@ -46,7 +45,7 @@ static unsigned char *buffer_of(unsigned i)
     return bench.region.base + i % WINDOW * block_bytes;
 }
 
-/* Opens a store with this much memory and puts all blocks twice, so that its file is written. */
+/* Opens a store and puts all blocks twice, so that its file is written. */
 static void open_blocks(uint64_t host_bytes, bool sums)
 {
     char directory[512];
@@ -76,8 +75,7 @@ static void open_blocks(uint64_t host_bytes, bool sums)
 
 enum mode { DIRECT, PINNED };
 
-/* Gets blocks, puts blocks or does both in turns for some seconds, with WINDOW operations in
- * flight. */
+/* Gets blocks, puts blocks, or alternates, for some seconds with WINDOW operations in flight. */
 static struct bench_figure run(enum bench_pattern pattern, enum mode mode)
 {
     const struct tide_block_io through = {.struct_bytes = sizeof through, .through = 1};
@@ -124,7 +122,7 @@ static void against_fio(const char *more, const char *peer)
         struct bench_row theirs;
         open_blocks(pinned ? (WINDOW + 1) * block_bytes : (uint64_t)4 << 20, false);
         for (int i = 0; i < bench.pairs; i++) {
-            for (int turn = 0; turn < 2; turn++) { /* the two sides take turns to go first */
+            for (int turn = 0; turn < 2; turn++) { /* the sides alternate in going first */
                 if ((turn + i) % 2 == 0) {
                     theirs.samples[i] = bench_fio(pattern, "io_uring", more);
                 } else {
@@ -137,14 +135,14 @@ static void against_fio(const char *more, const char *peer)
     }
 }
 
-/* A pass of XXH3 over memory of its own, as large as the buffers of the blocks. */
+/* A pass of XXH3 over as much memory as the buffers of the blocks. */
 static struct pass {
     struct core_region region;
     _Atomic bool stop;
-    double ms_per_gib; /* processor time of its thread */
+    double ms_per_gib; /* of processor time */
 } pass;
 
-/* Hashes the memory once or, on a thread, until `stop` is set. */
+/* Hashes once or, on a thread, until `stop` is set. */
 static void *pass_run(void *context)
 {
     static volatile uint64_t sink;
@@ -173,8 +171,8 @@ static double pass_alone(void)
     return pass.ms_per_gib;
 }
 
-/* Runs the pass on a thread while the block store moves blocks without checksums. Returns the
- * pass's processor time per GiB, in milliseconds. */
+/* Runs the pass while the block store moves blocks without checksums. Returns the pass's processor
+ * time per GiB, in milliseconds. */
 static double pass_beside(enum bench_pattern pattern)
 {
     pthread_t thread;
@@ -190,8 +188,8 @@ static double pass_beside(enum bench_pattern pattern)
     return pass.ms_per_gib;
 }
 
-/* Times, in turns, the processor time with checksums, and divides it by the time without checksums
- * plus one pass of XXH3: measured alone, and measured while the drive uses memory, too. */
+/* Prints the processor time with checksums over the time without checksums plus one pass, measured
+ * alone and beside the drive. */
 static void with_sums(void)
 {
     for (int pattern = 0; pattern < BENCH_MIXED; pattern++) {
@@ -225,8 +223,7 @@ static void with_sums(void)
     }
 }
 
-/* Gets every block in order and works on each for some time. Returns the seconds that the gets
- * took. */
+/* Gets the blocks in order with work on each; returns the seconds of the gets. */
 static double iterate(double work_s, bool ahead)
 {
     int64_t got_ns = 0;
@@ -247,8 +244,7 @@ static double iterate(double work_s, bool ahead)
     return (double)got_ns / 1e9;
 }
 
-/* Prints the share of the reading time that the gets do not wait for if the work takes as long as
- * reading. */
+/* Prints the share of reading time that is hidden by work of the same length. */
 static void hidden(void)
 {
     double shares[BENCH_PAIRS_MAX];

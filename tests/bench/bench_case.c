@@ -1,13 +1,12 @@
-/* bench_case.c: makes a model and data for measuring whole runs, where nothing can be downloaded:
+/* bench_case.c: makes a model and data for measuring whole runs without downloads:
  *
  *     bench_case SIZE OUT [--rows N] [--length N] [--nf4 1]
  *
  * SIZE is nano, tiny, 158m, 1b, 4b, 8b, 14b or 32b, or the path of a config.json. OUT/model becomes
- * a Hugging Face folder with random weights in bf16, and OUT/data.jsonl gets rows of token ids, in
- * which sequences of tokens repeat, so that there is something to learn. With --nf4 1 the linear
- * weights of layers are random codes, in the files that transformers writes for a model that
- * bitsandbytes quantised with double quantisation; OUT/model then takes 0.52 bytes for each of
- * them. The same arguments make the same files. */
+ * a Hugging Face folder with random bf16 weights. OUT/data.jsonl gets rows of token ids with
+ * repeated sequences, so that there is something to learn. With --nf4 1 the linear weights of
+ * layers are random codes in the files of bitsandbytes (double quantisation). The same arguments
+ * make the same files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,16 +95,15 @@ static uint64_t mixed(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Elements [begin, begin + count) of a block, to be stored in `block`. */
+/* Elements [begin, begin + count) of a block. */
 struct part {
     const struct model_block *block;
-    uint64_t number; /* number of the block */
+    uint64_t number; /* of the block */
     uint64_t begin, count;
     uint16_t *to;
 };
 
-/* Vectors (scales) are one. Other elements are between -0.032 and 0.032, in steps of 2^-13, and
- * depend only on the element's index. */
+/* Scales are one. Other elements are in [-0.032, 0.032] and depend on their index. */
 static void fill(void *context, unsigned member, unsigned members)
 {
     const struct part *part = context;
@@ -158,7 +156,7 @@ static void write_model(const struct model *model, const char *folder, const cha
 static const float nf4_values[16] = {KERN_NF4_VALUES};
 static const float map_values[256] = {KERN_DYNAMIC_VALUES};
 
-/* A tensor of a file. Its bytes are random, unless it has values or repeats one number. */
+/* A tensor of a file, with random bytes unless values or a repeated number are given. */
 struct entry {
     char name[256];
     const char *type;
@@ -194,7 +192,7 @@ static void add_flat(struct shard *shard, const char *type, uint64_t count,
     snprintf(entry->shape, sizeof entry->shape, "%llu", (unsigned long long)count);
 }
 
-/* Makes codes whose scales are 0.04 to 0.06. */
+/* Makes codes with scales of 0.04 to 0.06. */
 static void add_codes(struct shard *shard, const struct model_param *param,
                       const struct model_part *part)
 {
@@ -250,8 +248,7 @@ static void list_block(const struct model_block *block, struct shard *shard)
     }
 }
 
-/* Writes words [at, at + count) of a random tensor: bf16 numbers between -0.03 and 0.03, or, for
- * other types, any bytes. */
+/* Writes words [at, at + count) of a random tensor: bf16 numbers in [-0.03, 0.03], or any bytes. */
 static void fill_random(const struct entry *entry, uint64_t seed, uint64_t at, size_t count,
                         uint64_t *to)
 {
@@ -287,7 +284,7 @@ static void write_entry(FILE *file, const struct entry *entry, uint64_t seed, ui
     }
 }
 
-/* Writes one file and its part of the index. */
+/* Writes a file and its part of the index. */
 static void write_shard(const struct shard *shard, const char *folder, unsigned number, FILE *index,
                         uint64_t *piece)
 {
@@ -342,7 +339,7 @@ static void write_config(const char *folder, const char *source)
     free(text);
 }
 
-/* Writes a folder with a file for each block, so that only a piece of a block is in memory. */
+/* Writes a file for each block; memory holds a piece of a block. */
 static void write_codes(const struct model *model, const char *folder, const char *source)
 {
     struct shard *shard = malloc(sizeof *shard);
@@ -368,7 +365,7 @@ static void write_codes(const struct model *model, const char *folder, const cha
 
 /* ---- rows ---- */
 
-/* Writes rows that consist of sequences of tokens, each one of RUNS different sequences. */
+/* Writes rows of token sequences, of which there are RUNS different ones. */
 static void write_rows(FILE *file, int64_t vocab, long rows, long length)
 {
     uint64_t state = 1;
@@ -398,7 +395,7 @@ static const char *text_of(const char *size)
     return NULL;
 }
 
-/* Makes the folder with the config.json of the size. */
+/* Makes a folder with the config.json of the size. */
 static void find_config(const char *size, const char *out, char *folder, size_t bytes)
 {
     const char *text = text_of(size);

@@ -1,19 +1,17 @@
-/* bench_checkpoint.c: how fast a checkpoint is written, verified and resumed from with weights and
- * states back in the store, beside what fio gets from the same folder before and after.
+/* bench_checkpoint.c: how fast a checkpoint is written, verified and resumed from, compared with
+ * fio in the same folder.
  *
  *   bench_checkpoint DIR [--quick | --large] [--rounds N]
  *
  * The model has 158 million parameters (1.9 GB); with --quick 0.7 million, with --large 1.1 billion
- * (13.2 GB). DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the
- * checkpoint, and is empty at the end. The files are created before the first round; each of three
- * rounds (with --quick, one) overwrites all of them except the store, so that none is new. After a
- * store is removed, the drive gets time to rest.
+ * (13.2 GB). DIR holds the checkpoint, fio's file of at most 4 GB and a store as large as the
+ * checkpoint, and is empty at the end. Rounds (three; with --quick, one) overwrite existing files,
+ * except the store. After a store is removed, the drive rests.
  *
- * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is
- * the mean of its runs before and after: `checkpoint_write` over fio's --rw=write,
- * `checkpoint_verify` and `resume_read` over its --rw=read. Without fio there are no ratios. fio is
- * asked for --bs=1M --iodepth=16 --ioengine=io_uring --direct=1, --end_fsync=1 where it writes, and
- * for as many bytes. */
+ * Prints `name value unit` lines: medians, and their ratios over the mean of fio's runs before and
+ * after: `checkpoint_write` over --rw=write, `checkpoint_verify` and `resume_read` over --rw=read
+ * (no ratios without fio). fio runs with --bs=1M --iodepth=16 --ioengine=io_uring --direct=1, and
+ * --end_fsync=1 for writes, over as many bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,8 +57,8 @@ static struct {
     struct run_options options;
     struct run_prepared *prepared;
     struct store_image image;
-    struct core_region slot; /* every chunk is written from here and read into here */
-    double bytes;            /* size of a checkpoint's arrays */
+    struct core_region slot; /* chunks are written from here and read into here */
+    double bytes;            /* of a checkpoint's arrays */
     bool fio;
 } bench;
 
@@ -147,7 +145,7 @@ static void make_slot(void)
     }
 }
 
-/* Writes all blocks; every chunk has the bytes of the same slot. */
+/* Writes the blocks; chunks have the bytes of one slot. */
 static void put_all(struct store_checkpoint_write *checkpoint, struct store_flow *flow)
 {
     const struct store_arrays arrays = arrays_of();
@@ -162,7 +160,7 @@ static void put_all(struct store_checkpoint_write *checkpoint, struct store_flow
     }
 }
 
-/* Writes a checkpoint from which a run can be resumed. */
+/* Writes a checkpoint that can be resumed. */
 static void make_checkpoint(void)
 {
     struct store_shelf *shelf = NULL;
@@ -192,7 +190,7 @@ static void make_checkpoint(void)
 
 /* ---- measurements, in bytes per second ---- */
 
-/* Overwrites the checkpoint's files with their contents and makes them durable. */
+/* Overwrites the checkpoint's files with their contents, durably. */
 static double write_all(void)
 {
     struct store_flow *flow = NULL;
@@ -220,8 +218,7 @@ static double verify_all(void)
     return rate;
 }
 
-/* The time at which the engine had its memory and store, and the time at which its states were in
- * the store. */
+/* When the engine had its store, and when its states were in the store. */
 static int64_t there_ns, loaded_ns;
 
 static int note(void *user, const char *phase, uint64_t done, uint64_t total)
@@ -247,7 +244,7 @@ static double resume_all(void)
     return bench.bytes / ((double)(loaded_ns - there_ns) * 1e-9);
 }
 
-/* Returns the n-th field of fio's terse output, from 1. */
+/* Returns the n-th field, from 1, of fio's terse output. */
 static double field(const char *line, int n)
 {
     for (int i = 1; i < n && line != NULL; i++) {

@@ -1,8 +1,7 @@
-/* bench_coll.c: times of collectives between two processes, each on a core of its own.
- * bench_world.py starts it and bench_coll_mpi.c under mpirun in turns and compares them. The first
- * process prints `name value unit` lines: allreduce_us (the median of all-reduces of one fp64),
- * reduce_s (a reduce-scatter of 64 MiB of bf16) and sum_s (the sums that each rank computes in it,
- * by coll_sum alone). The last two are the least of 9. */
+/* bench_coll.c: times of collectives between two processes; bench_world.py compares them with
+ * bench_coll_mpi.c. The first process prints `name value unit` lines: allreduce_us (median of
+ * all-reduces of one fp64), reduce_s (reduce-scatter of 64 MiB of bf16) and sum_s (the sums in it,
+ * by coll_sum alone), the last two the least of 9. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,7 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Returns how many nanoseconds one command took. */
+/* Returns the nanoseconds of a command. */
 static int64_t run(struct coll *coll, const struct coll_command *command)
 {
     struct core_fence fence;
@@ -55,8 +54,8 @@ static double scalar_us(struct coll *coll)
     return (double)times[SCALARS / 2] * 1e-3;
 }
 
-/* Returns the least time of a reduce-scatter of `array`; each is preceded by a barrier, so that the
- * ranks begin together. */
+/* Returns the least time of a reduce-scatter of `array`, before which a barrier aligns
+ * the ranks. */
 static double reduce_seconds(struct coll *coll, const void *array, void *part)
 {
     int64_t least = INT64_MAX;
@@ -72,7 +71,7 @@ static double reduce_seconds(struct coll *coll, const void *array, void *part)
     return (double)least * 1e-9;
 }
 
-/* Returns the least time of this rank's sums of a reduce-scatter over `world` ranks. */
+/* Returns the least time of a rank's sums in a reduce-scatter. */
 static double sum_seconds(const void *array, void *part, unsigned world)
 {
     const void *from[64];

@@ -1,6 +1,5 @@
-/* bench_coll_mpi.c: what bench_coll.c measures, by the MPI library's own blocking functions:
- * allreduce_us (MPI_Allreduce of one double) and exchange_s (MPI_Alltoallv of 64 MiB per
- * process). */
+/* bench_coll_mpi.c: bench_coll.c with MPI's blocking functions: allreduce_us (MPI_Allreduce of one
+ * double) and exchange_s (MPI_Alltoallv of 64 MiB per process). */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +28,7 @@ static double scalar_us(void)
     return times[SCALARS / 2] * 1e6;
 }
 
-/* Returns the least seconds of an exchange in which each process sends an equal part to each other
- * process and keeps one part. */
+/* Returns the least seconds of an exchange of equal parts between all processes. */
 static double exchange_seconds(const char *from, char *to, int rank, int world)
 {
     int counts[WORLD_MAX];

@@ -2,7 +2,7 @@
  *   bench_engine --model DIR [--store DIR] [--steps N] [--batch N] [--length N] [--accum N]
  *                [--clip X] [--device-memory BYTES] [--host-memory BYTES] [--weights W]
  *                [--states W] [--acts A] [--precision P] [--slots N] [--chunk ELEMENTS] [--quick]
- * Prints one `name value unit` line per figure. Every case of docs/BENCHMARKS.md is one command. */
+ * Prints `name value unit` lines. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct bench {
     struct tide_engine_options options;
     struct tide_store_path paths[TIDE_STORES_MAX];
     unsigned steps;
-    long vocab; /* token ids are below it */
+    long vocab; /* token ids are smaller */
 };
 
 static void parse(int argc, char **argv, struct bench *bench)

@@ -5,11 +5,10 @@
  *                 [--save DIR] [--tile-bytes N] [--profile] [--load] [--quick]
  *
  * CASE is a folder with model/ (a Hugging Face folder) and data.jsonl (rows of input_ids of one
- * length, read in file order, starting over at the end). Prints one JSON object per step:
- * step, loss, grad_norm, seconds; the last line has median_seconds (without the first step),
- * tokens_per_second, peak_rss_gb. --profile adds "name value unit" lines: time and rate of each op,
- * the share of products, the bytes according to the tables. --load only times reading the weights.
- * Weight decay applies to all parameters, as in the trainer that this is compared with. */
+ * length, read in file order and repeatedly). Prints a JSON object per step: step, loss, grad_norm,
+ * seconds; the last has median_seconds (without the first step), tokens_per_second, peak_rss_gb.
+ * --profile adds "name value unit" lines about ops and memory. --load only times reading the
+ * weights. Weight decay applies to all parameters, as in that trainer. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -52,11 +51,11 @@ struct bench {
     struct dev_device *device;
     struct plain *plain;
     struct text_feed *feed;
-    char path[4096]; /* path of the file of rows, for the feed */
+    char path[4096]; /* of the file of rows */
     const char *data[1];
     int64_t length;
     int32_t *ids;    /* [accum][batch][length] */
-    int32_t *labels; /* the labels of the same rows */
+    int32_t *labels; /* of the same rows */
     struct model_batch *batches;
 };
 
@@ -126,8 +125,7 @@ static double peak_rss_gb(void)
     return (double)usage.ru_maxrss * 1024.0 / 1e9;
 }
 
-/* Refuses rows of different lengths, and rows that had to be cut to the model's number of
- * positions. */
+/* Refuses rows of different lengths and rows that had to be cut. */
 static int refuse_row(const struct bench *bench, const struct text_batch *row)
 {
     const unsigned long long number = row->counts.rows;
@@ -207,7 +205,7 @@ static int open_rows(struct bench *bench)
     return open_feed(bench);
 }
 
-/* Reads all weights a second time, into existing memory, with a team as large as the trainer's. */
+/* Reads the weights again, into existing memory, with a team as large as the trainer's. */
 static int time_load(const struct bench *bench)
 {
     const enum kern_type type = bench->arguments.type;

@@ -1,9 +1,7 @@
 /* bench_ops.c: how fast the CPU device's ops are, on the shapes of one layer and the head of a 158M
  * Llama (hidden 1024, inner 2816, 16 heads of 64, 8 key heads, vocabulary 8192), 2 rows of 512.
- * Prints `name value unit` lines. Products are compared with oneDNN's of the same type, run in
- * turns in the same process; `_ratio` is ours over oneDNN's. `--quick` runs everything fewer times;
- * `--threads N` sets the size of the team, `--only WORD` selects the ops. The figures are those of
- * the best run, because other programs use the machine's cores, too. */
+ * Prints `name value unit` lines of the best run; `_ratio` is ours over oneDNN's, in turns.
+ * `--quick` runs less; `--threads N` sets the size of the team; `--only WORD` selects ops. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +17,7 @@ enum { TOKENS = 1024, HIDDEN = 1024, INNER = 2816, QKV = 2048, VOCAB = 8192, HEA
 
 static struct {
     int tries;
-    const char *only; /* ops whose name contains it; NULL: all */
+    const char *only; /* part of an op's name; NULL: all */
     struct core_team *team;
     struct kern_cpu *ours, *foreign;
     char *memory; /* operands, OPERAND_BYTES apart */
@@ -65,18 +63,17 @@ static double run(struct kern_cpu *cpu, enum kern_op op, const void *arguments)
     return 0.0;
 }
 
-/* Returns the best seconds of ours and, in turns, of oneDNN's (0 if it is missing). */
+/* Returns the best seconds of ours and, in turns, of oneDNN's (0: missing). */
 static double best(enum kern_op op, const void *arguments, double *foreign)
 {
     double ours = 1e9;
     *foreign = 1e9;
-    /* The numbers are about 0.01 in fp32 and bf16. Data of another type in these arrays could be
-     * subnormal, which is slow. */
+    /* About 0.01 in fp32 and bf16. Another type could be subnormal, which is slow. */
     memset(bench.memory, 0x3c, 8 * operand_bytes);
     for (int i = 0; i <= bench.tries; i++) {
         const double mine = run(bench.ours, op, arguments);
         const double its = bench.foreign != NULL ? run(bench.foreign, op, arguments) : 1e9;
-        if (i > 0) { /* the first run chooses primitives and warms caches */
+        if (i > 0) { /* the first run warms up */
             ours = mine < ours ? mine : ours;
             *foreign = its < *foreign ? its : *foreign;
         }

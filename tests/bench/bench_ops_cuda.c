@@ -1,9 +1,8 @@
 /* bench_ops_cuda.c: how fast a card's ops are, on the shapes of one layer and the head of an 8B
- * Llama (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384
- * tokens, and the products of larger models. torch_ops.py prints torch's lines of the same names.
- * It is also built as a library, for torch_ops.py. Prints `name value unit` lines: GB/s read and
- * written, with `_ratio` to those of copies within the card's memory (twice the bytes copied per
- * second), or TFLOP/s. Options: card_bench.h. */
+ * Llama (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256) in bf16, 16384
+ * tokens, and the products of larger models. Prints `name value unit` lines, as torch_ops.py does
+ * for torch: TFLOP/s, or GB/s with a `_ratio` to copies within the card's memory. Options:
+ * card_bench.h. */
 #include <stdio.h>
 
 #include "core/base/rng.h"
@@ -173,16 +172,14 @@ static void pointwise(void)
     moves("dropout", KERN_DROPOUT, &drop, 2 * wide);
 }
 
-/* Copies integers to an array of the card: random tokens of the whole vocabulary, or the first
- * tokens of their documents. */
+/* Copies integers to an array of the card: tokens, or documents' first tokens. */
 static const int32_t *numbers(int array, const int32_t *values, size_t count)
 {
     card_bench_fill(array, values, count * sizeof *values);
     return bench.arrays[array];
 }
 
-/* Times an embedding, its gradient and that of a bias. Both gradients read dy; the first writes the
- * whole table, the second one row. */
+/* Times an embedding, its gradient and a bias's gradient. */
 static void sums(void)
 {
     int32_t ids[TOKENS_MAX];
@@ -269,7 +266,7 @@ static void arrays(void)
     moves("sum_ranks", KERN_SUM, &sum, 2.0 * (SUM_RANKS + 1) * (double)sum.count);
 }
 
-/* Times the expansion of layers that are stored in 4 and in 8 bits. */
+/* Times the expansion of stored layers. */
 static void expands(void)
 {
     static const struct {
@@ -292,8 +289,7 @@ static void expands(void)
     }
 }
 
-/* Times the factors of a DoRA adapter's rows, and their product with the output of a linear
- * layer. */
+/* Times a DoRA adapter's factors, and their product with a layer's output. */
 static void magnitudes(void)
 {
     enum { RANK = 16 };
@@ -373,9 +369,8 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-/* Times attention with up to 8 heads of queries, of size `dim`, for each head of keys. With
- * `documents` per row, the number of pairs of tokens that see each other is divided by this
- * number. */
+/* Times attention with heads of size `dim`. With `documents` per row, as many times fewer tokens
+ * see each other. */
 static void attention(const char *name, const int64_t size[2], int64_t dim, int64_t documents)
 {
     int32_t starts[TOKENS_MAX];
@@ -441,7 +436,7 @@ static void loss(void)
                                     .dw = gradient(bench.arrays[6])};
     const double flops = 6.0 * (double)bench.tokens * shape->vocab * shape->hidden;
     computes("loss_and_gradients", KERN_LOSS, &a, flops);
-    a.logits_bytes = 0; /* by tiles, if memory is short */
+    a.logits_bytes = 0; /* by tiles */
     computes("loss_and_gradients_by_tile", KERN_LOSS, &a, flops);
 }
 
@@ -468,11 +463,10 @@ static void all_attention(void)
     attention(quick ? "8k" : "16k", large, 128, 1);
     attention("4k_64", middle, 64, 1);
     attention(quick ? "8k_64" : "16k_64", large, 64, 1);
-    attention("4k_documents", middle, 128, 8); /* replaces the zeros, which the loss reads */
+    attention("4k_documents", middle, 128, 8); /* overwrites the zeros that the loss reads */
 }
 
-/* torch_ops.py calls this function from a shared library, so that both are measured in one
- * process. */
+/* torch_ops.py calls it from a shared library, so that one process measures both. */
 __attribute__((visibility("default"))) int bench_ops_cuda(int argc, char **argv);
 int bench_ops_cuda(int argc, char **argv)
 {

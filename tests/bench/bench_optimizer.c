@@ -1,12 +1,11 @@
-/* bench_optimizer.c: the optimizer of an application: what a call costs, a step with its states in
- * memory beside cpu_adam alone over as many bytes, and a step with states on a drive under a
- * backward pass whose gradients come in one order or in a new one each step.
+/* bench_optimizer.c: the optimizer of an application: the cost of a call, a step in memory compared
+ * with cpu_adam alone, and a step with states on a drive under a backward pass.
  *
  *     bench_optimizer [DIRECTORY] [--millions N] [--parameters N] [--rounds N] [--threads N]
  *                     [--only WORD]
  *
- * The parameters have bf16 weights and gradients. Prints medians, and for submits means: their time
- * includes time in which other threads had the processor, which their processor time excludes. */
+ * Weights and gradients are bf16. Prints medians, and means of submits, whose time includes time in
+ * which other threads had the processor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +34,13 @@ static struct tide_optim *optim;
 static uint64_t elements[PARAMETERS_MAX];
 static uint16_t *weights[PARAMETERS_MAX];
 static uint16_t *gradients[PARAMETERS_MAX];
-static unsigned turn[PARAMETERS_MAX]; /* the order of submits */
+static unsigned turn[PARAMETERS_MAX]; /* order of submits */
 static struct {
     uint64_t count;
-    uint64_t ns;           /* in tide_optim_submit, in all rounds */
-    uint64_t processor_ns; /* of this thread, between the first and the last submit of a step */
-    uint64_t sleeps;       /* context switches of this thread in that time, because it waited */
-    uint64_t preempted;    /* context switches in that time, because another thread ran */
+    uint64_t ns;           /* in tide_optim_submit */
+    uint64_t processor_ns; /* of this thread, between a step's first and last submit */
+    uint64_t sleeps;       /* context switches of this thread in that time, to wait */
+    uint64_t preempted;    /* context switches in that time, to let other threads run */
 } submits;
 
 static void check(int rc)
@@ -64,7 +63,7 @@ static uint16_t *array(uint64_t bytes, int byte)
     return at;
 }
 
-/* A third of the parameters are large and contain nearly all elements, as in a transformer. */
+/* A third of the parameters are large, as in a transformer. */
 static void make_arrays(void)
 {
     const unsigned large = (setting.parameters + 2) / 3;
@@ -143,8 +142,8 @@ static struct rusage switches(void)
     return usage;
 }
 
-/* Returns the seconds of a step whose gradients come one after another during `backward_s`, after a
- * pause of `forward_s`. */
+/* Returns the seconds of a step whose gradients come during `backward_s`, after a pause of
+ * `forward_s`. */
 static double step(enum order order, unsigned round, double forward_s, double backward_s)
 {
     uint64_t token = 0;
@@ -186,7 +185,7 @@ static double median_step(enum order order, double forward_s, double backward_s)
     return bench_median(seconds, setting.rounds);
 }
 
-/* Times a step in memory in turns with a step of cpu_adam alone. */
+/* Times a step in memory in turns with cpu_adam alone. */
 static void in_memory(void)
 {
     static const struct bench_format format = {"split_bf16", CORE_UPDATE_ADAMW,
@@ -227,8 +226,8 @@ static void in_memory(void)
     printf("memory_submit_preempted %.2f per step\n", (double)submits.preempted / setting.rounds);
 }
 
-/* Times steps with states on the drive: first with all gradients at once, then during a backward
- * pass of the same length, in each order. */
+/* Times steps with states on the drive: with all gradients at once, and during a backward pass in
+ * each order. */
 static void on_drive(void)
 {
     create(TIDE_STORE);

@@ -1,6 +1,5 @@
-/* bench_pin_cuda.c [SIZE]: how long it takes until a card may copy from host memory by itself:
- * memory that is mapped with large pages, touched by all processors and registered, as tide does
- * it, and cudaHostAlloc of as much (8GiB). Prints `name value unit` lines. */
+/* bench_pin_cuda.c [SIZE]: how fast host memory (SIZE, by default 8GiB) is pinned for a card: as
+ * tide does it, and by cudaHostAlloc. Prints `name value unit` lines. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,11 +3,10 @@
  *   bench_plan [NAME...]
  *
  * Prints for each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
- * (predicted), NAME_bound_s (the time of the processor or of the drive, whichever is longer; if
- * updates are deferred, that of forward plus that of backward), NAME_ratio (step over bound),
- * NAME_device_gb and NAME_host_gb. The drive reads or writes 2 GB per second, in total; two cores
- * do 700 GFLOP/s and update 0.5e9 parameters per second. A card does 150 TFLOP/s and has links of
- * 25 GB/s; its machine's cores update 2e9 parameters per second, and its drive has 6 GB/s. */
+ * (predicted), NAME_bound_s (the longer of processor and drive time), NAME_ratio (step over bound),
+ * NAME_device_gb and NAME_host_gb. The drive moves 2 GB per second; two cores do 700 GFLOP/s and
+ * update 0.5e9 parameters per second. A card does 150 TFLOP/s and has links of 25 GB/s; its
+ * machine's cores update 2e9 parameters per second, and its drive moves 6 GB/s. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +33,7 @@ struct shape {
     uint32_t clip;
     double joint_gib;
     uint32_t all_on_drive;
-    double card_gib; /* memory of a card in addition to the host's; 0: the CPU device */
+    double card_gib; /* in addition to host memory; 0: the CPU device */
 };
 
 static const struct shape shapes[] = {
@@ -91,14 +90,14 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
     }
 }
 
-/* Seconds of the processor and of the drive in one half of a step. */
+/* Seconds in one half of a step. */
 struct load {
     double cores;
     double drive;
 };
 
-/* Returns the time of the processor or of the drive, whichever is longer. If updates are deferred,
- * adds these times of both halves: forward with the updates, and backward. */
+/* Returns the longer of processor and drive time; if updates are deferred, the sum over forward
+ * with updates and backward. */
 static double bound_seconds(const struct plan_input *input, const struct plan_tape *tape,
                             bool deferred)
 {

@@ -3,10 +3,10 @@
  *   python tests/bench/tokenizer_make.py T.json T.bin 128000 FOLDER...
  *   bench_tokenizer T.json T.bin [--threads N] [--rounds N] [--quick] [--python PATH]
  *
- * Prints medians for natural text (T.bin: documents, each followed by a NUL) and for generated
- * classes of text: CLASS_mb_s and, if the interpreter has `tokenizers`, CLASS_peer_mb_s and
- * CLASS_ratio (its time over ours, with as many threads). long_CLASS_ms is the time of one text of
- * 1 MB; load_s and load_mb are the time and memory of loading. */
+ * Prints medians for the documents of T.bin and for generated classes of text: CLASS_mb_s and, if
+ * the interpreter has `tokenizers`, CLASS_peer_mb_s and CLASS_ratio (its time over ours, with as
+ * many threads). long_CLASS_ms is the time of one text of 1 MB; load_s and load_mb are the time and
+ * memory of loading. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -131,7 +131,7 @@ static void measure(const char *name, const char *path, unsigned rounds, bool pe
     fflush(stdout);
 }
 
-/* Times documents that repeat one unit; writes them for the peer, too. */
+/* Times documents that repeat a unit; writes them for the peer, too. */
 static void measure_made(const char *name, const char *unit, size_t bytes, size_t count,
                          unsigned rounds, bool peer)
 {

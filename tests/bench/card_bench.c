@@ -80,10 +80,10 @@ static double seconds(const struct card_bench_step *steps, int length, int count
     return (double)(core_clock_now_ns() - start) * 1e-9;
 }
 
-/* Returns the time of the best of several batches of about 20 ms. */
+/* Returns the best time of several batches of about 20 ms. */
 double card_bench_best(const struct card_bench_step *steps, int length)
 {
-    launch(steps, length, 2); /* chooses algorithms and warms up */
+    launch(steps, length, 2); /* warms up */
     const double one = seconds(steps, length, 1);
     const int count = one > 0.02 ? 1 : (int)(0.02 / one) + 1;
     double least = 1e9;
@@ -94,7 +94,7 @@ double card_bench_best(const struct card_bench_step *steps, int length)
     return least;
 }
 
-/* Returns whether `name` contains one of the words of `list`, which commas separate. */
+/* Returns whether `name` contains a word of the comma-separated `list`. */
 static bool contains_one(const char *name, const char *list)
 {
     char word[64];
@@ -122,8 +122,7 @@ static void copy(enum dev_copy_direction direction, void *to, const void *from, 
     must(core_fence_wait(fence, 60000000000));
 }
 
-/* Returns a nearly normal number with a deviation of 0.5, which is the sum of four uniform
- * numbers. */
+/* Returns a nearly normal number, as the sum of four uniform numbers. */
 static float normal(uint64_t position)
 {
     const struct core_rng_words random = core_rng_philox(1, 0, position);
@@ -134,8 +133,8 @@ static float normal(uint64_t position)
     return sum * 0.866f;
 }
 
-/* Fills arrays with normal numbers in bf16 with a deviation of 0.5, as torch_ops.py does: the more
- * bits change, the more a card lowers its clock. The last array is all zeros. */
+/* Fills with normal numbers, as torch_ops.py does, because a card's clock depends on the bits. The
+ * last array is zeros. */
 static void fill(void)
 {
     const size_t bytes = bench.shape->array_bytes;
@@ -194,7 +193,7 @@ static void begin(const struct kern_options *options)
 
 void card_bench_open(int argc, char **argv)
 {
-    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is interrupted keeps its lines */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* an interrupted run keeps its lines */
     const struct kern_options options = {.products = KERN_PRODUCTS_BEST};
     bool quick = false;
     bench = (struct card_bench){.shape = &llama_8b, .batches = 5};

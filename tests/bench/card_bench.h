@@ -1,8 +1,7 @@
-/* card_bench.h: shared by the measurements of a card: the card with a queue and large arrays of
- * small numbers, the shapes of an 8B Llama, and the time of an op that runs repeatedly. One thread.
- * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD[,WORD...]` measures only the
- * lines whose name contains one of the words; `--tiny` takes shapes that an emulated card can
- * compute, whose figures mean nothing. A failure ends the program with a message. */
+/* card_bench.h: for measurements of a card: the card with a queue and arrays, the shapes of an 8B
+ * Llama, and the time of an op. One thread. `--quick` takes a quarter of the tokens and fewer runs;
+ * `--only WORD[,WORD...]` selects lines by name; `--tiny` takes shapes for an emulated card, whose
+ * figures mean nothing. A failure ends the program with a message. */
 #ifndef TESTS_BENCH_CARD_BENCH_H
 #define TESTS_BENCH_CARD_BENCH_H
 
@@ -15,26 +14,26 @@
 
 enum { TOKENS_MAX = 16384, CARD_BENCH_ARRAYS = 10 };
 
-/* Sizes of the model whose ops are measured, and of what is copied and updated. */
+/* Sizes of the model, and of copies and updates. */
 struct card_shape {
     const char *name;
     int32_t tokens; /* at most TOKENS_MAX */
     int32_t hidden, inner, vocab, heads, kv_heads, dim;
-    int32_t qkv;             /* width of queries, keys and values together */
-    int32_t attention_heads; /* query heads of the lines of attention; 8 share a key head */
-    int32_t divisor;         /* divisor of the sizes that are printed */
+    int32_t qkv;             /* width of queries, keys and values */
+    int32_t attention_heads; /* query heads; 8 share a key head */
+    int32_t divisor;         /* of the printed sizes */
     uint64_t updated;        /* weights */
     size_t array_bytes, scratch_bytes, copy_bytes;
 };
 
 extern struct card_bench {
-    const char *name; /* name of the program */
+    const char *name; /* of the program */
     const struct card_shape *shape;
     struct dev_device *device;
     struct dev_queue *queue;
     struct kern_ops *ops;
     int64_t tokens;
-    double copy; /* bytes read and written per second, within the card */
+    double copy; /* bytes per second, read and written */
     int batches;
     const char *only;
     void *arrays[CARD_BENCH_ARRAYS]; /* the last one is zeros */
@@ -45,14 +44,14 @@ struct card_bench_step {
     const void *arguments;
 };
 
-/* Parses the arguments of the program, opens the card and prints the speed of copies. */
+/* Parses the arguments, opens the card and prints the speed of copies. */
 void card_bench_open(int argc, char **argv);
 void card_bench_close(void);
 void card_bench_zero(int array); /* fills an array with zeros */
 /* Copies values to the beginning of an array. */
 void card_bench_fill(int array, const void *values, size_t bytes);
 bool card_bench_wanted(const char *name);
-/* Returns the best seconds of all steps, one after another, from start to end. */
+/* Returns the best seconds of the steps, run one after another. */
 double card_bench_best(const struct card_bench_step *steps, int length);
 
 #endif
