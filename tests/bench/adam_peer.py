@@ -1,6 +1,5 @@
-"""adam_peer.py COUNT: times DeepSpeed's CPU Adam and torch's fused AdamW for bench_adam, which writes one name per line and reads
-`seconds X`. Variants with casts copy bf16 gradients into fp32 ones before the step and the new weights into bf16 after it, as
-ZeRO-Offload does."""
+"""adam_peer.py COUNT: times DeepSpeed's CPU Adam and torch's fused AdamW for bench_adam, which writes a name per line and reads
+`seconds X`. Variants with casts have bf16 gradients and weights beside the fp32 ones, as in ZeRO-Offload."""
 import sys
 import time
 

@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
-"""adapter_peer.py: trains CASE with PyTorch and PEFT's LoRA, everything in memory. Arguments, CASE and output are those of the other peers; their common.py
-must be in PYTHONPATH.
-
+"""adapter_peer.py: trains CASE with PyTorch and PEFT's LoRA in memory. Needs the other peers' common.py in PYTHONPATH.
   adapter_peer.py CASE [--rank R] [--steps N] [--batch N] [--recompute]
-
 The base is bf16, the adapters are fp32, and products run in bf16 (autocast)."""
 import common
 import torch

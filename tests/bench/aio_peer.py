@@ -1,6 +1,5 @@
-"""aio_peer.py FILE FILE2 BYTES: measures DeepSpeed's async_io for bench_aio, which writes `read`, `write` or `mixed` (reads FILE while
-writing FILE2), one per line, and reads `figure BYTES_PER_S CPU_MS_PER_GIB`. Tries a few settings first, and uses the best one for each
-pattern."""
+"""aio_peer.py FILE FILE2 BYTES: measures DeepSpeed's async_io for bench_aio, which writes `read`, `write` or `mixed` (reads FILE and
+writes FILE2) per line, and reads `figure BYTES_PER_S CPU_MS_PER_GIB`. Uses the best of a few settings."""
 import resource
 import sys
 import time

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""Two ranks in two processes: our collectives beside MPI's own, processes beside threads, and training beside DeepSpeed over gloo.
-
+"""Two ranks in two processes: our collectives and MPI's, processes and threads, and training by tide and DeepSpeed over gloo.
     bench_world.py --build BUILD [--peers DIR --python PY] --case CASE --scratch DIR [--only NAMES] [--rounds N] [--quick]
-
-CASE is made by BUILD/tests/bench/bench_case 158m CASE; DIR has the scripts that train the same case with DeepSpeed. Runs both sides of each
-comparison in turns, with Open MPI's mpirun, and prints one line per figure: name, value, unit. Memory is the sum of both processes' peaks.
+CASE is made by BUILD/tests/bench/bench_case 158m CASE; DIR has the scripts that train CASE with DeepSpeed. Runs the sides of a
+comparison in turns, with Open MPI's mpirun, and prints `name value unit` lines. Memory is the sum of the processes' peaks.
 """
 import json
 import os
@@ -40,7 +38,7 @@ def peak(pid):
 
 
 def run(processes, env=None):
-    """Starts the commands together; returns the first one's output and the sum of the peaks of all processes, in GB."""
+    """Starts the commands together; returns the first one's output and the sum of the processes' peaks in GB."""
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=dict(os.environ, **ROOT, **(env or {}), **own)) for command, own in processes]
     peaks, ended = {}, threading.Event()

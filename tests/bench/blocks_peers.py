@@ -1,20 +1,15 @@
 #!/usr/bin/env python3
-"""blocks_peers.py: blocks of 64 MiB written and read by the block store and by others, in alternating turns.
-
+"""blocks_peers.py: blocks of 64 MiB written and read by the block store and by others, in turns.
   TIDE_LIBRARY=build/offload/api/libtide.so python3 tests/bench/blocks_peers.py DIR --python PY [--gib N] [--rounds N] [--only NAMES]
-
-PY is an interpreter that has torch and, for DeepNVMe, deepspeed; without the latter that side is left out. The sides, whose
-reads all come from the drive except torch_cached's:
-
+PY has torch and, for DeepNVMe, deepspeed. Reads come from the drive, except those of torch_cached. The sides:
   tide          put_begin (`through`) and get_begin of the C API, three blocks in flight, registered memory, checksums
-  tide_no_sums  the same without checksums
-  guest         tide.Blocks of the PyTorch package: put and get of tensors, one after the other, in 256 MiB of memory
-  deepnvme      deepspeed.ops.aio handles, three blocks in flight in pinned buffers, one file for each block, no checksums; at the
-                best of a few settings, tried first
+  tide_no_sums  tide without checksums
+  guest         tide.Blocks of the PyTorch package: put and get of tensors, one by one, in 256 MiB of memory
+  deepnvme      deepspeed.ops.aio handles, three blocks in flight in pinned buffers, a file per block, no checksums, the best of
+                a few settings
   torch         torch.save and fsync; torch.load after the file has left the page cache
-  torch_cached  torch.save and torch.load as users do it: through the page cache
-
-Prints `name value unit` lines: medians of the rounds, and medians of the rounds' ratios of tide to each other side."""
+  torch_cached  torch.save and torch.load through the page cache
+Prints `name value unit` lines: medians, and median ratios of tide to the other sides."""
 import argparse
 import ctypes
 import os

@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
-"""dpo_peer.py: trains CASE with TRL's DPOTrainer and PEFT's LoRA, everything in memory. Arguments and output are those of the other peers; their
-common.py must be in PYTHONPATH. A batch has N pairs.
-
+"""dpo_peer.py: trains CASE with TRL's DPOTrainer and PEFT's LoRA in memory. Needs the other peers' common.py in PYTHONPATH. A batch has N pairs.
   dpo_peer.py make CASE OUT [--pairs N]    OUT/model: CASE's model with a tokenizer whose tokens are bytes; OUT/data.jsonl: pairs of 512 tokens a row
   dpo_peer.py OUT [--rank R] [--steps N] [--batch N] [--recompute] [--fp32]
-
-The base is bf16, the adapters are fp32, and products run in bf16 (autocast); with --fp32, for processors without products in bf16, all is fp32. The reference is the base without adapters."""
+The base is bf16, the adapters are fp32, and products run in bf16 (autocast) or, with --fp32, all is fp32. The reference is the base without adapters."""
 import json
 import os
 import random
@@ -39,7 +36,7 @@ def make(case, out, pairs=64):
 
     with open(out + "/data.jsonl", "w") as file:
         for _ in range(pairs):
-            # The first letters differ, and no prompt ends where an answer begins.
+            # The two answers differ from their first letter on.
             row = {"prompt": text(PROMPT - 1) + ":", "chosen": "a" + text(ANSWER - 1), "rejected": "b" + text(ANSWER - 1)}
             file.write(json.dumps(row) + "\n")
 

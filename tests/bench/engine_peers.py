@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
-"""engine_peers.py: compares whole training steps of tide, PyTorch and DeepSpeed, which run alternately on one machine.
-
+"""engine_peers.py: compares training steps of tide, PyTorch and DeepSpeed, which run in turns on one machine.
   engine_peers.py --tide build/tools/tide --peers DIR --python PY --case CASE --scratch DIR [--only NAMES] [--rounds N] [--quick]
-
-CASE contains `model` and `data.jsonl`. The DIR of --peers contains common.py, torch_train.py and deepspeed_train.py, which take CASE and print
-one JSON line per step and a last one with median_seconds and peak_rss_gb. Beside this script, adapter_peer.py needs peft, and dpo_peer.py
-needs trl, too; `dpo_peer.py make` makes the CASE of dpo and dpo_fp32, which are run only if --only names them. Each comparison runs its two
-sides alternately for N rounds and prints the median of the medians, peak memory, and their ratios as `name value unit` lines. A comparison
-that fails is reported, and the others still run."""
+CASE contains `model` and `data.jsonl`. The DIR of --peers contains common.py, torch_train.py and deepspeed_train.py, which print a JSON
+line per step and a last one with median_seconds and peak_rss_gb. adapter_peer.py needs peft, and dpo_peer.py also trl. Comparisons dpo and
+dpo_fp32 run only if --only names them, on the CASE of `dpo_peer.py make`. A comparison prints medians, peak memory and their ratios as
+`name value unit` lines. A failed comparison is reported, and the others run."""
 import json
 import os
 import statistics
@@ -16,7 +13,7 @@ import sys
 
 import turns
 
-# name: our arguments, theirs, and those of both. "S" is replaced by the scratch folder.
+# name: our arguments, their arguments, common arguments; "S" becomes the scratch folder
 DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide", "--make-store"]
 LORA = ["--lora", "16", "--lora-alpha", "32"]
 COMPARISONS = {

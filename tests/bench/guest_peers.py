@@ -1,19 +1,14 @@
 #!/usr/bin/env python3
-"""guest_peers.py: compares a PyTorch program that uses tide.AdamW with the same program using other optimizers; they run alternately.
-
+"""guest_peers.py: compares a PyTorch program that uses tide.AdamW with programs that use other optimizers, in turns.
   TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/guest_peers.py --case CASE --scratch DIR
       [--only NAMES] [--rounds N] [--steps N] [--clip C]
-
-CASE contains `model` and `data.jsonl`, as bench_case makes them. Every program computes in bf16 and recomputes activations:
-
+CASE contains `model` and `data.jsonl`, as bench_case makes them. The programs compute in bf16 and recompute activations:
   tide         bf16 weights, states on the drive (store) or in memory (host)
-  torch        bf16 weights for the products, fp32 masters and torch.optim.AdamW(fused=True), all in memory
-  torch_plain  bf16 weights and torch.optim.AdamW(fused=True) on them, without fp32 masters: less exact, and the least work
+  torch        bf16 weights for the products, fp32 masters and torch.optim.AdamW(fused=True), in memory
+  torch_plain  bf16 weights and torch.optim.AdamW(fused=True), without fp32 masters: less exact, and the least work
   deepspeed    ZeRO-3 with offload_optimizer to NVMe
-  compute      bf16 weights, forward and backward alone, without an optimizer: the least that a step of any of them can take
-
-Each program runs in its own process. Prints `name value unit` lines: the median over rounds of the median step, without first steps,
-its processor time, and the peak memory of each process."""
+  compute      bf16 weights, without an optimizer: the lower bound of a step
+Prints `name value unit` lines: the median step without first steps, its processor time, and the process's peak memory."""
 import argparse
 import functools
 import json

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""load_base.py: how long tide takes to quantise a base while it reads the model's files, beside its two limits.
-
+"""load_base.py: how long tide takes to quantise a base while it reads the model's files, and its two limits.
   load_base.py --tide build/tools/tide --case CASE --scratch DIR [--base nf4] [--rounds N] [--flags "..."]
-
-CASE contains `model`, in 16 or 32 bits, and `data.jsonl`. In each round: reads the files with direct I/O, eight reads of 1 MiB at a time (drive); loads with
-the files in the page cache (processor), if they fit there; drops the files from the page cache, and loads (load). Prints the best of each, and the larger limit over the load: 1 means that
-reading and quantising hide each other completely. Loading is what happens between the lines "load ..." and "plan:" of tide finetune. Nothing else should run."""
+CASE contains `model`, in 16 or 32 bits, and `data.jsonl`. A round reads the files with direct I/O, eight reads of 1 MiB at a time (drive), loads
+with the files in the page cache (processor), if they fit there, and loads without (load). Prints the best times, and the larger limit over the
+load: 1 means that reading and quantising overlap fully. Loading is the time between the lines "load ..." and "plan:" of tide finetune.
+Nothing else should run."""
 import argparse
 import glob
 import mmap

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
-"""model_peers.py: compares the plain training step with PyTorch's, and loading with dd; they run alternately on one machine.
-
+"""model_peers.py: compares the plain training step with PyTorch's, and loading with dd, in turns on one machine.
   model_peers.py --bench build/tests/bench/bench_model --peers DIR --python PY --case CASE [--only NAMES] [--rounds N] [--steps N]
-
 CASE contains `model` and `data.jsonl`. The DIR of --peers contains torch_train.py, which takes CASE and bench_model's arguments and
-prints one JSON line per step and a last one with median_seconds and peak_rss_gb. Each comparison runs its two sides alternately for N
-rounds and prints, as `name value unit` lines, the median of the medians, peak memory, the ratio of our peak to the bytes of our arrays,
-and the ratios of both sides. `load` reads the weights with bench_model and the same files with dd, both from the page cache."""
+prints a JSON line per step and a last one with median_seconds and peak_rss_gb. A comparison prints `name value unit` lines: medians,
+peak memory, our peak over the bytes of our arrays, and the ratios. `load` reads the weights, and dd the same files, from the page cache."""
 import argparse
 import glob
 import json

@@ -1,17 +1,13 @@
 #!/usr/bin/env python3
-"""optimizer_peers.py: compares one step of tide.AdamW, DeepSpeedCPUAdam and torch's fused AdamW, with states in host memory.
-
+"""optimizer_peers.py: compares a step of tide.AdamW, DeepSpeedCPUAdam and torch's fused AdamW, with states in host memory.
   TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/optimizer_peers.py
       [--parameters 158|1100] [--rounds N] [--only torch,deepspeed,hooks] [--apart]
-
-All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide keeps bf16 weights with a split master. For the others
-the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
-process; figures are medians. With --apart, which --parameters 1100 implies, each side has a process of its own, and only one exists at a time, so that
-the memory of both does not add up: each side runs its rounds in each of two turns.
-`--only hooks`: three equal models of 300 linear layers run their backward passes in turns: without hooks, with hooks that do nothing, and with
-those of tide.AdamW. Figures are medians of the ratios to the pass without hooks in the same turn: of time, of processor time of the thread
-that runs backward, and of processor time of the whole process, with torch's and the library's threads. Further passes meter the guest and the
-C call in it. `free` is the processor time to free a gradient without tide.
+The optimizers get bf16 gradients of a Llama and produce bf16 weights. tide has a split master. For the other optimizers the program
+copies gradients to fp32 and fp32 weights to bf16, as ZeRO-Offload does. The sides run in turns in one process; figures are medians.
+With --apart, which --parameters 1100 implies, a side has a process of its own, and one process exists at a time, to save memory.
+`--only hooks`: equal models of 300 linear layers run backward without hooks, with hooks that do nothing, and with those of tide.AdamW.
+Figures are median ratios to the pass without hooks: of time, of processor time of the thread, and of processor time of the process.
+Further passes meter the guest and its C call. `free` is the processor time to free a gradient without tide.
 Prints `name value unit` lines."""
 import argparse
 import collections
@@ -36,7 +32,7 @@ RING = 1 << 28  # elements: much more than the processor's caches hold
 
 
 def ring_views(all_shapes, ring):
-    """Gradients that share memory, so that those of 1.1B take little of it, and that are still read from memory."""
+    """Gradients that share a ring, to save memory; the ring is larger than the caches."""
     views, at = [], 0
     for shape in all_shapes:
         count = torch.Size(shape).numel()
@@ -104,7 +100,7 @@ class Residual(torch.nn.Module):
 
 
 class Meter:
-    """Adds up the processor time of a thread in functions. What one of them calls of the others is counted once."""
+    """Adds up the processor time of a thread in functions, nested calls once."""
     def __init__(self):
         self.seconds, self.calls, self.inside = 0.0, 0, False
 
@@ -134,7 +130,7 @@ class Metered:
 
 
 def freeing(edge, rounds):
-    """Microseconds of processor time to free a gradient, oldest first as the hooks do."""
+    """Microseconds of processor time to free a gradient, oldest first."""
     figures = []
     for _ in range(rounds + 1):
         held = collections.deque(torch.ones(edge, edge, dtype=torch.bfloat16) for _ in range(300))
@@ -146,8 +142,7 @@ def freeing(edge, rounds):
 
 
 def backward(model, x):
-    """Seconds, and seconds of processor time of this thread and of the process, of a backward pass and of freeing what
-    gradients are left."""
+    """Seconds, and processor seconds of this thread and of the process, of a backward pass and of freeing its gradients."""
     clocks = time.perf_counter, time.thread_time, time.process_time
     loss = model(x).float().pow(2).mean()
     begins = [clock() for clock in clocks]
@@ -177,7 +172,7 @@ def hooks(edge, rounds):
 
 
 def meter_hooks(edge, rounds, model, x, optimizer):
-    """In passes of its own, because meters take time. With clipping, step() submits what the hooks took."""
+    """Separate passes, because meters take time. With clipping, step() submits the gradients."""
     import tide
     module, adamw, guest = tide.optimizer, tide.optimizer.AdamW, Meter()
     module.lib = Metered(module.lib, "tide_optim_submit")
@@ -200,7 +195,7 @@ def make_gradients(all_shapes):
 
 
 def run_side(a):
-    """One side in this process."""
+    """Runs a side in this process."""
     all_shapes = shapes(a.parameters)
     gradients = make_gradients(all_shapes)
     side = Tide(all_shapes, gradients) if a.side == "tide" else Peer(all_shapes, gradients, PEERS[a.side])

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 """Predicted and measured seconds of a step with 1, 2 and 4 ranks, as threads and as processes.
-
     tests/bench/ranks.py BUILD [FOLDER] [--quick] [--rounds N] [--only NAME]
-
-FOLDER (default: a temporary one) holds the model and, on its drive, the store. Each run measures the machine itself, and its
-log has the prediction and the steps. Prints one line per figure, "name value unit": the medians over N rounds (default 3), and
-predicted over measured, for which 0.85 to 1.15 is the aim. NAME picks the runs that have it in their name. Ends with the number of
-runs that missed the aim. Processes need Open MPI's mpirun. The machine must have nothing else to do.
+FOLDER (default: a temporary one) holds the model and the store. A run measures the machine, and logs the prediction and the steps. Prints
+`name value unit` lines: medians over N rounds (default 3), and predicted over measured, which should be 0.85 to 1.15. NAME selects runs
+by name. Exits with the number of runs that missed that aim. Processes need Open MPI's mpirun. Nothing else should run.
 """
 import argparse
 import json

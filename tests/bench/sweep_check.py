@@ -1,7 +1,7 @@
 """sweep_check.py TOOL DIRECTORY [ROUNDS] [--keep FILE] [--seconds S]: is the default sweep's recommendation as good as the best of a
-grid? Runs the sweep, then pairs of rounds of a grid that includes the recommended setting. The even rounds choose the best setting of
-each operation and the odd ones compare it, so that a setting does not win by one lucky round. With --keep measurements are kept in
-FILE, and a call that stops after S seconds is continued by the next one. Needs only Python's standard library."""
+grid? Runs the sweep, then pairs of rounds of a grid that includes the recommended setting: even rounds choose the best setting of an
+operation, odd ones compare it, so that luck does not count. With --keep a call that stopped after S seconds is continued. Needs only
+Python's standard library."""
 import argparse
 import json
 import os
@@ -35,7 +35,7 @@ def sweep(args):
 
 
 def two_rounds(args, chosen):
-    """One dictionary per round, from "op block depth threads" to the samples of that round."""
+    """One dictionary per round, from "op block depth threads" to samples."""
     grid, _ = run(args, "--full", "--block_size", listed(BLOCKS, chosen[0]), "--queue_depth", listed(DEPTHS, chosen[1]),
                   "--threads", str(chosen[2]), "--runtime", "0.24", "--ramp_time", "0.03", "--loops", "2")
     rounds = [{}, {}]

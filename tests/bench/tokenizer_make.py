@@ -1,6 +1,6 @@
-"""tokenizer_make.py OUT.json TEXT.bin SIZE FOLDER...: makes the inputs of bench_tokenizer. Trains a byte-level tokenizer with Llama 3's
-pipeline on the texts of the folders (code, documents) and on generated text in twelve scripts, adds merges of random pairs up to SIZE
-tokens, and writes 8 MB of documents, each followed by a NUL."""
+"""tokenizer_make.py OUT.json TEXT.bin SIZE FOLDER...: makes the inputs of bench_tokenizer: a byte-level tokenizer with Llama 3's pipeline,
+trained on the folders' texts and on generated text in twelve scripts, with merges of random pairs up to SIZE tokens; and 8 MB of documents,
+each followed by a NUL."""
 import os
 import random
 import sys

@@ -1,5 +1,5 @@
-"""tokenizer_peer.py TOKENIZER.json: times the `tokenizers` package for bench_tokenizer. It answers a line FILE (documents, each followed
-by a NUL) with `batch SECONDS TOKENS`, and a line `load` with `load SECONDS`. RAYON_NUM_THREADS is the number of threads."""
+"""tokenizer_peer.py TOKENIZER.json: times the `tokenizers` package for bench_tokenizer. Answers a line FILE (documents, each followed by a
+NUL) with `batch SECONDS TOKENS`, and `load` with `load SECONDS`. RAYON_NUM_THREADS sets the number of threads."""
 import sys
 import time
 

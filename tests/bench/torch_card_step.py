@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""torch_card_step.py: times whole training steps of torch on a GPU, to compare with `tide finetune --dev cuda` on the same case.
-
+"""torch_card_step.py: times training steps of torch on a GPU, for comparison with `tide finetune --dev cuda`.
   torch_card_step.py CASE [--rows N] [--length N] [--steps N] [--keep] [--compile]
-
-CASE contains `model`, as bench_case makes it. Weights, gradients and AdamW's moments are fp32 on the GPU, and layers compute in bf16
-(autocast): 16 bytes per parameter, as exact as tide's 14. Layers are recomputed unless --keep is given. Prints each step and, last,
+CASE contains `model`, as bench_case makes it. Weights, gradients and AdamW's moments are fp32, and layers compute in bf16 (autocast):
+16 bytes per parameter, as exact as tide's 14. Layers are recomputed unless --keep is given. Prints each step and, last,
 `torch_step_tokens N token/s`, the median without the first step."""
 import argparse
 import statistics

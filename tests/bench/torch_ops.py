@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """torch_ops.py: times torch on the operations of bench_ops_cuda, on a machine with a GPU.
-
   torch_ops.py [--quick] [--only WORD] [--seconds N] [--ours FILE] [--library FILE]
-
-Prints one `name value unit` line per figure: `torch_<name>` for eager mode and, for some operations, `torch_<name>_compiled` for
-torch.compile. FILE contains the lines of bench_ops_cuda from the same machine; with it a table of both and their ratio (ours over
-theirs, higher is better) is printed last. With --library, which names libbench_ops_cuda.so, our lines are measured in this process,
-those of each part right after torch's, with the same cuBLASLt and the same clock. An operation that fails is reported, and the others still run. After N seconds (600) no
-further operation is started."""
+Prints `name value unit` lines: `torch_<name>` for eager mode and, for some operations, `torch_<name>_compiled` for torch.compile. --ours
+names a file with the lines of bench_ops_cuda from the same machine, for a table of ratios (ours over theirs, higher is better). --library
+names libbench_ops_cuda.so, to measure our lines in this process, in turns with torch's. A failed operation is reported, and the others run.
+After N seconds (600) no further operation is started."""
 import argparse
 import ctypes
 import math
@@ -35,7 +32,7 @@ class Bench:
         self.mine = {}
 
     def ours(self, words):
-        """Runs our measurements whose names contain one of the words; prints and keeps their lines."""
+        """Runs our measurements whose names contain a word of `words`; prints and keeps their lines."""
         if self.library is None or time.monotonic() > self.end + 60:
             return
         self.torch.cuda.synchronize()
@@ -57,7 +54,7 @@ class Bench:
         self.mine.update(lines_of(text.splitlines()))
 
     def seconds(self, f):
-        """Median seconds of a call, measured with events around batches of about 20 ms."""
+        """Median seconds of a call, from batches of about 20 ms."""
         torch = self.torch
         for _ in range(3):
             f()
@@ -77,7 +74,7 @@ class Bench:
         return statistics.median(batch(count) for _ in range(2 if self.a.quick else 5))
 
     def say(self, name, amount, unit, f):
-        """Times the function that f() returns; one call of it moves or computes `amount` bytes or flops."""
+        """Times the function that f() returns; a call moves or computes `amount` bytes or flops."""
         if self.a.only and self.a.only not in name:
             return
         if time.monotonic() > self.end:
@@ -102,7 +99,7 @@ class Bench:
         self.say(name + "_compiled", amount, unit, lambda: compiled(self.torch, f, inputs))
 
     def backward(self, name, amount, unit, f, inputs, dy, more=()):
-        """Times only the gradient of f with respect to `inputs` that require one, eager and compiled."""
+        """Times the gradient of f with respect to `inputs` that require one, eager and compiled."""
         def timed(g):
             y = g(*inputs, *more)
             wanted = [x for x in inputs if x.requires_grad]
@@ -220,8 +217,8 @@ def products(b):
 
 
 def attention(b, rows, length, dim):
-    """Attention with 64 query heads and 8 key heads. The bits of cuDNN's gradient differ from run to run, and so do
-    those of flash attention unless torch is set to be deterministic."""
+    """Attention with 64 query heads and 8 key heads. Bits of cuDNN's gradient, and of flash attention's unless torch is
+    deterministic, differ from run to run."""
     torch = b.torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     F = torch.nn.functional
@@ -270,7 +267,7 @@ def loss(b):
 
 
 def block(b):
-    """One Llama 3 8B block, forward and backward: 4 rows of a quarter of the tokens."""
+    """A Llama 3 8B block, forward and backward: 4 rows of a quarter of the tokens."""
     torch = b.torch
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding

@@ -1,4 +1,4 @@
-"""turns.py: runs the sides of a comparison alternately, so that both run under the same conditions, and parses the arguments of such scripts."""
+"""turns.py: runs the sides of a comparison in turns, under the same conditions, and parses the arguments of such scripts."""
 import argparse
 import os
 import shutil
@@ -8,7 +8,7 @@ import time
 
 
 def parser(text, comparisons, only, batch, rest):
-    """Returns a parser with the arguments that such scripts share; `only`, `batch` and `rest` are defaults."""
+    """Returns a parser with the common arguments; `only`, `batch` and `rest` are defaults."""
     p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--peers")
     p.add_argument("--python", default=sys.executable)
@@ -24,7 +24,7 @@ def parser(text, comparisons, only, batch, rest):
 
 
 def parse(p):
-    """Returns the arguments; the folder `scratch` exists then."""
+    """Returns the arguments, and creates the folder `scratch`."""
     a = p.parse_args()
     if a.quick:
         a.rounds, a.steps = 1, 3
@@ -33,7 +33,7 @@ def parse(p):
 
 
 def alternate(a, sides):
-    """Runs each of `sides`, functions by name, once in every round with a new folder in a.scratch. Returns the results by name."""
+    """Runs `sides`, functions by name, in each round with a new folder in a.scratch. Returns the results by name."""
     results = {name: [] for name in sides}
     for _ in range(a.rounds):
         for name, run in sides.items():
