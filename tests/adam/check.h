@@ -25,7 +25,7 @@ bool check_present(const struct check_variant *variant);
 
 /* Step between checked sizes; from CHECK_ADAM_STEP, on emulated machines. */
 extern uint64_t check_size_step;
-/* Avoids overflow, which gives NaN, whose sign differs between machines. */
+/* If set, numbers cannot overflow: the sign of the resulting NaN differs between machines. */
 extern bool check_small_only;
 
 uint32_t check_random_word(void);

@@ -151,7 +151,7 @@ static float master_get(const struct adam_options *o, const struct adam_arrays *
     if (o->master != CORE_UPDATE_MASTER_SPLIT) {
         return a->w32[i];
     }
-    const uint32_t carry = a->lo16[i] >> 15; /* if rounding has added one */
+    const uint32_t carry = a->lo16[i] >> 15; /* 1 if rounding has added one */
     return core_f32_from_bits(((uint32_t)a->w16[i] - carry) << 16 | a->lo16[i]);
 }
 

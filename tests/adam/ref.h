@@ -5,7 +5,7 @@
 
 #include "cpu_adam/adam.h"
 
-/* adam_step() with one group. Returns enum core_nonfinite_flags flags. */
+/* Does adam_step() with one group. Returns enum core_nonfinite_flags flags. */
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 

@@ -82,8 +82,8 @@ static enum core_update_rule rule_of(const char *name)
     test_fail(__FILE__, __LINE__, "no rule %s", name);
 }
 
-/* Returns the largest difference of our weights from `theirs`, relative to at least 0.1. Split and
- * whole masters end with the same bits. */
+/* Returns the largest difference of our weights from `theirs`, relative to the weight, or to 0.1 if
+ * that is larger. Split and whole masters end with the same bits. */
 static double difference(enum core_update_rule rule, struct adam_group group,
                          const double theirs[COUNT])
 {
@@ -105,8 +105,7 @@ static double decay_of_torch(const struct adam_group *group)
     return (1.0 - (double)(float)(1.0 - group->lr * group->decay)) / group->lr;
 }
 
-/* Our weights end near those of torch and DeepSpeed, which round some scalars; decay_of_torch()
- * undoes one difference. */
+/* Our weights end near those of torch and DeepSpeed, which round some scalars. */
 static void peers_agree(void)
 {
     char path[512];

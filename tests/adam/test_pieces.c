@@ -1,4 +1,4 @@
-/* Tests that the launches of a step for a device are that step, cut where the group changes. */
+/* Tests that launches for a device, cut where the group changes, give the bits of adam_step(). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { BEGIN = 512, END = 60001 };
 
-/* Two runs of one group, and later an empty run. */
+/* Two runs of one group, then an empty run. */
 static const struct adam_run runs[] = {
     {1000, 0}, {3000, 0}, {3000, 1}, {40000, 1}, {ROOM_COUNT, 0}};
 static const uint64_t borders[] = {3000, 40000, END};

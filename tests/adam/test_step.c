@@ -1,5 +1,5 @@
-/* Tests what a step does not depend on, conversions of 16-bit numbers, and reading and writing of
- * state. */
+/* Tests that cuts, threads and the processor's mode do not change a step; also 16-bit conversions
+ * and state. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -144,7 +144,7 @@ static void groups_are_their_own(void)
     adam_destroy(adam);
 }
 
-/* A thread's rounding mode does not change the bits, and stays as it was. */
+/* A thread's floating-point mode does not change the bits, and is kept. */
 static void mode_changes_nothing(void)
 {
 #if defined(__x86_64__)
@@ -201,7 +201,7 @@ static void nonfinite_is_reported(void)
     adam_destroy(adam);
 }
 
-/* A step makes NaN of one sign equal. */
+/* After a step, NaN weights of one sign have one pattern. */
 static void nan_has_one_pattern(void)
 {
     static const uint64_t places[] = {5, 300, ROOM_COUNT - 1};

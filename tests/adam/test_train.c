@@ -44,7 +44,7 @@ static float normal(uint64_t seed, uint64_t stream, uint64_t i)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * (double)core_rng_unit(w.word[1])));
 }
 
-/* A teacher's answers with noise, which a small network cannot match. */
+/* Makes a teacher's answers with noise, so that a small network cannot match them. */
 static void make_task(struct task *task, const struct shape *shape, uint64_t seed)
 {
     const int classes = shape->classes;
@@ -109,7 +109,7 @@ static double row_loss(const struct task *task, const struct row *row, float *ou
     return loss;
 }
 
-/* Adds the row's gradient to `g` unless NULL; returns the loss. */
+/* Adds the row's gradient to `g`, if any; returns the loss. */
 static double row_pass(const struct task *task, const struct row *row, float *p, float *g)
 {
     const int hidden = task->shape.hidden;

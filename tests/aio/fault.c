@@ -26,12 +26,12 @@ struct entry {
 
 struct held {
     struct aio_event event;
-    uint64_t due; /* number of reaps */
+    uint64_t due; /* the number of reaps by then */
 };
 
 struct fault {
     struct aio_fault *plan;            /* borrowed */
-    const struct aio_backend *backend; /* inner */
+    const struct aio_backend *backend; /* the inner back end */
     void *inner;                       /* owned: state of `backend` */
     uint32_t depth;
     struct entry *entries; /* owned, [depth] */
@@ -223,7 +223,7 @@ static void flip(const struct entry *entry, unsigned char *memory)
     memory[bit / 8] ^= (unsigned char)(1u << (bit % 8));
 }
 
-/* Flips one bit in a copy of the data, which is written instead. */
+/* Makes a copy with one flipped bit, to be written instead of the data. */
 static int write_copy(struct entry *entry, struct aio_op *op)
 {
     if (posix_memalign(&entry->copy, COPY_ALIGN_BYTES, op->bytes) != 0) {

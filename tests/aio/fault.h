@@ -30,9 +30,9 @@ enum aio_fault_kind {
 
 enum { AIO_FAULT_RULES_MAX = 16, AIO_FAULT_FOREVER = 0x7fffffff };
 
-/* Operations of a drive, or calls for SUBMIT and REAP, are numbered from 1. A rule applies to
- * `count` numbers from `from` on, or at random to one in `one_in`, and only to operations that
- * match the last members. */
+/* Operations of a drive (for SUBMIT and REAP: calls) are numbered from 1. A rule applies to `count`
+ * numbers from `from` on, or at random to one in `one_in`, and only to operations that match the
+ * last members. */
 struct aio_fault_rule {
     enum aio_fault_kind kind;
     uint64_t from;     /* 0: 1 */

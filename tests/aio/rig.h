@@ -35,8 +35,8 @@ void rig_close(struct rig *rig);
 /* Returns memory at a multiple of 4 KiB; rig_free frees it. */
 void *rig_memory(uint64_t bytes);
 void rig_free(void *memory);
-/* Fills memory with bytes of position and seed. Excluded from ThreadSanitizer, which would take
- * minutes. */
+/* Fills memory with bytes that depend on position and seed. Excluded from ThreadSanitizer, which
+ * would take minutes. */
 void rig_fill(void *memory, uint64_t bytes, uint64_t seed);
 
 #endif

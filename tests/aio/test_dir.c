@@ -24,7 +24,7 @@
 
 enum { STORE_BYTES = 4 << 20 };
 
-/* Returns "<test directory>/<name>"; later calls reuse the buffer. */
+/* Returns "<test directory>/<name>" in a buffer that later calls reuse. */
 static const char *place(const char *name)
 {
     static char paths[64][512];
@@ -405,7 +405,8 @@ static void tmpfs_is_buffered_with_a_warning(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* A file is created once, in its directory. Removal needs a descriptor that still has the name. */
+/* A file is created once, in its directory, and removed only while the name belongs to the
+ * descriptor. */
 static void directories_and_files(void)
 {
     struct aio_dir *dir = NULL;

@@ -143,8 +143,7 @@ static void as_deep_as_it_goes(void)
     rig_free(out);
 }
 
-/* Returns whether nothing else has the file open, because only then the kernel grants a write
- * lease. */
+/* Returns whether nothing else has the file open: otherwise the kernel refuses a write lease. */
 static bool is_alone(const char *path)
 {
     const int fd = open(path, O_RDWR | O_CLOEXEC);

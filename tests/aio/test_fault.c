@@ -151,8 +151,8 @@ static void enospc_on_every_write(void)
     }
 }
 
-/* Transient errors pass unnoticed. Another error of a call ends the queue and names the drive,
- * which then refuses queues. */
+/* Transient errors pass unnoticed. Another error ends the queue with a message that names the
+ * drive, which then refuses queues. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM, EAGAIN};
@@ -316,7 +316,7 @@ static void close_in_flight(void)
             unsigned char *memory = rig_memory(4 * bytes);
             rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) { /* the drive owns `own` until then */
+            for (int i = 0; i < 4; i++) { /* the drive owns `own` until the queue is closed */
                 unsigned char *own = memory + (uint64_t)i * bytes;
                 check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
                                      : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),

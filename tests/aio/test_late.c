@@ -82,8 +82,8 @@ static void a_backlog_is_not_late(void)
     rig_free(memory);
 }
 
-/* A call that blocks the drive's thread beyond the limit is a stall: the waiting thread counts its
- * time. */
+/* A call that blocks the drive's thread beyond the limit is a stall, which the waiting thread
+ * detects. */
 static void a_call_that_blocks_is_late(void)
 {
     static struct rig rig; /* deliberately leaked, but reachable */
@@ -221,8 +221,7 @@ static void *fail_queue(void *queue)
     return NULL;
 }
 
-/* A drive that fails part of a request does not complete it while another drive is failing its
- * queue. */
+/* If two drives fail one queue, the second failure does not complete the request. */
 static void the_second_failure_completes_nothing(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));

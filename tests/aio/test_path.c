@@ -144,7 +144,7 @@ static int die_with_a_path(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* Leaves the file of a killed run. The kernel releases its lock a little later. */
+/* Leaves the file of a killed run. The kernel releases the lock a little later. */
 static void leave_behind(void)
 {
     struct aio_look look = {.in_use = true};
@@ -235,7 +235,7 @@ static void change(off_t at)
     close(fd);
 }
 
-/* A wrong file is reported with the reason; a locked, incomplete file is being created. */
+/* A wrong file is reported with the reason; a locked, incomplete file counts as being created. */
 static void looked_at_and_wrong(void)
 {
     leave_behind();

@@ -92,7 +92,7 @@ static void store_read(struct aio_queue *queue, const struct aio_extent *extent,
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Shares follow the weights closely, and use exactly the free space. */
+/* Shares follow the weights closely and use all free space. */
 static void shares_follow_weights(void)
 {
     for (uint64_t round = 0; round < 300; round++) {
@@ -343,8 +343,8 @@ static void files_of_two_directories(void)
     rig_free(out);
 }
 
-/* Checksums of the caller work like those of the drive. Reads must begin and end at borders of
- * checksums. */
+/* Checksums of the caller work like those of the drive. Reads must begin and end where the range of
+ * a checksum does. */
 static void sums_by_the_caller(void)
 {
     const uint64_t rates[3] = {0};
@@ -425,8 +425,8 @@ static void an_extent_by_pages(void)
     rig_free(memory);
 }
 
-/* Ranges of another file are read as an extent and verified. Their space does not become the
- * store's. */
+/* Ranges of another file are read as an extent and verified; the store does not gain
+ * their space. */
 static void an_extent_elsewhere(void)
 {
     const uint64_t rates[3] = {0};

@@ -183,7 +183,7 @@ static int see_slabs(void *state, const struct iovec *slabs, unsigned count)
 static void ragged_ends_stand_alone(void)
 {
     static const struct {
-        uint64_t first, bytes; /* after a border of 1 GiB */
+        uint64_t first, bytes; /* relative to a border of 1 GiB */
         unsigned count;
         uint64_t sizes[5];
     } rows[] = {

@@ -1,5 +1,4 @@
-/* dgx.h: a machine like a DGX A100, with a list of its GPUs' and drives' nodes; cores have two
- * processors. */
+/* dgx.h: an invented machine like a DGX A100, as files and as XML; cores have two processors. */
 #ifndef TESTS_BASE_DGX_H
 #define TESTS_BASE_DGX_H
 

@@ -124,7 +124,7 @@ static int waits_and_stops(void *argument)
     struct core_line never;
     core_line_init(&never, "never", NULL);
     const struct core_fence fence = {.line = &line, .value = 1};
-    /* survives the stop; the second wait reaches its limit */
+    /* the first wait survives the stop; the second reaches its limit */
     int rc = core_fence_wait(fence, (TEST_STOP_MS - 500) * INT64_C(1000000));
     rc = rc != 0 ? 1 : core_fence_wait((struct core_fence){&never, 1}, 50000000);
     pthread_join(thread, NULL);

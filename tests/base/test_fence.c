@@ -197,7 +197,7 @@ static int fail_job(void *context, const void *arguments)
     return core_err_set(-EIO, "the job broke");
 }
 
-/* A failed job ends its queue: later jobs do not run and have its message. */
+/* A failed job ends its queue with its message; later jobs do not run. */
 static void failure_ends_the_queue(void)
 {
     struct core_queue *queue = NULL;
@@ -278,7 +278,7 @@ static void abandoned_jobs_are_dropped(void)
     check_true(at == &value);
 }
 
-/* With `rings_below` 2, only the last two jobs ring; the line still shows others. */
+/* With `rings_below` 2, only the last two jobs ring; the line shows the other jobs, too. */
 static void a_queue_may_ring_late(void)
 {
     enum { COUNT = 6 };
@@ -331,7 +331,7 @@ static void patience_begins_anew(void)
     check_string(core_err_message(), "the drive sleeps");
 }
 
-/* A waiter of a shared bell wakes when any of its lines moves. */
+/* A waiter of a shared bell wakes when one of the bell's lines moves. */
 static void shared_bell(void)
 {
     struct core_bell bell;
@@ -428,8 +428,8 @@ static int wait_as_nobody_knows(void *argument)
     return 0;
 }
 
-/* Waits are passive on request and on a single processor, unless active waits are requested. Child
- * processes are used, because the environment is read once. */
+/* Waits are passive on request, and on a single processor unless active waits are requested.
+ * Children run the checks, because the environment is read once. */
 static void waits_may_be_passive(void)
 {
     check_int(test_child(wait_passively, NULL), ==, 0);

@@ -101,7 +101,7 @@ static void space_is_reserved(void)
     close(fd);
 }
 
-/* Pipes, folders and missing files are refused instead of regular files. */
+/* Pipes, folders and missing files do not count as regular files. */
 static void regular_files(void)
 {
     char *text = NULL;
@@ -122,7 +122,7 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
-/* A FIFO is not waited for. Outputs block once they are open. */
+/* Nothing waits for the other end of a FIFO; outputs block once they are open. */
 static void fifos(void)
 {
     char *text = NULL;
@@ -226,7 +226,7 @@ static void writes_are_whole(void)
     close(ends[1]);
 }
 
-/* A link or another spelling means the same file; devices and missing files are not compared. */
+/* A link or another spelling means the same file; devices and missing files do not match. */
 static void same_files(void)
 {
     char link_path[512];
@@ -247,7 +247,7 @@ static void same_files(void)
     check_int(unlink(link_path), ==, 0);
 }
 
-/* The sums of a file's pieces add up to its sum; changed bytes change it. */
+/* Sums of pieces add up to the file's sum, which changes with the bytes. */
 static void sums(void)
 {
     enum { BYTES = 3 * CORE_FILE_SUM_BYTES + 100 };
@@ -294,7 +294,7 @@ static void names_of_weights(void)
     }
 }
 
-/* Numbered names are recognised only as they are written. */
+/* Numbered names are recognised in their written form only. */
 static void numbered_names(void)
 {
     static const char *const bad[] = {"part-",       "part-7",

@@ -27,7 +27,7 @@ static struct core_json *parse(const char *text)
     return parse_with(text, false);
 }
 
-/* Kinds have their values; members keep the order of the file. */
+/* Values are read by kind; members keep the order of the file. */
 static void values(void)
 {
     struct core_json *doc = parse(
@@ -137,7 +137,7 @@ static void big_integers(void)
     check_contains(core_err_message(), "larger than the largest number");
 }
 
-/* A duplicate key in an object is refused with its lines, even if escaped. */
+/* The message about a duplicate key has both lines, even if a key is escaped. */
 static void duplicates(void)
 {
     struct core_json *doc = parse("{\"a\":{\"x\":1},\"b\":[{\"x\":1},{\"x\":2}],\"x\":3}");

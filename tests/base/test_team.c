@@ -223,7 +223,7 @@ static void messages(void)
     check_string(core_err_message(), "other");
 }
 
-/* The first error is kept; without one, that of the cleanup. */
+/* The first error is kept; without a first error, the cleanup's. */
 static void first_error(void)
 {
     struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));

@@ -1,5 +1,5 @@
 """adam_peer.py COUNT: times DeepSpeed's CPU Adam and torch's fused AdamW for bench_adam, which writes a name per line and reads
-`seconds X`. Variants with casts have bf16 gradients and weights beside the fp32 ones, as in ZeRO-Offload."""
+`seconds X`. Variants with casts copy bf16 gradients to fp32 and new weights to bf16, as ZeRO-Offload does."""
 import sys
 import time
 

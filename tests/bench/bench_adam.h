@@ -36,7 +36,7 @@ struct bench_arena {
     _Atomic uint64_t sink;
 };
 
-/* Ends the program without enough memory. */
+/* Ends the program if memory is short. */
 void bench_arena_open(struct bench_arena *arena, const struct bench_setting *setting,
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);

@@ -60,7 +60,7 @@ static void floors(void)
     }
 }
 
-/* A thread that hashes at a given rate the half of the memory that is not read into. */
+/* A thread that hashes, at a given rate, memory into which nothing is read. */
 struct beside {
     double bytes_per_s;
     _Atomic bool stop; /* relaxed: it ends the loop */
@@ -107,7 +107,8 @@ void bench_checksums(void)
     floors();
     bench_side_open(&sides[0], NULL, true);
     bench_side_open(&sides[1], NULL, false);
-    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* will be verified */
+    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* written for later
+                                                                        * verification */
         static struct core_fence fences[BENCH_WINDOW];
         bench_side_push(&sides[0], 1, i, fences);
         core_fence_wait(aio_queue_tail(sides[0].queues[1]), -1);

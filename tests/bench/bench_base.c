@@ -286,8 +286,8 @@ static double touch_yardstick(enum core_pages pages)
     return took;
 }
 
-/* Prints the best time of three ways, whose order changes, so that disturbances affect
- * them alike. */
+/* Prints the best time of three ways, whose order changes, so that disturbances affect all ways
+ * alike. */
 static void bench_touch(const char *name, enum core_pages pages, int tries)
 {
     struct core_team *team = NULL;

@@ -395,7 +395,7 @@ static const char *text_of(const char *size)
     return NULL;
 }
 
-/* Makes a folder with the config.json of the size. */
+/* Finds or makes the folder with the config.json. */
 static void find_config(const char *size, const char *out, char *folder, size_t bytes)
 {
     const char *text = text_of(size);

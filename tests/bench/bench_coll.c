@@ -1,7 +1,7 @@
 /* bench_coll.c: times of collectives between two processes; bench_world.py compares them with
  * bench_coll_mpi.c. The first process prints `name value unit` lines: allreduce_us (median of
- * all-reduces of one fp64), reduce_s (reduce-scatter of 64 MiB of bf16) and sum_s (the sums in it,
- * by coll_sum alone), the last two the least of 9. */
+ * all-reduces of one fp64), reduce_s (reduce-scatter of 64 MiB of bf16) and sum_s (its sums, by
+ * coll_sum alone). The last two are the least of 9. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

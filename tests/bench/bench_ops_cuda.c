@@ -369,8 +369,8 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-/* Times attention with heads of size `dim`. With `documents` per row, as many times fewer tokens
- * see each other. */
+/* Times attention with heads of size `dim`. `documents` per row divide the pairs of tokens that see
+ * each other. */
 static void attention(const char *name, const int64_t size[2], int64_t dim, int64_t documents)
 {
     int32_t starts[TOKENS_MAX];

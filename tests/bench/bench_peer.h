@@ -1,4 +1,4 @@
-/* bench_peer.h: a peer, a separate process that answers each line with lines; one at a time. */
+/* bench_peer.h: a peer: a separate process that answers lines with lines. One peer at a time. */
 #ifndef TESTS_BENCH_BENCH_PEER_H
 #define TESTS_BENCH_BENCH_PEER_H
 

@@ -2,7 +2,7 @@
 """load_base.py: how long tide takes to quantise a base while it reads the model's files, and its two limits.
   load_base.py --tide build/tools/tide --case CASE --scratch DIR [--base nf4] [--rounds N] [--flags "..."]
 CASE contains `model`, in 16 or 32 bits, and `data.jsonl`. A round reads the files with direct I/O, eight reads of 1 MiB at a time (drive), loads
-with the files in the page cache (processor), if they fit there, and loads without (load). Prints the best times, and the larger limit over the
+with the files in the page cache (processor), if they fit there, and loads with the files dropped from it (load). Prints the best times, and the larger limit over the
 load: 1 means that reading and quantising overlap fully. Loading is the time between the lines "load ..." and "plan:" of tide finetune.
 Nothing else should run."""
 import argparse

@@ -38,7 +38,7 @@ static int hangs(struct rank *rank)
     return rc;
 }
 
-/* The error of a hanging rank, which that rank gets as well, states the rank and the collective. */
+/* All ranks, also the hanging one, report which rank hangs in which collective. */
 static void hanging_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS, .body = hangs};

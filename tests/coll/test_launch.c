@@ -85,7 +85,7 @@ static void not_ranks(void)
     check_uint(find(daemons).rank, ==, 3);
 }
 
-/* Variables of torchrun's agent count only together; mpirun may start the same processes. */
+/* Torchrun's variables give the rank and the rendezvous, unless mpirun started the process. */
 static void torchrun(void)
 {
     static const char *const agent[] = {"RANK",        "3",     "WORLD_SIZE",          "4",

@@ -152,7 +152,7 @@ static void rank_codes(void)
     }
 }
 
-/* Gathers within groups parts that come with the heads, or later. */
+/* Gathers, within groups, parts that come with the heads or later. */
 static void rank_within(void)
 {
     static const uint64_t counts[] = {0, 5, 1027, 400001};
@@ -169,7 +169,7 @@ static void rank_within(void)
     }
 }
 
-/* Sums by groups arrays that come with the heads, or later in pieces. */
+/* Sums, by groups, arrays that come with the heads, or later in pieces. */
 static void groups_of(bool hosts)
 {
     enum { LAST = TEST_COUNT(700000, 250000) };

@@ -100,12 +100,12 @@ static int life(void *argument)
     return rc; /* not reached after a failure */
 }
 
-/* A failing call ends the process with its code, or is reported when the world is opened. */
+/* A failing call is reported when the world is opened, or ends the process. */
 static void failing_calls(void)
 {
     static const struct {
         enum fake_call call;
-        unsigned least; /* number of calls in a clean run */
+        unsigned least; /* smallest number of calls in a clean run */
     } kinds[] = {
         {FAKE_OPEN, 1}, {FAKE_SEND, 14}, {FAKE_RECEIVE, 14}, {FAKE_TEST, 28}, {FAKE_CANCEL, 1}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

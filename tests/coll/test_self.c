@@ -174,7 +174,7 @@ static void many_missing(void)
                    "fp32 from rank 3) within 1.500 s");
 }
 
-/* A command after an abort fails with its message. */
+/* A command after an abort fails with the abort's message. */
 static void aborted(void)
 {
     struct coll *coll = open_self();

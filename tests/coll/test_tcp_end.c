@@ -302,7 +302,7 @@ static void told_by_the_first(void)
     close(hold[1]);
 }
 
-/* A message that has arrived in part when its receive begins is too large and ends the world. */
+/* A partly received message that is too large for its receive ends the world. */
 static void too_large_for_its_receive(void)
 {
     const char text[100] = "";
@@ -342,8 +342,7 @@ static void after_meeting(struct frame frame, const char *message)
 
 /* ---- the transport alone ---- */
 
-/* The process calls the transport as peers.c does; the case acts as rank 1. Bytes in pipes order
- * them. */
+/* The process calls the transport as peers.c does; the case acts as rank 1. Pipes order the two. */
 static const struct coll_transport *const tcp = &coll_transport_tcp;
 static char why[COLL_TRANSPORT_WHY_BYTES];
 static unsigned char buffer[8192];

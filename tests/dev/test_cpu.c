@@ -240,7 +240,7 @@ static void copies_refused(void)
     dev_close(device);
 }
 
-/* Host memory is registered in whole, separate ranges. */
+/* Host memory is registered by pages; overlapping, empty and overflowing ranges are refused. */
 static void host_memory(void)
 {
     struct dev_device *device = device_open(4096);

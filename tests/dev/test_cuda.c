@@ -62,7 +62,7 @@ static void absence(void)
     check_true(device == NULL);
 }
 
-/* The device reports its properties; its budget is never more than the free memory. */
+/* The device reports its properties; its budget does not exceed the free memory. */
 static void budget(void)
 {
     struct dev_device *device = open_card(0);
@@ -114,8 +114,8 @@ static void overrun(void *memory, size_t bytes)
     check_true(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
 }
 
-/* TIDE_DEVICE_MEMORY=separate makes an allocation of the runtime for each of the device, so that
- * overruns are detected. */
+/* With TIDE_DEVICE_MEMORY=separate, allocations are separate in the runtime, so that overruns are
+ * detected. */
 static void separate_memory(void)
 {
     enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };
@@ -429,7 +429,8 @@ static int live_once(void)
     return rc;
 }
 
-/* A call of the runtime that fails is reported, and nothing remains allocated. */
+/* If a call of the runtime fails, the life succeeds or reports the error, and nothing remains
+ * allocated. */
 static void every_call_fails(void)
 {
     int n = 1;

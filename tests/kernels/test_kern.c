@@ -29,7 +29,7 @@ static void types_have_sizes(void)
     check_string(kern_type_name(KERN_BF16), "bf16");
 }
 
-/* A tile is the whole linear, or as many multiples of 64 rows as fit, but at least 64 rows. */
+/* A tile is the whole linear, or a multiple of 64 rows that fits, but at least 64 rows. */
 static void tiles_fit(void)
 {
     check_int(kern_tile_rows(1000, 100, KERN_BF16, 0), ==, 1000);
@@ -78,7 +78,8 @@ static void references(void)
     check_double(dx[1], ==, 0);
 }
 
-/* Functions of other tables, even those that compute sizes, would end the process with SIGILL. */
+/* Only tables for this processor are returned; other functions would end the process
+ * with SIGILL. */
 static void sets_run_here(void)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);

@@ -136,7 +136,7 @@ static void codes_are_those_of_bitsandbytes(void)
     fclose(file);
 }
 
-/* A stored tensor takes the bytes of its codes and scales, and 64 more with 4 bits. */
+/* A stored tensor takes the bytes of its codes and scales, and in 4 bits 64 more. */
 static void layouts_are_small(void)
 {
     const struct kern_quant_layout nf4 = kern_quant_layout_of(KERN_QUANT_NF4, KERN_BF16, 4096,
