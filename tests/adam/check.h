@@ -18,7 +18,6 @@ struct check_variant {
     unsigned mask; /* instructions that the variant may use (enum core_cpu_flag) */
 };
 
-/* The variants that are verified and benchmarked. */
 extern const struct check_variant check_variants[CHECK_VARIANTS];
 /* Returns whether this machine can run the variant. */
 bool check_present(const struct check_variant *variant);

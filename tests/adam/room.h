@@ -20,7 +20,7 @@ struct room {
 /* lr 1e-2, decay 0.01, step 1 */
 extern const struct adam_group room_group;
 
-/* Fills with weights in [-1/2, 1/2], small gradients and zero moments. */
+/* Weights are in [-1/2, 1/2], gradients small and moments zero. */
 void room_fill(struct room *room, const struct adam_options *options);
 struct adam_arrays room_arrays(struct room *room);
 /* Returns options for AdamW on split masters with bf16 gradients. */

@@ -186,7 +186,6 @@ static void refuse(struct core_squares_args of, const char *word)
     check_contains(core_err_message(), word);
 }
 
-/* Bad arguments are refused with a message, and no sum is written. */
 static void bad_input_is_refused(void)
 {
     double sum = 7.0;

@@ -45,7 +45,7 @@ static void refuse_group(struct adam_group group, const char *word)
     adam_destroy(adam);
 }
 
-/* Invalid scalars are refused by name; a gradient scale of NaN writes nothing. */
+/* Invalid scalars are refused by name. */
 static void bad_scalars_are_refused(void)
 {
     struct adam_group group = room_group;
@@ -172,7 +172,6 @@ static void refuse_step(const struct adam_options *options, const struct adam_ar
     adam_destroy(adam);
 }
 
-/* Bad arrays and ranges are refused, and nothing is written. */
 static void bad_arrays_are_refused(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);

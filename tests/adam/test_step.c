@@ -39,7 +39,6 @@ static void run_cut(const struct adam_options *options, struct room *room, const
 static const enum core_update_type moment_types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
                                                      CORE_UPDATE_Q8};
 
-/* One call and many calls give the same bits. */
 static void cuts_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -82,7 +81,6 @@ static void windows_change_nothing(void)
     }
 }
 
-/* Bits do not depend on the number of threads. */
 static void teams_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -171,7 +169,6 @@ static void mode_changes_nothing(void)
 #endif
 }
 
-/* The norm and the flags of a step report gradients that are not finite. */
 static void nonfinite_is_reported(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);

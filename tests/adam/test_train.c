@@ -234,13 +234,11 @@ static void compare(bool classifies)
     check_double(fabs(loss[2] / loss[0] - 1.0), <, 0.01);
 }
 
-/* With narrow moments least squares ends near the loss of fp32. */
 static void regression(void)
 {
     compare(false);
 }
 
-/* With narrow moments cross entropy ends near the loss of fp32. */
 static void classifier(void)
 {
     compare(true);
@@ -274,13 +272,12 @@ static void compare_by_heart(bool classifies)
     }
 }
 
-/* Least squares on rows that the weights can memorise: narrow moments are as good as fp32. */
+/* On rows that the weights can memorise, narrow moments are as good as fp32 on average. */
 static void regression_by_heart(void)
 {
     compare_by_heart(false);
 }
 
-/* Cross entropy on rows that the weights can memorise: narrow moments are as good as fp32. */
 static void classifier_by_heart(void)
 {
     compare_by_heart(true);

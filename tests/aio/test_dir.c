@@ -196,7 +196,6 @@ static void foreign_files_are_not_touched(void)
     check_int(unlink(file), ==, 0);
 }
 
-/* A second run cannot use the directory. */
 static void a_directory_in_use_is_busy(void)
 {
     struct aio_store *first = NULL;
@@ -339,7 +338,6 @@ static void a_forked_child_keeps_nothing(void)
     close(said[1]);
 }
 
-/* A changed bit of the header is detected. */
 static void headers_are_checked(void)
 {
     struct aio_header header = {.magic = "TIDEEXT", .version = AIO_HEADER_VERSION, .run = 1};
@@ -388,7 +386,6 @@ static void file_systems_are_known(void)
     close(fd);
 }
 
-/* A store on tmpfs uses the page cache, with a warning. */
 static void tmpfs_is_buffered_with_a_warning(void)
 {
     char path[] = "/dev/shm/tide-test-XXXXXX";

@@ -32,7 +32,6 @@ static void read_all(struct rig *rig, uint64_t offset, void *memory, uint64_t by
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Requests read back what was written, at several sizes, places, blocks and depths. */
 static void what_is_written_is_read(void)
 {
     enum { BYTES = 12 * UNIT };

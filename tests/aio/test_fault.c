@@ -85,7 +85,6 @@ static void short_at_every_split(void)
     }
 }
 
-/* A file that ends too early is an error. */
 static void early_end_is_an_error(void)
 {
     struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_END, .from = 2}}};

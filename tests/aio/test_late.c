@@ -296,7 +296,6 @@ static int reads_and_stops(void *argument)
     return rc == 0 ? 0 : 1;
 }
 
-/* No drive is blamed for the time in which the process was stopped. */
 static void a_stopped_process_is_not_late(void)
 {
     static char names[][8] = {"mem", "threads"};

@@ -47,7 +47,6 @@ static void urgency_goes_first_and_none_starves(void)
     check_uint(reached[2], >=, reached[3]);
 }
 
-/* Syncs between writes complete; unknown drives and files are refused. */
 static void syncs(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {

@@ -122,7 +122,6 @@ static void made_served_removed(void)
     rig_free(memory);
 }
 
-/* A path in use is busy for another run; the message names the path. */
 static void busy_while_used(void)
 {
     struct aio_path_options options = options_of();
@@ -156,7 +155,6 @@ static void leave_behind(void)
     check_true(!look.in_use);
 }
 
-/* The next run takes over the file of a killed run. */
 static void taken_over_after_a_crash(void)
 {
     struct aio_path_options options = options_of();
@@ -224,7 +222,6 @@ static void expect_wrong(const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Changes a byte of a dead run's file. */
 static void change(off_t at)
 {
     unsigned char byte = 0;

@@ -214,7 +214,6 @@ static void open_striped(struct striped *s, const uint64_t *rates, unsigned coun
     check_int(aio_store_open(&options, &s->store), ==, 0);
 }
 
-/* Returns the bytes that a path's drive has written. */
 static double written(const struct aio_store *store, unsigned path)
 {
     struct aio_drive_stats stats;
@@ -295,7 +294,6 @@ static void full_to_the_last_unit(void)
     close_striped(&s);
 }
 
-/* Extents in two directories can be read back, in whole and in parts. */
 static void files_of_two_directories(void)
 {
     static const uint32_t blocks[] = {128 << 10, 1 << 20, 4 << 20};
@@ -478,7 +476,7 @@ static int stop_half_way(void *user, const char *directory, uint64_t done, uint6
     return done * 2 >= total;
 }
 
-/* Bad options are refused. Interrupted formatting leaves nothing. */
+/* Interrupted formatting leaves nothing. */
 static void bad_stores_are_refused(void)
 {
     char path[512];

@@ -310,7 +310,6 @@ static void without_reservation(void)
     check_contains(test_heard(), "cannot reserve space, so the store's 0.02 GB are written first");
 }
 
-/* The message says that a file system is read-only. */
 static void read_only(void)
 {
     const char *mounted = test_mount_memory("read-only", "size=8m");
@@ -407,7 +406,6 @@ static void on_alarm(int number)
     (void)number;
 }
 
-/* Frequent signals have no effect. */
 static void signals_are_harmless(void)
 {
     struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
@@ -457,7 +455,6 @@ static void completions_are_polled(void)
     rig_free(memory);
 }
 
-/* Invalid options, places and sizes are refused with a message. */
 static void bad_requests_are_refused(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));

@@ -54,7 +54,6 @@ static void contest_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Competing threads do not exceed the limit and lose no byte. */
 static void budget_holds_under_threads(void)
 {
     struct contest contest = {0};

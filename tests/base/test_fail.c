@@ -99,7 +99,6 @@ static int cfg_base64_life(void)
     return rc;
 }
 
-/* A failing request ends documents and configurations cleanly. */
 static void documents_end_clean(void)
 {
     json_path = test_file("fail.json", "[1, {\"a\": 2}]", 13);
@@ -123,7 +122,6 @@ static int json_write_life(void)
     return rc;
 }
 
-/* A failing request ends teams, queues, writers and topologies cleanly. */
 static void objects_end_clean(void)
 {
     check_int(test_fail_nth(team_life), ==, 5);
@@ -133,7 +131,6 @@ static void objects_end_clean(void)
     check_int(test_fail_nth(topo_life), >=, 1);
 }
 
-/* A failing request ends a region cleanly. */
 static void regions_end_clean(void)
 {
     check_int(test_fail_nth(region_life), >=, 2);

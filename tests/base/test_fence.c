@@ -98,7 +98,6 @@ static struct core_job job_of(int (*run)(void *, const void *), void *context,
         .run = run, .context = context, .arguments = arguments, .arguments_bytes = bytes};
 }
 
-/* Jobs run once, in order. */
 static void queue_keeps_order(void)
 {
     enum { COUNT = 10000 };
@@ -131,7 +130,6 @@ static int pause_job(void *context, const void *arguments)
     return 0;
 }
 
-/* A full queue returns -EAGAIN until a job has ended. */
 static void queue_is_bounded(void)
 {
     struct core_queue *queue = NULL;
@@ -235,7 +233,6 @@ static void note_failure(void *context, int rc)
     note->next_rc = core_queue_submit(note->queue, &next, &unused);
 }
 
-/* A queue has ended when `failed` is called. */
 static void failed_is_called_after_the_end(void)
 {
     struct failure_note note = {.queue = NULL};
@@ -256,7 +253,6 @@ static int wait_job(void *context, const void *arguments)
     return core_fence_wait((struct core_fence){context, 1}, -1);
 }
 
-/* Abandoning a queue drops the jobs that have not started. */
 static void abandoned_jobs_are_dropped(void)
 {
     struct core_line gate;

@@ -329,7 +329,6 @@ static void write_failures(void)
     fclose(full);
 }
 
-/* Doubles are read back bit for bit. */
 static void reals_round_trip(void)
 {
     const size_t rounds = TEST_SLOW ? 10000 : 100000;

@@ -112,7 +112,6 @@ static void region_refuses_with_numbers(void)
     check_true(region.base == NULL);
 }
 
-/* A lazy region has no pages until it is written. */
 static void region_can_be_lazy(void)
 {
     struct core_region region = {0};
@@ -163,7 +162,6 @@ static int without_huge_pages(void *argument)
     return strstr(test_heard(), "arena: only 0 of 8 MiB are on huge pages") != NULL ? 0 : 2;
 }
 
-/* Without transparent huge pages the region works, with one warning. */
 static void no_huge_pages_is_one_warning(void)
 {
     int rc = test_child(without_huge_pages, NULL);
@@ -173,7 +171,6 @@ static void no_huge_pages_is_one_warning(void)
     check_int(rc, ==, 0);
 }
 
-/* Without free hugetlb pages there is one warning, with the pool's numbers. */
 static void empty_pool_is_one_warning(void)
 {
     struct core_hugetlb pool;

@@ -147,7 +147,6 @@ static void cpu_lists(void)
     check_contains(core_err_message(), "1000");
 }
 
-/* The mask removes reported flags; flags are printed by name. */
 static void cpu_flags_are_masked(void)
 {
     char text[128];
@@ -179,7 +178,6 @@ static void log_part(void *argument, unsigned index, unsigned count)
     core_log(CORE_LOG_DEBUG, "dropped");
 }
 
-/* Members log to the sink of the team's creator. */
 static void log_binding_is_inherited(void)
 {
     struct core_log sink = {.level = CORE_LOG_INFO, .write = count_line};

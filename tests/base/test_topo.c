@@ -142,7 +142,6 @@ static void cpuset_is_honoured(void)
     check_true(topo == NULL);
 }
 
-/* Without /sys there is one node. */
 static void without_sysfs(void)
 {
     const char *root = machine_root("bare");
@@ -220,7 +219,6 @@ static void caches_count_once(void)
     check_uint(core_caches_bytes(&set, root), ==, 33 << 20);
 }
 
-/* Violated invariants are found. */
 static void check_finds_contradictions(void)
 {
     struct core_topo *good = NULL;

@@ -58,7 +58,6 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     bench_arena_close(&arena);
 }
 
-/* Times steps with fp32, bf16 and 8-bit moments in turns. */
 static void bench_narrow(const struct bench_setting *setting)
 {
     enum { KINDS = 3 };

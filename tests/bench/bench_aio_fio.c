@@ -1,4 +1,4 @@
-/* bench_aio_fio.c: fio on the same file. */
+/* bench_aio_fio.c: runs fio on our file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

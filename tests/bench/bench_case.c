@@ -319,7 +319,6 @@ static void write_shard(const struct shard *shard, const char *folder, unsigned 
     must(fclose(file) == 0 ? 0 : core_err_set(-EIO, "%s: %s", name, strerror(errno)));
 }
 
-/* Writes config.json with the keys of bitsandbytes. */
 static void write_config(const char *folder, const char *source)
 {
     char path[4096 + 16];
@@ -384,7 +383,6 @@ static void write_rows(FILE *file, int64_t vocab, long rows, long length)
     }
 }
 
-/* Returns the config.json of a size, or NULL. */
 static const char *text_of(const char *size)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

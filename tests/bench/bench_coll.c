@@ -28,7 +28,6 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Returns the nanoseconds of a command. */
 static int64_t run(struct coll *coll, const struct coll_command *command)
 {
     struct core_fence fence;

@@ -140,7 +140,6 @@ static int refuse_row(const struct bench *bench, const struct text_batch *row)
                         bench->path, number, (long long)row->length, (long long)bench->length);
 }
 
-/* Fills the micro-batches of a step. */
 static int take_rows(struct bench *bench)
 {
     const int64_t rows = bench->arguments.batch * bench->arguments.accum;

@@ -179,7 +179,6 @@ static const int32_t *numbers(int array, const int32_t *values, size_t count)
     return bench.arrays[array];
 }
 
-/* Times an embedding, its gradient and a bias's gradient. */
 static void sums(void)
 {
     int32_t ids[TOKENS_MAX];
@@ -266,7 +265,6 @@ static void arrays(void)
     moves("sum_ranks", KERN_SUM, &sum, 2.0 * (SUM_RANKS + 1) * (double)sum.count);
 }
 
-/* Times the expansion of stored layers. */
 static void expands(void)
 {
     static const struct {

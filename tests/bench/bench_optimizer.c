@@ -185,7 +185,6 @@ static double median_step(enum order order, double forward_s, double backward_s)
     return bench_median(seconds, setting.rounds);
 }
 
-/* Times a step in memory in turns with cpu_adam alone. */
 static void in_memory(void)
 {
     static const struct bench_format format = {"split_bf16", CORE_UPDATE_ADAMW,

@@ -27,7 +27,7 @@ struct card_shape {
 };
 
 extern struct card_bench {
-    const char *name; /* of the program */
+    const char *name;
     const struct card_shape *shape;
     struct dev_device *device;
     struct dev_queue *queue;
@@ -48,7 +48,6 @@ struct card_bench_step {
 void card_bench_open(int argc, char **argv);
 void card_bench_close(void);
 void card_bench_zero(int array); /* fills an array with zeros */
-/* Copies values to the beginning of an array. */
 void card_bench_fill(int array, const void *values, size_t bytes);
 bool card_bench_wanted(const char *name);
 /* Returns the best seconds of the steps, run one after another. */

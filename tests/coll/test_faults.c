@@ -61,7 +61,6 @@ static int mostly_absent(struct rank *rank)
     return barrier(rank->coll);
 }
 
-/* Missing ranks are named. */
 static void several_missing(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS / 3, .body = mostly_absent};
@@ -292,7 +291,6 @@ static int self_life(void)
     return rc;
 }
 
-/* A failing allocation is reported, and nothing leaks. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(rank_life), >=, 5);

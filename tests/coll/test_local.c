@@ -16,7 +16,6 @@ static void check_results(const struct run *run)
     }
 }
 
-/* Collectives are right in worlds of several sizes, and so is the traffic. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, COUNT_MAX};
@@ -36,7 +35,6 @@ static void results(void)
     }
 }
 
-/* Parts may have any size. */
 static void uneven_borders(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 2900, 3000};
@@ -106,7 +104,6 @@ static void groups(void)
     }
 }
 
-/* Gathers within groups are right. */
 static void within(void)
 {
     static const uint64_t counts[] = {0, 1, 5, 1027, 40001};

@@ -87,7 +87,6 @@ static void rank_pipelined(void)
     check_double((double)core_f32_from_bits(rank->results[0][0]), ==, 0x1p40);
 }
 
-/* Returns a number as bf16. */
 static uint16_t long_word(unsigned rank, size_t i)
 {
     return core_f32_to_bf16((float)((i * 7919 + rank * 104729) % 20011) * 0.37F);
@@ -423,7 +422,6 @@ static void check_world(const char *name, unsigned world)
     check_launched(openmpi, name, world);
 }
 
-/* Collectives are right in worlds of several sizes, and so is the traffic. */
 static void results(void)
 {
     for (unsigned world = TEST_SLOW ? 3 : 2; world <= TEST_COUNT(4, 3); world++) {
@@ -431,7 +429,6 @@ static void results(void)
     }
 }
 
-/* Parts may have any size. */
 static void uneven_borders(void)
 {
     check_world("borders", 4);
@@ -443,7 +440,6 @@ static void codes(void)
     check_world("codes", 3);
 }
 
-/* Groups gather their own arrays. */
 static void within(void)
 {
     check_world("within", 4);
@@ -501,7 +497,6 @@ static void stopped_rank(void)
     check_contains(text, "has not responded for ");
 }
 
-/* Another MPI library gives right results and failures. */
 static void other_library(void)
 {
     test_mpich_begin();
@@ -511,7 +506,6 @@ static void other_library(void)
     check_launched(mpich, "goes_on", 2);
 }
 
-/* TCP gives right results and failures without MPI. */
 static void over_tcp(void)
 {
     check_launched(torchrun, "results", 3);

@@ -86,7 +86,6 @@ static void random_bits(void)
     free(to);
 }
 
-/* Sums in place of the first array are right. */
 static void in_place(void)
 {
     enum { VALUES = 65536 };

@@ -306,7 +306,6 @@ static void limits(void)
     tcp_ends_with(tcp_begin(start), -ECANCELED, "stopped by a signal before the arrival of rank 1");
 }
 
-/* Another program at the rendezvous is reported. */
 static void another_program(void)
 {
     unsigned port;

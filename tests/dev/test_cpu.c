@@ -262,7 +262,6 @@ static void host_memory(void)
     free(memory);
 }
 
-/* Measured rates are plausible, and nothing remains allocated. */
 static void rates(void)
 {
     struct dev_device *device = device_open(8 << 20);

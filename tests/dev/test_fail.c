@@ -145,7 +145,6 @@ static int arena_life(void)
     return rc;
 }
 
-/* A failing allocation is reported, and everything is freed. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(queue_life), >=, 8);

@@ -327,7 +327,6 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
     dev_memory_free(device, cells);
 }
 
-/* Fences order commands between queues. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_with_ops(1 << 16);

@@ -167,7 +167,6 @@ static void blocks_go_on(void)
     rig_each_kernel(many_tiles);
 }
 
-/* Outputs, saved sums and gradients agree with double. */
 static void attention_is_right(void)
 {
     rig_each_kernel(attention_sizes);
@@ -338,7 +337,6 @@ static void documents_have_their_own_bits(void)
     rig_each_kernel(documents_case);
 }
 
-/* The bits do not depend on the number of threads. */
 static void bits_do_not_depend_on_threads(void)
 {
     static char kept[3][200000];

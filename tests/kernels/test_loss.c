@@ -87,7 +87,6 @@ static void loss_sizes(void)
     }
 }
 
-/* Loss, count and gradients agree with double. */
 static void losses_are_right(void)
 {
     rig_each(loss_sizes);

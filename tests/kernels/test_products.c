@@ -80,7 +80,6 @@ static void linear_sizes(void)
     }
 }
 
-/* Outputs and gradients agree with double for all sizes of tails. */
 static void linears_are_right(void)
 {
     rig_each(linear_sizes);

@@ -86,7 +86,6 @@ static void norm_sizes(void)
     }
 }
 
-/* Both norms and their gradients are right. */
 static void norms_are_right(void)
 {
     rig_each_kernel(norm_sizes);
@@ -241,7 +240,6 @@ static void add_sizes(void)
     }
 }
 
-/* Sums and casts between all types are right. */
 static void adds_are_right(void)
 {
     rig_each_kernel(add_sizes);
@@ -365,7 +363,6 @@ static void dora_cases(void)
     }
 }
 
-/* Norms of adapted rows and products by column are right. */
 static void dora_is_right(void)
 {
     rig_each_kernel(dora_cases);

@@ -218,7 +218,6 @@ static void ropes(void)
     }
 }
 
-/* Results and gradients in fp32 are close to those of PyTorch in float64. */
 static void ops_agree_with_torch(void)
 {
     char path[1024];
