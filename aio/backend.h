@@ -1,7 +1,7 @@
-/* backend.h: the contract of a back end, and the registry of those that are built in. A back end is
- * a constant struct of functions in one file (backend_<name>.c). The drive (drive.h) calls them on
- * its thread and does the work that all back ends share: cutting, ordering, retries, checksums,
- * time limits. Any thread may call `probe` and `wake`. */
+/* backend.h: the contract of a back end, and the registry of built-in back ends.
+ * A back end is a constant struct of functions in backend_<name>.c. The drive's thread calls them,
+ * and the drive does what back ends share: cutting, ordering, retries, checksums, time limits. Any
+ * thread may call `probe` and `wake`. */
 #ifndef AIO_BACKEND_H
 #define AIO_BACKEND_H
 
@@ -12,10 +12,10 @@
 
 enum aio_kind { AIO_READ, AIO_WRITE, AIO_SYNC };
 
-/* One transfer of at most AIO_TRANSFER_MAX_BYTES. AIO_SYNC makes earlier writes to the file
+/* One transfer of at most AIO_TRANSFER_MAX_BYTES, or AIO_SYNC: makes earlier writes to the file
  * durable. */
 struct aio_op {
-    uint64_t token; /* returned in the event; below AIO_TOKEN_LIMIT */
+    uint64_t token; /* below AIO_TOKEN_LIMIT */
     enum aio_kind kind;
     uint32_t bytes;
     uint32_t file;  /* index of the attached file */
@@ -25,7 +25,7 @@ struct aio_op {
     void *memory;
 };
 
-/* `result` is the number of transferred bytes, possibly fewer than requested, or -errno. */
+/* `result`: bytes transferred, possibly fewer than requested, or -errno. */
 struct aio_event {
     uint64_t token;
     int64_t result;
@@ -39,41 +39,40 @@ enum { AIO_FILES_MAX = 64, AIO_DEPTH_MAX = 1024, AIO_BUFFERS_MAX = 1024 };
 struct aio_backend_options {
     const char *drive;  /* for messages */
     uint32_t depth;     /* ops in flight at once, 1 to AIO_DEPTH_MAX */
-    void *context;      /* from the drive's options: the struct aio_mem_disk for mem, otherwise
-                         * NULL */
+    void *context;      /* the struct aio_mem_disk of mem; otherwise NULL */
     void *user;         /* the user pointer of the struct aio_backend */
     bool sqpoll;        /* uring: a kernel thread submits */
-    bool iopoll;        /* uring: completions are polled; needs poll queues and direct I/O */
+    bool iopoll;        /* uring: polls for completions; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
-    /* uring: set-up flags that are treated as if the kernel refused them */
+    /* uring: set-up flags to treat as refused by the kernel */
     uint32_t refused_flags;
 };
 
 struct aio_backend {
     const char *name;
-    void *user;         /* borrowed; passed to open; NULL in the back ends of this folder */
-    uint32_t depth_max; /* ops that can be in flight; 0: AIO_DEPTH_MAX */
-    /* Returns 0 if the back end works on this machine, else -errno; `reason` gets the explanation
-     * in both cases. */
+    void *user;         /* borrowed; passed to open; NULL in built-in back ends */
+    uint32_t depth_max; /* limit of ops in flight; 0: AIO_DEPTH_MAX */
+    /* Returns 0 if the back end works on this machine, else -errno. `reason` gets an
+     * explanation. */
     int (*probe)(char *reason, size_t bytes);
     int (*open)(const struct aio_backend_options *options, void **state);
     /* Called with nothing in flight. */
     void (*close)(void *state);
     /* Makes `fd` the descriptor of file `index`; with `fd` -1, detaches the file. */
     int (*attach)(void *state, uint32_t index, int fd);
-    /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; called at most once. On -errno they
-     * are not registered, and ops must not name them. */
+    /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; called at most once. After -errno,
+     * ops must not name them. */
     int (*buffers)(void *state, const struct iovec *slabs, unsigned count);
-    /* Accepts ops in order. Returns how many it accepted (fewer when it is full), or -errno if
-     * none. The kernel may get them only in `reap`. */
+    /* Accepts ops in order. Returns their number (fewer if full), or -errno if none. The kernel may
+     * get them only in `reap`. */
     int (*submit)(void *state, const struct aio_op *ops, unsigned count);
-    /* Passes accepted ops to the kernel, then collects up to `max` events. Blocks until there are
-     * `min` events, wake() is called or wait_ns has passed; may return earlier, and never blocks
-     * with min 0. Returns the number of events, possibly 0, or -errno. */
+    /* Passes accepted ops to the kernel and collects up to `max` events. Blocks until there are
+     * `min` events, wake() is called or wait_ns has passed; may return earlier. Returns the number
+     * of events, or -errno. */
     int (*reap)(void *state, struct aio_event *events, unsigned max, unsigned min, int64_t wait_ns);
     void (*wake)(void *state);
-    /* Asks the kernel to cancel a transfer. The transfer still ends with an event; until then the
-     * kernel may access the memory. */
+    /* Asks the kernel to cancel a transfer, which still ends with an event. Until then the kernel
+     * may access the memory. */
     void (*cancel)(void *state, uint64_t token);
     /* Returns how the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
     const char *(*describe)(void *state);
@@ -84,38 +83,37 @@ extern const struct aio_backend aio_libaio;
 extern const struct aio_backend aio_threads;
 extern const struct aio_backend aio_mem;
 
-/* A disk in memory: the context of back end `mem`. All attached files share its bytes, and it
- * serves reads and writes one after another. The drive's thread uses it; the caller may access
- * `memory` and change the rates while nothing is in flight. */
+/* A disk in memory: the context of back end `mem`. All attached files share its bytes; transfers
+ * are served one after another. While nothing is in flight, the caller may access `memory` and
+ * change the rates. */
 struct aio_mem_disk {
     unsigned char *memory; /* owned */
     uint64_t bytes;
     uint64_t read_bytes_per_s;  /* 0: unlimited */
     uint64_t write_bytes_per_s; /* 0: unlimited */
     int64_t latency_ns;         /* added to each transfer */
-    int64_t free_ns;            /* time at which the disk has served all submitted transfers */
+    int64_t free_ns;            /* when all submitted transfers are served */
 };
 
-/* Creates a disk in memory that contains zeros. */
+/* Creates a disk in memory, filled with zeros. */
 int aio_mem_create(uint64_t bytes, struct aio_mem_disk **out);
 void aio_mem_destroy(struct aio_mem_disk *disk);
 
 enum { AIO_REASON_BYTES = 256 };
 
-/* Each returns 0 if its back end works here, else -errno (such as -ENOSYS or -EPERM; -ENOTSUP if it
- * is not built in). `reason` gets the explanation in both cases. Nothing stays open. */
+/* Each returns 0 if its back end works here, else -errno (-ENOTSUP: not built in). `reason` gets an
+ * explanation. */
 int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);
 
-/* Returns the back end called `name`: uring (or io_uring), libaio, threads or mem; NULL if it is
- * unknown or not built in. */
+/* Returns the back end called `name`: uring (or io_uring), libaio, threads or mem; NULL: unknown or
+ * not built in. */
 const struct aio_backend *aio_backend_find(const char *name);
 
-/* Chooses a back end. With `wanted` NULL or "auto" it takes the first of these that works:
- * io_uring; libaio, if `direct` (libaio blocks in submit on buffered files); threads. Any other
- * name selects that back end; if it does not work, the call fails and the message says why.
- * `reason` (may be NULL) gets the choice and why it was made. */
+/* Chooses a back end. With `wanted` NULL or "auto": the first that works of io_uring, libaio (only
+ * if `direct`: it blocks on buffered files) and threads. Another name selects that back end, or
+ * fails with a message. `reason` (may be NULL) gets the choice and its cause. */
 int aio_backend_choose(const char *wanted, bool direct, char *reason, size_t bytes,
                        const struct aio_backend **out);
 

@@ -1,6 +1,5 @@
-/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. It is
- * asynchronous on direct files only. The drive's thread; `wake` writes an eventfd that the context
- * polls. */
+/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio.
+ * Asynchronous only on direct files. `wake` writes an eventfd that the context polls. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
@@ -16,13 +15,13 @@
 #include "core/base/log.h"
 
 enum { BATCH = 64 };
-/* the longest wait if an eventfd cannot be polled (before Linux 4.19) */
+/* the longest wait where an eventfd cannot be polled (before Linux 4.19) */
 static const int64_t slice_ns = 1000000;
 
 struct libaio {
     io_context_t context;
     struct iocb *iocbs; /* owned, [depth] */
-    int32_t *unused;    /* owned, a stack of free control blocks */
+    int32_t *unused;    /* owned: stack of free control blocks */
     uint32_t unused_count;
     uint32_t depth;
     int eventfd; /* owned */
@@ -121,7 +120,7 @@ static void prepare(struct iocb *iocb, const struct aio_op *op)
     } else {
         io_prep_pwrite(iocb, op->fd, op->memory, op->bytes, (long long)op->offset);
     }
-    /* A token has 56 bits and a pointer here has 64. */
+    /* A token has 56 bits; a pointer here has 64. */
     iocb->data = (void *)(uintptr_t)op->token; // NOLINT
 }
 
@@ -197,7 +196,7 @@ static void libaio_wake(void *state)
     struct libaio *libaio = state;
     const uint64_t one = 1;
     if (write(libaio->eventfd, &one, sizeof one) < 0) {
-        return; /* the counter is full, so the thread is awake */
+        return; /* counter full: the thread is awake */
     }
 }
 

@@ -1,6 +1,5 @@
-/* backend_mem.c: a back end whose disk is memory, for `--io mem` and for tests. Copies data in
- * submit; a transfer completes when a disk of the given speed would have completed it. The drive's
- * thread. */
+/* backend_mem.c: a back end whose disk is memory, for `--io mem` and tests. Data is copied in
+ * submit; the transfer completes when a disk of the given speed would complete it. */
 #include "aio/backend.h"
 
 #include <errno.h>
@@ -14,12 +13,12 @@
 
 struct completion {
     struct aio_event event;
-    int64_t due_ns; /* time at which the transfer completes; 0: at once */
+    int64_t due_ns; /* 0: at once */
 };
 
 struct mem {
     struct aio_mem_disk *disk;      /* borrowed */
-    struct completion *completions; /* owned, a ring of [size] in order of submission */
+    struct completion *completions; /* owned: ring of [size], in submission order */
     uint32_t size;
     uint32_t first, count;
     struct core_bell bell;

@@ -1,7 +1,5 @@
-/* backend_threads.c: calls pread and pwrite on worker threads, one transfer on each; works
- * everywhere. The drive's thread hands a transfer to an idle worker and collects the results of
- * workers that have finished. Each worker has its own slot, so workers contend only for a bit mask
- * and a bell. */
+/* backend_threads.c: calls pread and pwrite on worker threads; works everywhere.
+ * The drive's thread hands transfers to idle workers. Workers share only a bit mask and a bell. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,11 +20,9 @@ struct worker {
     struct threads *threads; /* borrowed */
     pthread_t thread;
     unsigned index;
-    /* written before the drive releases `assigned`; the worker reads it after it acquires
-     * `assigned` */
+    /* written before `assigned` is released */
     struct aio_op op;
-    /* written before the worker releases its bit in `done`; the drive reads it after it acquires
-     * the bit */
+    /* written before the bit in `done` is released */
     struct aio_event event;
     _Alignas(64) _Atomic bool assigned;
     struct core_bell bell;
@@ -35,10 +31,10 @@ struct worker {
 struct threads {
     struct worker *workers; /* owned */
     unsigned count, started;
-    uint64_t idle; /* used by the drive: bit mask of workers without a transfer */
+    uint64_t idle; /* mask of workers without a transfer; the drive's */
     const struct core_log *log;
     _Atomic bool ending;
-    _Alignas(64) _Atomic uint64_t done; /* bit mask of workers whose event is ready */
+    _Alignas(64) _Atomic uint64_t done; /* mask of workers whose event is ready */
     struct core_bell bell;
     char words[32];
 };

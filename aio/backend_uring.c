@@ -1,5 +1,5 @@
-/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later). Created, used and closed
- * by the drive's thread; `wake` writes an eventfd that the ring reads. */
+/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later).
+ * The drive's thread owns the ring; `wake` writes an eventfd that the ring reads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -21,7 +21,7 @@ struct uring {
     struct io_uring ring;
     bool ring_open;
     bool file_table; /* files are registered */
-    bool can_wake;   /* false where completions are polled: such a ring cannot read an eventfd */
+    bool can_wake;   /* false if completions are polled: such a ring cannot read an eventfd */
     bool armed;      /* a read of the eventfd is in flight */
     int eventfd;     /* owned */
     uint64_t wake_count;
@@ -41,13 +41,12 @@ static const struct {
     {IORING_SETUP_SUBMIT_ALL, "submit_all"},
 };
 
-/* Flags that older kernels refuse, the newest flag first; set-up drops one more after each
- * refusal. */
+/* Flags that older kernels refuse, newest first. Set-up drops the next one after each refusal. */
 static const unsigned droppable[] = {IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER,
                                      IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL};
 
-/* Tells ThreadSanitizer that the ring of one drive is unmapped before the ring of another drive is
- * mapped at the same address. It does not see liburing's bare system calls. */
+/* Orders the unmapping of one ring before the next mapping at that address, for ThreadSanitizer,
+ * which does not see liburing's system calls. */
 static void ring_order_mappings(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -153,7 +152,7 @@ static void uring_close(void *state)
     }
     if (uring->ring_open) {
         ring_order_mappings();
-        /* The kernel frees a ring later, and would keep removed files open until then. */
+        /* The kernel frees a ring later and would keep removed files open until then. */
         if (uring->file_table) {
             (void)io_uring_unregister_files(&uring->ring);
         }
@@ -165,8 +164,8 @@ static void uring_close(void *state)
     free(uring);
 }
 
-/* Registers an empty table of files, which attach fills. Without the table the kernel looks up the
- * file of each transfer. */
+/* Registers an empty file table, which attach fills, so that the kernel looks up no file per
+ * transfer. */
 static void make_file_table(struct uring *uring)
 {
     int fds[AIO_FILES_MAX];
@@ -182,7 +181,7 @@ static int uring_open(const struct aio_backend_options *options, void **state)
     if (uring == NULL) {
         return core_err_set(-ENOMEM, "%s: out of memory for a ring", options->drive);
     }
-    /* A ring waits in a read of a nonblocking eventfd only since Linux 5.15. */
+    /* A ring waits for a nonblocking eventfd only since Linux 5.15. */
     uring->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = uring->eventfd < 0 ? -errno : set_up(uring, options);
     if (rc != 0) {
@@ -286,8 +285,7 @@ static int collect(struct uring *uring, struct aio_event *events, unsigned max, 
             *woken = true;
         } else if (token < AIO_TOKEN_LIMIT) {
             events[got++] = (struct aio_event){token, cqe->res};
-        } /* otherwise the event is of a cancel, or of liburing's own timeout on kernels before
-           * 5.11 */
+        } /* otherwise the event of a cancel, or of liburing's timeout before Linux 5.11 */
     }
     io_uring_cq_advance(&uring->ring, seen);
     return (int)got;
@@ -307,8 +305,8 @@ static int enter(struct uring *uring, unsigned min, int64_t wait_ns)
     return rc == -ETIME || rc == -EINTR || rc > 0 ? 0 : rc;
 }
 
-/* A wake-up counts as one of the `min` completions; the drive waits for several only at full depth,
- * when new requests need not wake it. */
+/* A wake-up counts as one of `min` completions. The drive waits for several only at full depth,
+ * when new requests need no wake-up. */
 static int uring_reap(void *state, struct aio_event *events, unsigned max, unsigned min,
                       int64_t wait_ns)
 {
@@ -327,7 +325,7 @@ static void uring_wake(void *state)
     struct uring *uring = state;
     const uint64_t one = 1;
     if (uring->can_wake && write(uring->eventfd, &one, sizeof one) < 0) {
-        return; /* the counter is full, so the thread is awake */
+        return; /* counter full: the thread is awake */
     }
 }
 
@@ -335,7 +333,7 @@ static void uring_cancel(void *state, uint64_t token)
 {
     struct uring *uring = state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
-    if (sqe != NULL) { /* if NULL, the ring is full, and the transfer ends by itself */
+    if (sqe != NULL) { /* if the ring is full, the transfer ends by itself */
         io_uring_prep_cancel64(sqe, token, 0);
         io_uring_sqe_set_data64(sqe, cancel_token);
     }

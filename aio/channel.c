@@ -1,7 +1,6 @@
-/* channel.c: chooses the channel that is served next and cuts pieces off its requests. It uses
- * stride scheduling: each channel counts the bytes served to it, divided by its weight, and the
- * channel with the lowest count goes next. A channel that was idle gets no extra service for that
- * time. The drive's thread. */
+/* channel.c: chooses the next channel and cuts pieces off its requests.
+ * Stride scheduling: the channel with the fewest bytes served, divided by its weight, is next. An
+ * idle channel saves up no service. */
 #include <assert.h>
 
 #include "aio/drive_internal.h"
@@ -57,8 +56,8 @@ void aio_channel_drop(struct channel *channel)
     }
 }
 
-/* A sync waits for all requests before it, and requests after it wait for the sync. While a piece
- * of the channel waits to be repeated, no other piece is cut: it would only fail the same way. */
+/* A sync waits for earlier requests, and later requests wait for the sync. A piece that waits for
+ * its repetition stops the channel: other pieces would fail the same way. */
 static bool can_cut(const struct channel *channel, int64_t now_ns)
 {
     if (channel->cut == atomic_load_explicit(&channel->tail, memory_order_seq_cst) ||
@@ -96,7 +95,7 @@ struct channel *aio_channel_pick(struct aio_drive *drive)
     return best;
 }
 
-/* Pieces of requests with checksums consist of whole checksum units. */
+/* With checksums, a piece is whole checksum units. */
 static uint32_t piece_bytes(const struct aio_drive *drive, const struct drive_request *request,
                             uint64_t left)
 {

@@ -1,5 +1,5 @@
-/* directory.c: opens and checks directories and files by descriptor and inode, never twice by path,
- * so that nobody can exchange them in between. Also examines their file system. */
+/* directory.c: opens and checks directories and files by descriptor and inode, so that nobody can
+ * exchange them between two look-ups of a path. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,14 +26,13 @@ enum { PATH_BYTES = 4096, LOCK_TRIES = 100, LOCK_TRIES_A_SECOND = 100 };
 struct aio_dir {
     int fd;                 /* owned */
     struct core_lock *lock; /* owned */
-    int parent_fd;          /* owned; -1: the directory existed already */
+    int parent_fd;          /* owned; -1: the directory existed */
     char path[PATH_BYTES];
 };
 
 static const int dir_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-/* Opens one component after the other, where the kernel has no openat2 or a seccomp filter forbids
- * it. */
+/* Opens component after component, where openat2 is missing or forbidden. */
 static int walk(int at, const char *path, int flags)
 {
     char rest[PATH_BYTES];
@@ -56,7 +55,7 @@ static int walk(int at, const char *path, int flags)
     return fd;
 }
 
-/* Opens a directory without following any link. Returns -1 with errno set on failure. */
+/* Opens a directory without following links. Returns -1 with errno set on failure. */
 static int open_plain(const char *path)
 {
     bool absolute = path[0] == '/';
@@ -77,7 +76,7 @@ static int open_plain(const char *path)
     return fd;
 }
 
-/* Copies `path` up to its first symbolic link, or all of it. */
+/* Copies `path` up to its first symbolic link, if it has one. */
 static void copy_to_link(const char *path, char *out)
 {
     struct stat info;
@@ -155,7 +154,7 @@ static int make(struct aio_dir *dir)
     if (dir->fd < 0) {
         return explain(dir->path, errno == ENOTDIR ? ELOOP : errno);
     }
-    if (!made) { /* another process has created it meanwhile, and removes it */
+    if (!made) { /* another process has created it meanwhile */
         close(dir->parent_fd);
         dir->parent_fd = -1;
     }
@@ -181,8 +180,8 @@ static int check(const struct aio_dir *dir)
     return 0;
 }
 
-/* Locks the directory, then checks that it still has a name, because a run that ends removes its
- * own directory. */
+/* Locks the directory, then checks that it still has a name: an ending run removes its
+ * directory. */
 static int lock(struct aio_dir *dir)
 {
     struct stat info;
@@ -246,7 +245,7 @@ fail:
     return rc;
 }
 
-/* Returns whether a name in a directory refers to the same inode as `fd`. */
+/* Returns whether the name refers to the inode of `fd`. */
 static bool is_same(int at, const char *name, int fd)
 {
     struct stat here;
@@ -296,9 +295,8 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
     return fd;
 }
 
-/* Locks a file, in up to LOCK_TRIES attempts: the kernel ends the I/O of a killed process only
- * after the process is gone, and until then the file stays locked. The caller holds the lock of the
- * directory, so no other run is active. */
+/* Locks a file, in up to LOCK_TRIES attempts: the I/O of a killed process keeps its file locked for
+ * a while. The caller holds the directory's lock, so no other run is active. */
 static bool lock_soon(int fd)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
@@ -320,7 +318,7 @@ int aio_dir_create(struct aio_dir *dir, const char *name, bool direct)
         int cause = errno;
         return core_err_set(-cause, "cannot create %s in %s: %s", name, dir->path, strerror(cause));
     }
-    (void)lock_soon(fd); /* only aio_look can hold this lock, and only briefly */
+    (void)lock_soon(fd); /* aio_look alone can hold this lock, briefly */
     return fd;
 }
 
@@ -457,7 +455,7 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
 }
 
 /* Writes one block and reads it back. Returns 1 if the data is equal, 0 if it differs or the file
- * refuses such I/O, or -errno if the drive is full or broken or memory is short. */
+ * refuses such I/O, -errno if the drive or memory fails. */
 static int write_and_read(int fd)
 {
     void *memory = NULL;

@@ -1,6 +1,5 @@
 /* drive.c: the drive's thread. One turn answers calls, submits pieces, collects completions,
- * verifies reads and looks for late pieces. Files and memory are attached by calls from other
- * threads. */
+ * verifies reads and looks for late pieces. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,11 +18,11 @@
 
 enum {
     EVENTS = 64,
-    VERIFY_AT_ONCE = 4,        /* pieces hashed before completions are collected again */
-    SPIN_NS = 20000,           /* how long the thread spins before it sleeps */
+    VERIFY_AT_ONCE = 4,        /* pieces hashed between two collections */
+    SPIN_NS = 20000,           /* spins this long before it sleeps */
     WAIT_NS = 100000000,       /* the longest wait for completions */
     BATCH_WAIT_NS = 5000000,   /* the longest wait for several completions at once */
-    WATCH_NS = 250000000,      /* time between two checks for late pieces */
+    WATCH_NS = 250000000,      /* time between checks for late pieces */
     FAILING_CALLS_MAX = 10000, /* failures of submit or reap in a row */
 };
 _Static_assert((int)AIO_DRIVE_QUEUES_MAX == (int)AIO_CHANNELS_MAX,
@@ -50,7 +49,7 @@ void aio_drive_wake(struct aio_drive *drive)
     }
 }
 
-/* Lets the drive's thread run a function and waits for its result. Any thread. */
+/* Runs a function on the drive's thread and waits for its result. Any thread. */
 static int drive_call_run(struct aio_drive *drive,
                           int (*run)(struct aio_drive *, struct drive_call *), void *argument)
 {
@@ -90,8 +89,8 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers each call that closes a channel once none of the channel's pieces is in flight, or with
- * -ETIMEDOUT once the call has waited for the limit (of a dead drive: warn_ns). */
+/* Answers calls that close a channel: when none of its pieces is in flight, or with -ETIMEDOUT
+ * after the limit (dead drive: warn_ns). */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -116,7 +115,7 @@ static void close_channels(struct aio_drive *drive)
     }
 }
 
-/* Fails all queues with this thread's error message. From then on the drive submits nothing. */
+/* Fails all queues with this thread's error message, and ends submission. */
 static void drive_fail(struct aio_drive *drive, int rc)
 {
     drive->dead = true;
@@ -131,13 +130,12 @@ static void drive_fail(struct aio_drive *drive, int rc)
     aio_pieces_cancel(drive, NULL);
 }
 
-/* Handles a failed call into the back end. After a transient failure the call is repeated, up to
- * FAILING_CALLS_MAX times in a row; *call_ns is set to the earliest time of the next call, if that
- * is not at once. Any other failure fails the drive. */
+/* Handles a failed call into the back end. A transient failure is repeated, up to FAILING_CALLS_MAX
+ * times in a row, not before *call_ns. Another failure fails the drive. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
-    if (drive->dead) { /* a dead drive only collects late completions */
+    if (drive->dead) { /* dead: only collects late completions */
         *call_ns = drive->now_ns + 1000000;
         return;
     }
@@ -168,8 +166,7 @@ static bool is_called(struct aio_drive *drive)
     return atomic_load_explicit(&drive->call, memory_order_seq_cst) != NULL;
 }
 
-/* Returns how long there is nothing to do, at most until `until_ns`; 0 if there is work now; -1 if
- * there is no limit. */
+/* Returns how long there is nothing to do, at most until `until_ns`; 0: work now; -1: no limit. */
 static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 {
     const bool full = drive->dead || drive->in_flight >= drive->depth;
@@ -181,9 +178,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
     return first_ns == INT64_MAX ? -1 : first_ns - drive->now_ns;
 }
 
-/* Collects completions, and waits for some if there is nothing else to do. At full depth it waits
- * for several at once: this takes fewer calls, and most of the depth stays in flight. If such a
- * wait brings none, the next one waits for a single completion. */
+/* Collects completions; waits if there is nothing else to do. At full depth it waits for several,
+ * which saves calls; after such a wait without result, for one. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;
@@ -216,8 +212,8 @@ static void drive_sleep(struct aio_drive *drive, int64_t until_ns)
     }
 }
 
-/* Collects the other completions that are ready, after a reap that returned `got`. Returns false if
- * a reap failed. */
+/* Collects the remaining completions after a reap that returned `got`. Returns false if a reap
+ * failed. */
 static bool drive_drain(struct aio_drive *drive, int got)
 {
     struct aio_event events[EVENTS];
@@ -268,7 +264,7 @@ static void drive_turn(struct aio_drive *drive)
         aio_pieces_verify(drive, VERIFY_AT_ONCE);
     }
     if (reaps && drive->ran_ns - drive->watched_ns >= WATCH_NS && drive_drain(drive, got)) {
-        drive->watched_ns = drive->ran_ns; /* all completions that were ready have been processed */
+        drive->watched_ns = drive->ran_ns; /* all ready completions are processed */
         rc = drive->dead ? 0 : aio_pieces_watch(drive);
         if (rc != 0) {
             drive_fail(drive, rc);
@@ -400,8 +396,7 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* The back end refuses pieces beyond its depth_max; a drive with a larger depth would offer
-         * them repeatedly in a busy loop. */
+        /* A back end refuses pieces beyond its depth_max; offering them would be a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive, *options);
@@ -423,7 +418,7 @@ int aio_drive_destroy(struct aio_drive *drive)
         int rc = drive_call_run(drive, close_backend, NULL);
         pthread_join(drive->thread, NULL);
         if (rc != 0) {
-            return rc; /* leaked on purpose: transfers are still in flight */
+            return rc; /* leaked: transfers are still in flight */
         }
     }
     pthread_mutex_destroy(&drive->calling);
@@ -528,9 +523,8 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Returns the end of the slab that begins at `at`. The kernel keeps huge pages whole only in a slab
- * without small pages; otherwise a transfer has one segment for each small page, and 1 MiB needs
- * two requests. Therefore the unaligned ends of memory become separate slabs. */
+/* Returns the end of the slab that begins at `at`. Unaligned ends become separate slabs, because
+ * the kernel keeps huge pages whole only in a slab without small pages. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;
@@ -629,7 +623,7 @@ int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel)
     return drive_call_run(drive, open_channel, channel);
 }
 
-/* close_channels answers the call when nothing is in flight any more. */
+/* close_channels answers the call later. */
 static int close_channel(struct aio_drive *drive, struct drive_call *self)
 {
     struct channel *channel = self->argument;

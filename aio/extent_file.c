@@ -32,10 +32,10 @@ struct aio_path {
     struct aio_drive *drive; /* owned */
     int fd;                  /* owned */
     bool direct;
-    bool reserved;  /* the file's space is allocated before it is written */
-    bool formatted; /* the run that left the file has written all of it */
-    bool linked;    /* the file exists and must be removed at close */
-    bool removed;   /* take_over() removed a file that is still open elsewhere */
+    bool reserved;  /* space is allocated before it is written */
+    bool formatted; /* an earlier run has written the whole file */
+    bool linked;    /* the file must be removed at close */
+    bool removed;   /* take_over() removed a file still open elsewhere */
     uint32_t file;
     uint64_t file_bytes, data_offset;
 };
@@ -90,9 +90,8 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
                                   AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
-/* Removes an extent file that is still locked although the process that created it is gone: a child
- * of the process lives, or its I/O has not ended. Frees the space at once. Any other locked file is
- * an error. */
+/* Removes an extent file that a child or unfinished I/O of a dead process keeps locked. Another
+ * locked file is an error. */
 static int replace_locked(struct aio_path *path, const struct aio_header *header, const char *name,
                           int fd)
 {
@@ -107,9 +106,8 @@ static int replace_locked(struct aio_path *path, const struct aio_header *header
     return aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, fd);
 }
 
-/* Takes over the extent file of a dead run, if there is one. Any other file of that name is an
- * error and is not touched. An empty file was left by a run that died before it wrote the
- * header. */
+/* Takes over the extent file of a dead run, if there is one. Another file of that name is an error.
+ * An empty file is of a run that died before it wrote the header. */
 static int take_over(struct aio_path *path, const struct aio_path_options *options)
 {
     bool locked = false;
@@ -161,7 +159,7 @@ static int no_space(const struct aio_path *path, const struct aio_path_options *
                         options->directory, path->file_bytes, fs->free_bytes, strerror(cause));
 }
 
-/* Allocates all space at once, so that a full drive is noticed at the start. */
+/* Allocates all space, so that a full drive is noticed at the start. */
 static int reserve(struct aio_path *path, const struct aio_path_options *options,
                    const struct aio_fs *fs)
 {
@@ -207,14 +205,13 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
             return path->fd;
         }
         path->linked = true;
-        int flags = 0; /* btrfs: overwrite in place; other file systems do not need this flag */
+        int flags = 0; /* btrfs: overwrite in place */
         if (ioctl(path->fd, FS_IOC_GETFLAGS, &flags) == 0 && strcmp(fs->type, "btrfs") == 0) {
             flags |= FS_NOCOW_FL;
             ioctl(path->fd, FS_IOC_SETFLAGS, &flags);
         }
     }
-    /* The header is written first, so that the next run recognises the file even if this run is
-     * killed. */
+    /* The header comes first, so that the next run recognises the file if this run is killed. */
     rc = write_header(path, options, path->formatted);
     return rc == 0 && !path->formatted ? reserve(path, options, fs) : rc;
 }
@@ -272,7 +269,7 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
     return aio_drive_attach(path->drive, &file, &path->file);
 }
 
-/* Fills the file with zeros, with a few requests in flight, and then marks it as formatted. */
+/* Fills the file with zeros, then marks it as formatted. */
 static int write_zeros(struct aio_path *path, const struct aio_path_options *options,
                        struct aio_queue *queue, const unsigned char *zeros)
 {
@@ -366,7 +363,7 @@ int aio_path_close(struct aio_path *path)
             rc = removed;
         }
     }
-    /* After -ETIMEDOUT a pending transfer may still use the descriptor. */
+    /* After -ETIMEDOUT a transfer may still use the descriptor. */
     if (path->fd >= 0 && rc != -ETIMEDOUT) {
         close(path->fd);
     }
@@ -417,8 +414,7 @@ static bool is_locked(int fd)
     return false;
 }
 
-/* Sets the error for a file that is not fully created. `wanted` is its full size; 0: it has no
- * header yet. */
+/* Sets the error of an incomplete file. `wanted`: its full size, or 0 without a header. */
 static int unfinished(const char *name, const struct aio_look *look, uint64_t wanted)
 {
     char of[48] = "";

@@ -26,14 +26,14 @@ enum {
     FILL_LEAST = 32 << 20,
     FILL_PIECE = 8 << 20
 };
-/* Sizes of the largest and the smallest buffer of one direction. */
+/* Largest and smallest buffer of one direction. */
 static const uint64_t buffer_bytes_max = (uint64_t)64 << 20;
 static const uint64_t buffer_bytes_min = (uint64_t)8 << 20;
 static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
 static const double seconds_default = 1.6;
 static const int64_t patience_ns = 120000000000;
 
-/* One direction: a window of requests that advances over its part of the file, repeatedly. */
+/* One direction: requests that go through its part of the file repeatedly. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -41,15 +41,14 @@ struct stream {
     uint64_t memory_bytes, request_bytes;
     uint32_t file;
     uint64_t begin, bytes; /* the range in the file */
-    struct aio_sum *sums;  /* borrowed; [0] belongs to the first MiB of the file; NULL: none */
+    struct aio_sum *sums;  /* borrowed; [0]: first MiB of the file; NULL: none */
     uint64_t at, memory_at;
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
     uint64_t ahead;     /* requests kept in flight */
-    uint64_t ahead_max; /* limit of `ahead`, from the drive's depth */
+    uint64_t ahead_max; /* limit of `ahead` */
 };
 
-/* Submits a request, with checksums if the stream has any. */
 static int stream_submit(struct stream *stream, uint64_t bytes, struct core_fence *out)
 {
     const uint64_t offset = stream->begin + stream->at;
@@ -87,8 +86,8 @@ static int stream_push(struct stream *stream)
     return rc;
 }
 
-/* Sets the number of requests in flight to what completes in a tenth of the measurement, because
- * the measurement ends only when the last of them are complete. */
+/* Limits requests in flight to what completes in a tenth of the measurement, whose end waits for
+ * the last request. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;
@@ -125,8 +124,8 @@ static int run(struct stream *streams, unsigned count, double seconds, double *b
     return 0;
 }
 
-/* Chooses requests of one block each and up to twice the drive's depth of them, as far as they fit
- * into `half`, the memory of one direction. */
+/* Plans requests of one block, up to twice the drive's depth, as `half` (memory of one direction)
+ * permits. */
 static void plan(struct stream *stream, struct aio_drive *drive, uint64_t half)
 {
     uint64_t request = aio_drive_block_bytes(drive);
@@ -146,8 +145,7 @@ static double middle(const double rates[TURNS])
     return fmax(low, fmin(high, rates[2]));
 }
 
-/* Measures writes, reads and both three times and takes the medians, so that one short stall or a
- * cache has no effect. */
+/* Measures writes, reads and mixed I/O three times each; medians hide a short stall. */
 static int measure_in(struct aio_drive *drive, struct stream streams[2], double seconds,
                       struct aio_rates *out)
 {
@@ -185,7 +183,7 @@ static int measure_in(struct aio_drive *drive, struct stream streams[2], double 
 struct range {
     uint32_t file;
     uint64_t offset, bytes;
-    struct aio_sum *sums; /* borrowed; [0] belongs to the first MiB of the file; NULL: none */
+    struct aio_sum *sums; /* borrowed; [0]: first MiB of the file; NULL: none */
 };
 
 static int measure(struct aio_drive *drive, const struct range *range, double seconds,
@@ -227,7 +225,7 @@ static int measure(struct aio_drive *drive, const struct range *range, double se
     }
     bool stuck = aio_queue_close(queues[0]) != 0;
     stuck |= aio_queue_close(queues[1]) != 0;
-    if (!stuck) { /* if a transfer is stuck, the kernel may still access the memory */
+    if (!stuck) { /* stuck: the kernel may still access the memory */
         core_region_free(&region);
     }
     return rc;
@@ -240,9 +238,8 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
                    out);
 }
 
-/* Fills the file with zeros, because the first writes to a file are slower than those of a run; on
- * a slow path it fills as much as `seconds` allow, but at least FILL_LEAST. Sets range->bytes to
- * the number of bytes written. */
+/* Fills the file with zeros, because first writes are slower than those of a run. A slow path is
+ * filled for `seconds`, at least to FILL_LEAST. Sets range->bytes to the bytes written. */
 static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};
@@ -285,7 +282,7 @@ end:
     return rc;
 }
 
-/* Uses one checksum for each MiB, as a store does, if requests are whole MiB. */
+/* Makes a checksum per MiB, as a store does, if requests are whole MiB. */
 static int make_sums(const struct aio_drive *drive, struct range *range)
 {
     const uint64_t sums = range->bytes / AIO_SUM_BYTES;
@@ -308,7 +305,7 @@ static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
         bytes = fs->free_bytes / 4;
     }
     bytes = bytes / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
-    bool reserved; /* if false, the first writes allocate the space */
+    bool reserved; /* false: first writes allocate the space */
     int rc = bytes > 0 ? core_file_reserve(fd, bytes, &reserved) : -ENOSPC;
     if (rc != 0) {
         return core_err_set(rc, "%s: cannot create a temporary file of %" PRIu64 " bytes: %s",

@@ -1,5 +1,5 @@
-/* measure.h: measures the speed of a path in a few seconds, for the planner and for `tide doctor`.
- * The calling thread waits. */
+/* measure.h: measures a path's speed in a few seconds, for the planner and `tide doctor`. The
+ * calling thread waits. */
 #ifndef AIO_MEASURE_H
 #define AIO_MEASURE_H
 
@@ -11,15 +11,14 @@
 struct aio_rates {
     double read_bytes_per_s;
     double write_bytes_per_s;
-    double mixed_bytes_per_s; /* sum of both rates while reading and writing at once */
-    /* processor time of the drive's thread, over all three measurements */
+    double mixed_bytes_per_s; /* read + write, while both run */
+    /* processor time of the drive's thread */
     double cpu_ns_per_byte;
-    uint64_t hashed_bytes; /* number of transferred bytes that had checksums */
+    uint64_t hashed_bytes; /* transferred bytes that had checksums */
 };
 
 /* Reads the first half of bytes [offset, offset + bytes) of an attached file and overwrites the
- * second half. Takes `seconds` in total, or longer if a few blocks take longer. Other requests to
- * the drive distort the result. */
+ * second half. Takes about `seconds`. Other requests to the drive distort the result. */
 int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
                       double seconds, struct aio_rates *out);
 
@@ -27,15 +26,14 @@ struct aio_measure_options {
     const char *backend;  /* NULL: chosen by probing */
     uint32_t depth;       /* 0: AIO_DEPTH_DEFAULT */
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
-    /* size of the temporary file; 0: 512 MiB, or a quarter of the free space if that is less */
+    /* of the temporary file; 0: 512 MiB, or a quarter of the free space if less */
     uint64_t bytes;
-    bool sums; /* with checksums, as a store does; ignored unless blocks are whole MiB */
-    /* 0: 1.6. Filling the file first takes up to the same time, or longer if its first 32 MiB do */
+    bool sums; /* checksums as in a store; ignored unless blocks are whole MiB */
+    /* 0: 1.6. Filling the file first may take as long, or longer */
     double seconds;
 };
 
-/* Measures a directory with an unnamed temporary file, which is gone afterwards even if the process
- * dies. `options` may be NULL. */
+/* Measures a directory with an unnamed temporary file. `options` may be NULL. */
 int aio_measure_path(const char *directory, const struct aio_measure_options *options,
                      struct aio_rates *out);
 

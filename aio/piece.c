@@ -1,6 +1,5 @@
-/* piece.c: one transfer from its submission to its end. A short transfer is continued, a failed one
- * is repeated, data that was read is verified, and a late transfer is reported. The drive's
- * thread. */
+/* piece.c: one transfer from submission to end: continues it if short, repeats it if failed,
+ * verifies what was read, reports it if late. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -64,7 +63,7 @@ int aio_pieces_create(struct aio_drive *drive)
     return 0;
 }
 
-/* Returns the registered buffer that holds all of the memory, or NONE. */
+/* Returns the registered buffer that holds the memory, or NONE. */
 static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *memory, uint32_t bytes)
 {
     unsigned low = 0;
@@ -114,7 +113,7 @@ static void piece_release(struct aio_drive *drive, int32_t index)
     aio_channel_finish(piece->channel, piece->request);
 }
 
-/* Queues the piece for another submission, unless its queue has failed. */
+/* Queues the piece again, unless its queue has failed. */
 static void piece_retry(struct aio_drive *drive, int32_t index)
 {
     if (drive->dead || aio_channel_failed(drive->pieces[index].channel)) {
@@ -130,8 +129,7 @@ static bool is_dropped(const struct io_piece *piece)
     return aio_channel_failed(piece->channel);
 }
 
-/* Takes the first ready piece whose pause is over; releases the pieces of failed queues that it
- * passes. */
+/* Takes the first ready piece whose pause is over; releases pieces of failed queues on the way. */
 static int32_t ready_take(struct aio_drive *drive)
 {
     struct piece_list kept = {NONE, NONE};
@@ -235,7 +233,7 @@ void aio_pieces_drop(struct aio_drive *drive)
     drive->ready = kept;
 }
 
-/* Fails the piece's queue with this thread's error message, and releases the piece. */
+/* Fails the queue with this thread's error message, and releases the piece. */
 static void piece_fail(struct aio_drive *drive, int32_t index, int rc)
 {
     const struct io_piece *piece = &drive->pieces[index];
@@ -258,8 +256,7 @@ static void piece_finish(struct aio_drive *drive, int32_t index)
     piece_release(drive, index);
 }
 
-/* Pauses grow, so that a kernel that is out of memory has time to recover; together they last about
- * 4 s. Only the piece and its channel pause. */
+/* Pauses grow, to about 4 s in total, so that the kernel can recover memory. */
 static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *piece)
 {
     if (piece->repeats > 8) {
@@ -268,8 +265,7 @@ static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *
     }
 }
 
-/* io_uring returns ECANCELED without a cancel when a signal keeps the kernel from starting a worker
- * thread. */
+/* io_uring also returns ECANCELED when a signal keeps the kernel from starting a worker. */
 static bool is_transient(int64_t rc)
 {
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM || rc == -ECANCELED;
@@ -282,8 +278,8 @@ static bool is_final(int64_t rc)
            rc == -EFAULT || rc == -EROFS || rc == -EPERM || rc == -EOPNOTSUPP;
 }
 
-/* Repeats the piece after a transient error and retries it after any other that is not final. At
- * the limit, or if the queue or the drive closes, the piece fails. */
+/* Repeats the piece after an error that is not final; fails it at the limit, or if the queue or the
+ * drive closes. */
 static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
 {
     struct io_piece *piece = &drive->pieces[index];
@@ -326,8 +322,8 @@ static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
     piece_fail(drive, index, rc);
 }
 
-/* Continues a short transfer where it stopped; with direct I/O, at the last aligned byte. A
- * transfer that makes no progress this way counts as a repeat, which bounds the loop. */
+/* Continues a short transfer where it stopped; with direct I/O, at the last aligned byte. No
+ * progress counts as a repeat, which bounds the loop. */
 static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t moved)
 {
     struct io_piece *piece = &drive->pieces[index];
@@ -344,7 +340,7 @@ static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t move
     piece_retry(drive, index);
 }
 
-/* Fails a piece whose transfer moved 0 bytes: the file is shorter than expected. */
+/* Fails a piece that moved 0 bytes: the file is too short. */
 static void piece_ended_early(struct aio_drive *drive, int32_t index)
 {
     const struct io_piece *piece = &drive->pieces[index];

@@ -1,8 +1,7 @@
-/* queue.c: submits the requests of a queue, and completes them in order. A request has a
- * drive_request for each of its ranges, in the channel of the range's drive; `left` counts the
- * unfinished ones. The threads of several drives may finish requests at the same time. A thread
- * that finishes a request adds a notice, and the thread that adds the first notice advances the
- * line for all. The others continue at once, so no drive waits for another. */
+/* queue.c: submits the requests of a queue, and completes them in order.
+ * A request has a drive_request per range; `left` counts the unfinished ones. A thread that
+ * finishes a request adds a notice; whoever adds the first notice advances the line for the others,
+ * so no drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>
@@ -25,8 +24,8 @@ struct aio_queue {
     uint32_t depth;
     uint64_t mask;
     uint64_t submitted; /* used only by the owner */
-    uint64_t completed; /* used only by the drive's thread that is advancing the line */
-    /* owned, [mask + 1]: number of a request's drive_requests that are unfinished */
+    uint64_t completed; /* used by the thread that is advancing the line */
+    /* owned, [mask + 1]: unfinished drive_requests of a request */
     _Atomic uint32_t *left;
     _Atomic uint32_t notices;
     _Atomic bool failed; /* release pairs with the drives' acquire */
@@ -37,9 +36,8 @@ static bool is_failed(const struct aio_queue *queue)
     return atomic_load_explicit(&queue->failed, memory_order_acquire);
 }
 
-/* Called by the channels (drive_internal.h). `failed` is set before the failing drive counts its
- * range as finished, so that no other drive completes the request while the error message is being
- * written. */
+/* Called by the channels. `failed` is set before the failing range counts as finished: no other
+ * drive may complete the request while the message is being written. */
 static void queue_done(void *user, uint64_t value, int rc)
 {
     struct aio_queue *queue = user;
@@ -183,7 +181,7 @@ int aio_queue_close(struct aio_queue *queue)
         }
     }
     if (rc != 0) {
-        return rc; /* leaked on purpose: late completions still refer to their channel */
+        return rc; /* leaked: late completions refer to their channel */
     }
     for (unsigned i = 0; i < queue->drives_count; i++) {
         channel_free(queue->channels[i]);

@@ -1,10 +1,10 @@
-/* queue.h: an in-order queue of requests over one drive or several (striping). One thread submits
- * (the queue's owner). The drives work on several requests at once; the queue's line advances in
- * order, so a reached fence means that its request and all earlier ones are complete: every byte
- * transferred, every result checked, every checksum verified. The first request that fails ends the
- * queue: the line gets the error code and message (file, offset, cause), and requests that were not
- * submitted to a back end are dropped. The kernel may access memory of requests in flight until
- * aio_queue_close has returned 0. */
+/* queue.h: an in-order queue of requests over one or several drives (striping). One thread submits
+ * (the queue's owner).
+ * Drives work on several requests at once; the queue's line advances in order. A reached fence
+ * means that its request and all earlier ones are complete: bytes transferred, results checked,
+ * checksums verified. The first failed request ends the queue: the line gets the error code and
+ * message, and requests not yet at a back end are dropped. The kernel may access memory of requests
+ * in flight until aio_queue_close has returned 0. */
 #ifndef AIO_QUEUE_H
 #define AIO_QUEUE_H
 
@@ -17,8 +17,8 @@
 
 struct aio_queue;
 
-/* Priority among queues that share a drive: each level gets eight times the bytes of the next one,
- * so none starves. */
+/* Priority among queues that share a drive: a level gets eight times the bytes of the next, so none
+ * starves. */
 enum aio_urgency { AIO_WEIGHTS, AIO_STATES, AIO_WRITEBACK, AIO_CHECKPOINT, AIO_URGENCY_COUNT };
 
 enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };
@@ -26,19 +26,18 @@ enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };
 struct aio_queue_options {
     const char *name; /* name of the line */
     enum aio_urgency urgency;
-    uint32_t depth;         /* limit of incomplete requests; 0: AIO_QUEUE_DEPTH_DEFAULT */
-    struct core_bell *bell; /* borrowed; a bell that the line shares; NULL: it has its own */
+    uint32_t depth;         /* incomplete requests; 0: AIO_QUEUE_DEPTH_DEFAULT */
+    struct core_bell *bell; /* borrowed; shared by the line; NULL: its own */
 };
 
 /* Opens a queue over drives[0 .. count - 1], which outlive it. */
 int aio_queue_open(struct aio_drive *const *drives, unsigned count,
                    const struct aio_queue_options *options, struct aio_queue **out);
 
-/* If requests are incomplete, fails the line with -ECANCELED, drops those that are not submitted to
- * a back end yet, cancels those in flight and waits for them. To complete all requests first, wait
- * for aio_queue_tail. Returns 0 if the caller may free all memory, or -ETIMEDOUT if a drive does
- * not respond; memory of its requests must not be freed then. In both cases queue and line must not
- * be used any more. Accepts NULL. */
+/* Fails the line with -ECANCELED if requests are incomplete, drops unsubmitted requests, cancels
+ * those in flight and waits for them. To complete requests first, wait for aio_queue_tail. Returns
+ * 0 if the caller may free all memory; -ETIMEDOUT if a drive does not respond: memory of its
+ * requests must not be freed. Queue and line must not be used afterwards. Accepts NULL. */
 int aio_queue_close(struct aio_queue *queue);
 
 /* Contiguous bytes of one file on one drive. */
@@ -51,11 +50,10 @@ struct aio_iov {
     struct aio_sums sums;
 };
 
-/* Submits one request: reads or writes of `count` (1 to AIO_IOV_MAX) ranges, which may lie on
- * several drives. Never blocks. Returns -EAGAIN if `depth` requests are incomplete or the ring of a
- * drive is full; the caller then waits for an older fence. Returns -EINVAL for wrong alignment or a
- * range beyond the end of a file. If the queue has failed, returns its error. On success *out is
- * reached when all ranges are complete. */
+/* Submits one request of `count` (1 to AIO_IOV_MAX) ranges, perhaps on several drives. Never
+ * blocks. *out is reached when all ranges are complete.
+ * -EAGAIN: `depth` requests are incomplete or a drive's ring is full; wait for an older fence.
+ * -EINVAL: wrong alignment, or a range beyond a file's end. A failed queue returns its error. */
 int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
                      unsigned count, struct core_fence *out);
 
@@ -65,11 +63,11 @@ int aio_queue_read(struct aio_queue *queue, uint32_t file, uint64_t offset, void
 int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, const void *memory,
                     uint64_t bytes, struct core_fence *out);
 
-/* Makes this queue's writes to the file durable (fdatasync). The sync starts when all earlier
- * requests of the queue on that drive are complete; later requests start after it. */
+/* Makes this queue's writes to the file durable (fdatasync): starts after the queue's earlier
+ * requests on that drive, and before later ones. */
 int aio_queue_sync(struct aio_queue *queue, unsigned drive, uint32_t file, struct core_fence *out);
 
-/* Returns a fence that is reached when all requests submitted so far are complete. */
+/* Returns a fence that is reached when all requests so far are complete. */
 struct core_fence aio_queue_tail(struct aio_queue *queue);
 
 #endif

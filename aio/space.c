@@ -1,4 +1,4 @@
-/* space.c: takes the first fitting range of an ordered array of free ranges; shares units by the
+/* space.c: takes the first fitting range of an ordered array of free ranges; shares units by
  * largest remaining credit. */
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 struct aio_space {
     struct aio_range *free; /* owned, in order of offset, [room] */
     uint32_t count, room;
-    uint32_t taken; /* number of ranges in use: each may become one more free range */
+    uint32_t taken; /* ranges in use: each may become a free range */
     uint64_t free_bytes;
 };
 

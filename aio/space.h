@@ -11,25 +11,24 @@ struct aio_range {
     uint64_t bytes;
 };
 
-/* Creates a space in which all of [begin, begin + bytes) is free. */
+/* Creates a space in which [begin, begin + bytes) is free. */
 int aio_space_create(uint64_t begin, uint64_t bytes, struct aio_space **out);
 void aio_space_destroy(struct aio_space *space);
 
-/* Takes one range of up to `bytes`: from the first free range that is long enough, else from the
- * longest one. Returns -ENOSPC without a message if nothing is free. */
+/* Takes up to `bytes`: from the first free range that is long enough, else from the longest.
+ * Returns -ENOSPC without a message if nothing is free. */
 int aio_space_take(struct aio_space *space, uint64_t bytes, struct aio_range *out);
-/* Gives a range back. Cannot fail: aio_space_take has made room for it. */
+/* Gives a range back; cannot fail. */
 void aio_space_give(struct aio_space *space, struct aio_range range);
 
-/* Gives a part of a range back; the rest of it stays taken. */
+/* Gives a part of a range back; the rest stays taken. */
 void aio_space_split(struct aio_space *space, struct aio_range part);
 
 uint64_t aio_space_free_bytes(const struct aio_space *space);
 
-/* Shares `units` among `count` paths in proportion to `weights`. `credit`, zeros at first and kept
- * by the caller, carries rounding errors to the next call, so that over many calls each path gets
- * its share to within one unit. No path gets more than `free_units`; others take the excess.
- * `units` must not exceed the sum of `free_units`. */
+/* Shares `units` among `count` paths in proportion to `weights`, at most `free_units` per path;
+ * others take the excess. `credit`, zeros at first and kept by the caller, carries rounding errors
+ * to the next call. `units` must not exceed the sum of `free_units`. */
 void aio_stripe_share(const double *weights, double *credit, const uint64_t *free_units,
                       unsigned count, uint64_t units, uint64_t *out);
 

@@ -1,4 +1,4 @@
-/* stats.h: what a drive counts, and percentiles of its latencies. No state; any thread. */
+/* stats.h: what a drive counts, and percentiles of its latencies. Any thread. */
 #ifndef AIO_STATS_H
 #define AIO_STATS_H
 
@@ -6,35 +6,31 @@
 
 enum { AIO_LATENCY_BUCKETS = 256 };
 
-/* Counts since the drive was created. A piece is a sync, or a transfer of at most
- * `block_bytes` (with checksums: rounded up to whole units). */
+/* Counts since create. A piece is a sync, or a transfer of at most `block_bytes` (with checksums:
+ * rounded up to whole units). */
 struct aio_drive_stats {
     uint64_t read_bytes, write_bytes;
     uint64_t pieces;              /* completed without an error */
-    uint64_t short_transfers;     /* transfers that moved less than requested and were continued */
-    uint64_t repeats;             /* submissions repeated after a transient error, and failed
-                                   * calls into the back end */
-    uint64_t retries;             /* submissions repeated after an error that is neither
-                                   * transient nor final */
+    uint64_t short_transfers;     /* transfers that were short and were continued */
+    uint64_t repeats;             /* after a transient error; failed calls into the back end, too */
+    uint64_t retries;             /* after an error that is neither transient nor final */
     uint64_t errors;              /* pieces that failed */
-    uint64_t mismatches;          /* checksums that did not match or were never set, second reads
+    uint64_t mismatches;          /* checksums that differed or were never set, second reads
                                    * included */
-    uint64_t unknown_completions; /* matched no piece in flight; ignored */
-    /* pieces that were logged because they took warn_ns or longer */
+    uint64_t unknown_completions; /* of no piece in flight; ignored */
+    /* pieces logged after warn_ns */
     uint64_t stalls;
     uint64_t waits;        /* times the thread waited for completions */
-    uint64_t hashed_bytes; /* bytes whose checksum was computed or verified */
+    uint64_t hashed_bytes; /* bytes of checksums computed or verified */
     uint64_t registered_bytes;
     uint64_t cpu_ns; /* processor time of the drive's thread */
     /* pieces by latency: [0] reads, [1] writes */
     uint64_t latency[2][AIO_LATENCY_BUCKETS];
 };
 
-/* Returns the index of the bucket that counts a latency. */
 unsigned aio_latency_bucket(uint64_t ns);
-/* Returns the latency in ns below which `share` (0 to 1) of the counted pieces are, rounded up to
- * the end of its bucket (four buckets for each power of two); 0 if nothing was counted. `latency`
- * may be the difference of two snapshots. */
+/* Returns the latency below which `share` (0 to 1) of the counted pieces are, rounded up to its
+ * bucket's end; 0 if nothing was counted. `latency` may be the difference of two snapshots. */
 uint64_t aio_latency_ns(const uint64_t latency[AIO_LATENCY_BUCKETS], double share);
 
 #endif

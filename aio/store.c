@@ -1,5 +1,5 @@
-/* store.c: the paths of a store, the allocation of extents on them, and requests on extents.
- * Called by the thread that sets the store up; requests are made by the owner of their queue. */
+/* store.c: the paths of a store, extents on them, and requests on extents. The set-up thread calls;
+ * a queue's owner makes requests. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 
 struct segment {
     unsigned path;
-    uint32_t file;   /* index of the file in the path's drive */
+    uint32_t file;   /* in the path's drive */
     uint64_t offset; /* offset in the file */
     uint64_t at;     /* offset in the extent */
     uint64_t bytes;
@@ -27,12 +27,12 @@ struct aio_extent {
     uint64_t bytes;
     uint64_t run, owner;
     uint64_t first;       /* number of the first checksum within the owner */
-    struct aio_sum *sums; /* owned, one for each unit; NULL: no checksums */
-    bool pages;           /* each unit is a page, not a MiB */
-    /* the extent's data is in files that the store does not own; it is read-only */
+    struct aio_sum *sums; /* owned, one per unit; NULL: no checksums */
+    bool pages;           /* a unit is a page, not a MiB */
+    /* data in files that the store does not own; read-only */
     bool adopted;
     unsigned segments_count;
-    struct segment segments[]; /* room for AIO_IOV_MAX of them until the extent is complete */
+    struct segment segments[]; /* room for AIO_IOV_MAX until the extent is complete */
 };
 
 struct aio_store {
@@ -42,7 +42,7 @@ struct aio_store {
     struct aio_space *spaces[AIO_PATHS_MAX]; /* owned */
     double weights[AIO_PATHS_MAX], credit[AIO_PATHS_MAX];
     uint64_t bytes;
-    /* extents are spread over paths in whole units, and a shorter rest */
+    /* extents are spread in whole units, and a shorter rest */
     uint64_t align_bytes, unit_bytes;
     uint64_t run;
     bool no_sums;
@@ -115,7 +115,7 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
     return aio_space_create(aio_path_data_offset(store->paths[i]), given->bytes, &store->spaces[i]);
 }
 
-/* Measures the paths without a weight, one after the other. The weight is the mixed rate. */
+/* Measures the paths without a weight in turn. The weight is the mixed rate. */
 static int measure_weights(struct aio_store *store, const struct aio_store_options *options)
 {
     for (unsigned i = 0; i < store->paths_count; i++) {
@@ -243,7 +243,7 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
             return rc;
         }
         uint64_t over = range.bytes < bytes ? range.bytes % store->unit_bytes : 0;
-        /* shorter than a unit: no checksum may cover parts of two ranges */
+        /* shorter than a unit: a checksum must not cover two ranges */
         if (over == range.bytes) {
             aio_space_give(store->spaces[path], range);
             return -ENOSPC;
@@ -270,8 +270,8 @@ static uint64_t free_units(const struct aio_store *store, unsigned path)
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
 }
 
-/* Returns the path for a remainder that is shorter than a unit: of those with enough free space,
- * the one with the largest credit. Returns paths_count if there is none. */
+/* Returns the path for a remainder shorter than a unit: the one with the largest credit among those
+ * with space; paths_count if none. */
 static unsigned place_rest(struct aio_store *store, uint64_t bytes)
 {
     unsigned best = store->paths_count;
@@ -351,7 +351,6 @@ static struct aio_extent *extent_create(void)
     return calloc(1, sizeof(struct aio_extent) + AIO_IOV_MAX * sizeof(struct segment));
 }
 
-/* Frees the segments that are not used. */
 static struct aio_extent *extent_shrink(struct aio_extent *extent)
 {
     struct aio_extent *less = realloc(extent, sizeof *extent + extent->segments_count *
@@ -426,7 +425,6 @@ int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part
     return 0;
 }
 
-/* Allocates an extent; with `pages`, it has a checksum for each page. */
 static int allocate(struct aio_store *store, uint64_t bytes, uint64_t owner, bool pages,
                     struct aio_extent **out)
 {
@@ -510,8 +508,7 @@ static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_
                               bytes, offset, extent->bytes, extent->pages ? "pages" : "MiB");
 }
 
-/* Writes the ranges of [offset, offset + bytes) on the drives to `iovs`, one for each segment that
- * is touched. Returns their number. */
+/* Writes one range per touched segment to `iovs`. Returns their number. */
 static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
                         uint64_t bytes, struct aio_iov iovs[AIO_IOV_MAX])
 {
@@ -557,8 +554,7 @@ int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t
                     const void *memory, uint64_t bytes, struct core_fence *out)
 {
     struct aio_iov iovs[AIO_IOV_MAX];
-    /* struct aio_iov serves reads and writes, so its memory is not const; a write only reads the
-     * memory. */
+    /* struct aio_iov also serves reads, so its memory is not const. */
     union {
         const void *in;
         void *out;

@@ -1,8 +1,8 @@
-/* store.h: the extent store: data on one path or striped over several, with a checksum for each MiB
- * or page. Extents are allocated at set-up; after that reads and writes allocate no memory. The
- * thread that opened the store allocates and frees extents; each queue belongs to the thread that
- * submits to it. Order: before a read that must see a write, wait for the fence of the write, even
- * on the same queue. */
+/* store.h: the extent store: data on one path or striped over several, with a checksum per MiB or
+ * page.
+ * Extents are allocated at set-up; reads and writes allocate nothing. The thread that opened the
+ * store allocates and frees extents; a queue belongs to the thread that submits to it. A read that
+ * must see a write needs the write's fence first, even on the same queue. */
 #ifndef AIO_STORE_H
 #define AIO_STORE_H
 
@@ -18,36 +18,34 @@ struct aio_mem_disk;
 #define AIO_EXTENT_ALIGN_BYTES ((uint64_t)2 << 20)
 
 struct aio_store_path {
-    const char *directory;     /* used by this store alone, see files.h; NULL: `disk` */
-    struct aio_mem_disk *disk; /* borrowed; at least `bytes` long */
-    uint64_t bytes;            /* bytes of extents; a multiple of align_bytes */
-    double weight;             /* speed, in any unit common to the paths; 0: measured at open if
-                                * there are several paths */
+    const char *directory;            /* of this store alone, see files.h; NULL: `disk` */
+    struct aio_mem_disk *disk;        /* borrowed; at least `bytes` long */
+    uint64_t bytes;                   /* of extents; a multiple of align_bytes */
+    double weight;                    /* speed, in any common unit; 0: measured at open if there are
+                                * several paths */
     const struct aio_backend *recipe; /* borrowed; replaces `backend` on this path; NULL: none */
-    const struct core_cpus *cpus;     /* where the drive's thread runs; NULL: on the store's
-                                       * drive.cpus */
+    const struct core_cpus *cpus;     /* where the drive's thread runs; NULL: on drive.cpus */
 };
 
 struct aio_store_options {
     const struct aio_store_path *paths;
     unsigned paths_count; /* 1 to AIO_PATHS_MAX */
     uint64_t run;         /* identifies the run, for example a random number */
-    uint64_t align_bytes; /* alignment of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple
-                           * of 4096 that divides 1 MiB, or a multiple of 1 MiB */
+    uint64_t align_bytes; /* alignment of extents: a multiple of 4096 that divides 1 MiB, or a
+                           * multiple of 1 MiB; 0: AIO_EXTENT_ALIGN_BYTES */
     const char *backend;  /* NULL: chosen by probing */
-    bool no_sums;         /* checksums are neither computed nor verified */
-    /* write no zeros at open if the file system can reserve the space: every extent is written
-     * before it is read */
+    bool no_sums;         /* no checksums */
+    /* write no zeros at open if space can be reserved: extents are written before they are read */
     bool unwritten;
-    struct aio_drive_options drive; /* depth, block_bytes, cpus, limits: of every path */
+    struct aio_drive_options drive; /* depth, block_bytes, cpus, limits of every path */
     /* see struct aio_path_options (files.h) */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 int aio_store_open(const struct aio_store_options *options, struct aio_store **out);
-/* All queues must already be closed. Closes every path even after an error, and returns the first
- * error. Accepts NULL. */
+/* All queues must be closed. Closes every path even after an error; returns the first error.
+ * Accepts NULL. */
 int aio_store_close(struct aio_store *store);
 
 uint64_t aio_store_bytes(const struct aio_store *store); /* bytes for extents on all paths */
@@ -58,13 +56,12 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
-/* Allocates an extent of `bytes` (rounded up to a multiple of 4096), spread over the paths in
- * proportion to their weights. `owner` is part of the seeds of its checksums and must differ from
- * that of all other extents. Returns -ENOSPC if the store is full; the message has the numbers. */
+/* Allocates `bytes` (rounded up to 4096), spread by the paths' weights. `owner` seeds the checksums
+ * and must be unique among extents. Returns -ENOSPC with a message if the store is full. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
-/* Allocates an extent with a checksum for each page (16 bytes of memory for 4 KiB) instead of each
- * MiB, so that parts as small as a page can be read and written. */
+/* As aio_extent_alloc, with a checksum per page (16 bytes of memory for 4 KiB) instead of per MiB,
+ * so that single pages can be read and written. */
 int aio_extent_alloc_paged(struct aio_store *store, uint64_t bytes, uint64_t owner,
                            struct aio_extent **out);
 
@@ -74,10 +71,10 @@ struct aio_extent_part {
     uint64_t bytes;
 };
 
-/* Makes a read-only extent from parts of other files, one after the other. The caller has verified
- * the data and passes the checksums to aio_extent_hashed. The files are attached to the first
- * path's drive (aio_drive_attach) and outlive the extent. Returns -EINVAL if a part is not whole
- * MiB (the last part: whole pages) or its offset is not a multiple of 4 KiB. */
+/* Makes a read-only extent from parts of other files, in order. The caller has verified the data
+ * and passes the checksums to aio_extent_hashed. The files are attached to the first path's drive
+ * (aio_drive_attach) and outlive the extent. -EINVAL: a part is not whole MiB (the last part: whole
+ * pages), or its offset is no multiple of 4 KiB. */
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
 struct aio_known_sums {
@@ -86,33 +83,32 @@ struct aio_known_sums {
     bool pages;
 };
 
-/* Adopts one part, in whole pages, of a file whose checksums are known: of each MiB, or, with
- * `pages`, of each page, counted from the beginning of the part. Checksum i is core_hash(data,
- * bytes, core_hash_seed(0, owner, first + i, 1)), with `owner` and `first` of *sums. */
+/* Adopts one part, in whole pages, of a file whose checksums are known: per MiB or, with `pages`,
+ * per page, from the part's beginning. Checksum i is core_hash(data, bytes, core_hash_seed(0,
+ * owner, first + i, 1)), with `owner` and `first` of *sums. */
 int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part *part,
                            const struct aio_known_sums *sums, struct aio_extent **out);
-/* Frees an extent on which no request is in flight. `store` is NULL if the store is already closed.
- * `extent` may be NULL. */
+/* Frees an extent without requests in flight. `store` is NULL if already closed. `extent` may be
+ * NULL. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
 
-/* Opens a queue over all paths of the store; aio_queue_close closes it. */
+/* Opens a queue over the store's paths; aio_queue_close closes it. */
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
-/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB if the extent has
- * a checksum for each page), and so is `bytes` unless the part reaches the end; `memory` is aligned
- * to 4 KiB. Returns -EINVAL for another range, else what aio_queue_submit returns. With checksums,
- * a read fails with -EBADMSG (the message names file, offset and both checksums) if the data is not
- * what was written last, and with -ENODATA if nothing was written. */
+/* Reads or writes a part of an extent. `offset` and `bytes` are multiples of 1 MiB (of 4 KiB with a
+ * checksum per page), except `bytes` at the extent's end; `memory` is aligned to 4 KiB. Returns
+ * -EINVAL for another range, else as aio_queue_submit.
+ * With checksums, a read fails with -EBADMSG and a message if the data is not what was written
+ * last, with -ENODATA if nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                     const void *memory, uint64_t bytes, struct core_fence *out);
 
-/* aio_extent_hashed sets the checksum that the next read of MiB (or page) `index` has to match:
- * core_hash(data, bytes, aio_extent_seed(extent, index)). For adopted extents only, which are never
- * written. */
+/* aio_extent_hashed sets the checksum that MiB (or page) `index` must have: core_hash(data, bytes,
+ * aio_extent_seed(extent, index)). Only for adopted extents. */
 uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index);
 void aio_extent_hashed(struct aio_extent *extent, uint64_t index, uint64_t hash);
 

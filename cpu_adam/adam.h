@@ -1,10 +1,10 @@
 /* adam.h: the optimizer of an array of parameters, on the CPU, in one pass over memory.
- * A `struct adam` describes the rule, the formats of weights, gradients and moments, the group of
- * each parameter, the random seed and the team. It owns no array: each call passes a window of the
- * arrays, with some or all of the parameters. A step may be split at any element (8-bit moments: at
- * multiples of CORE_UPDATE_Q8_BLOCK); the result is bit-identical for any number of threads and any
- * instruction set. docs/optimizers.md has the formulas and the effect of each format.
- * One thread at a time uses an `adam`; its team takes part. Nothing is allocated after create. */
+ * A `struct adam` holds the rule, the formats of weights, gradients and moments, the groups, the
+ * random seed and the team. It owns no array: a call passes a window of the arrays. A step may be
+ * split at any element (8-bit moments: at multiples of CORE_UPDATE_Q8_BLOCK). Results are
+ * bit-identical for any number of threads and any instruction set. Formulas and formats:
+ * docs/optimizers.md. One thread at a time uses an `adam`, with its team. Nothing is allocated
+ * after create. */
 #ifndef CPU_ADAM_ADAM_H
 #define CPU_ADAM_ADAM_H
 
@@ -17,20 +17,20 @@
 
 struct adam;
 
-/* Hyperparameters of one group; they may change between steps. Each must be in its range even if
- * the rule does not use it. */
+/* Hyperparameters of one group; they may change between steps. All must be in range, even if the
+ * rule does not use them. */
 struct adam_group {
     double lr;            /* 0 or more */
-    double beta1;         /* in [0, 1); SGD: the momentum; not used by Adagrad */
+    double beta1;         /* in [0, 1); SGD: momentum; not used by Adagrad */
     double beta2;         /* in [0, 1); not used by Adagrad and SGD */
-    double eps;           /* 0 or more; a quotient whose denominator is 0 counts as 0; not used by
-                           * Lion and SGD */
+    double eps;           /* 0 or more; a quotient with denominator 0 counts as 0; not used by Lion
+                           * and SGD */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */
     bool bias_correction; /* only for Adam and AdamW */
 };
 
-/* The parameters from the end of the previous run to `end`, exclusive. */
+/* The parameters from the previous run's end to `end`, exclusive. */
 struct adam_run {
     uint64_t end;
     uint32_t group;
@@ -48,16 +48,15 @@ struct adam_options {
     size_t runs_count;               /* 0: all parameters in group 0 */
     const struct adam_group *groups; /* copied */
     size_t groups_count;
-    uint64_t seed;          /* seed of the run, for stochastic rounding */
-    uint32_t number;        /* number of the array: arrays with different numbers never share random
-                             * numbers */
-    unsigned cpu_without;   /* instructions (enum core_cpu_flag) that are not used; CORE_CPU_ALL:
-                             * plain C only */
-    struct core_team *team; /* borrowed, outlives the adam; NULL: only the caller's thread works */
+    uint64_t seed;          /* of the run, for stochastic rounding */
+    uint32_t number;        /* of the array; different numbers never share random numbers */
+    unsigned cpu_without;   /* instructions (enum core_cpu_flag) not to use; CORE_CPU_ALL: plain C
+                             * only */
+    struct core_team *team; /* borrowed, outlives the adam; NULL: the caller's thread alone */
 };
 
-/* The window [first, first + count) of every array. Each array is aligned to its elements, and none
- * overlaps another. Arrays that the rule and the formats do not use are ignored. */
+/* The window [first, first + count) of every array. Arrays are aligned to their elements and do not
+ * overlap. Arrays that rule and formats do not use are ignored. */
 struct adam_arrays {
     uint64_t first; /* 8-bit moments: a multiple of CORE_UPDATE_Q8_BLOCK */
     uint64_t count;
@@ -71,33 +70,31 @@ struct adam_arrays {
     float *v_scale;
 };
 
-/* Returns -EINVAL if the options contradict each other or are out of range, and -ENOMEM if memory
- * is short. */
+/* Returns -EINVAL for contradictory or out-of-range options, -ENOMEM if memory is short. */
 int adam_create(const struct adam_options *options, struct adam **out);
 void adam_destroy(struct adam *adam); /* accepts NULL */
 
-/* Replaces a group's hyperparameters for the next steps. On failure the old ones stay. */
+/* Replaces a group's hyperparameters for later steps. On failure the old ones stay. */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
 
-/* Updates the parameters begin .. end - 1. Gradients are first multiplied by `gradient_scale` (clip
- * factor / loss scale). *met (may be NULL) gets the enum core_nonfinite_flags of values that were
- * not finite. On -EINVAL nothing has been written. */
+/* Updates parameters begin .. end - 1. Gradients are multiplied by `gradient_scale` (clip factor /
+ * loss scale). *met (may be NULL) gets the enum core_nonfinite_flags of values that were not
+ * finite. On -EINVAL nothing has been written. */
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 
-/* Updates the whole window, whose first element is a multiple of CORE_UPDATE_TILE, and also sums
- * the squares of the unscaled gradients, tile by tile. `sums` gets the same bits as from
- * adam_norm_sums(), but gradients are read from memory only once. */
+/* Updates the whole window, whose first element is a multiple of CORE_UPDATE_TILE, and sums the
+ * squares of the unscaled gradients. `sums` has the bits of adam_norm_sums(), but gradients are
+ * read only once. */
 int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
                    double *sums);
 
-/* Cuts a step into launches for a device that has the arrays in its own memory. `take` gets the
- * launches in order, each with the scalars of one group; if it does not return 0, adam_pieces stops
- * and returns the result. After all launches the arrays have the same bits as after adam_step().
- * Returns -ENOTSUP if two groups share a block of 8-bit moments. */
+/* Cuts a step into launches for a device that holds the arrays. `take` gets the launches in order,
+ * with the scalars of one group; a result other than 0 stops adam_pieces, which returns it. After
+ * all launches the arrays have the bits of adam_step(). Returns -ENOTSUP if two groups share a
+ * block of 8-bit moments. */
 struct adam_window {
-    const struct adam_arrays *arrays; /* borrowed; pointers are passed on, the arrays are not
-                                       * read */
+    const struct adam_arrays *arrays; /* borrowed; only pointers are used */
     uint64_t begin, end;
     double gradient_scale;
 };
@@ -105,9 +102,8 @@ typedef int adam_piece_fn(void *context, const struct core_update_args *piece);
 int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context);
 
-/* Computes the fp32 scalars of one group, which are the same for CPU and device. Returns -EINVAL
- * for settings without valid scalars (step 0, beta 1, negative values, values that are not finite
- * or beyond fp32). */
+/* Computes the fp32 scalars of one group, for CPU and device. Returns -EINVAL for settings without
+ * valid scalars (step 0, beta 1, negative values, values not finite or beyond fp32). */
 int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_update_scalars *out);
 
@@ -124,35 +120,33 @@ enum adam_stream {
     ADAM_STREAMS,
 };
 
-/* Returns the bytes of `count` parameters in a stream, counted from the start of a block; 0 if the
- * rule and the formats of `options` do not use the stream. */
+/* Returns the bytes of `count` parameters in a stream, from the start of a block; 0 if the rule and
+ * formats do not use the stream. */
 uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
                            uint64_t count);
 
-/* Returns the master of the window's element i as fp32. The masters are split unless lo16 is
- * NULL. */
+/* Returns the master of the window's element i as fp32. `lo16` NULL: masters are not split. */
 float adam_master_value(const struct adam_arrays *arrays, uint64_t i);
 /* Returns the low half of a split master whose high half is x rounded to the nearest bf16, ties to
- * even. If a tie was rounded towards zero, the master is not x but the fp32 number next to it with
- * a smaller magnitude. */
+ * even. After a tie rounded towards zero, the master is the next fp32 number towards zero, not
+ * x. */
 uint16_t adam_master_low(float x);
 
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 
-/* Sets the values of begin .. end - 1, rounded to nearest where the format is narrower than fp32;
- * the working weight follows the master. With 8-bit moments `begin` is a multiple of
- * CORE_UPDATE_Q8_BLOCK, and `end` is one or the end of the array. Returns -ENOTSUP if the rule has
- * no such moment. */
+/* Sets the values of begin .. end - 1, rounded to nearest if the format is narrower than fp32; the
+ * working weight follows the master. With 8-bit moments `begin` and `end` are multiples of
+ * CORE_UPDATE_Q8_BLOCK, or `end` is the array's end. Returns -ENOTSUP if the rule has no such
+ * moment. */
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 
-/* Reads the values of begin .. end - 1 as fp32. Writing them back with adam_state_write changes
- * nothing except the rounding of 8-bit moments. `begin` and `end` are as in adam_state_write.
- * Returns -ENOTSUP if the rule has no such moment. */
+/* Reads the values of begin .. end - 1 as fp32. Writing them back changes nothing but the rounding
+ * of 8-bit moments. `begin`, `end` and -ENOTSUP: as in adam_state_write. */
 int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                     uint64_t begin, uint64_t end, float *out);
 
-/* Return names for messages and tables, for example "adamw", "split" and "fp32". */
+/* Names for messages and tables, for example "adamw", "split" and "fp32". */
 const char *adam_rule_name(enum core_update_rule rule);
 const char *adam_master_name(enum core_update_master master);
 const char *adam_type_name(enum core_update_type type);

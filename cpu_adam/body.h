@@ -1,4 +1,4 @@
-/* body.h: all inner loops of one variant. A variant's .c file chooses its vector header, includes
+/* body.h: the inner loops of one variant. A variant's .c file chooses its vector header, includes
  * this file and defines the function that fills the table. Formulas: docs/optimizers.md. */
 #ifndef CPU_ADAM_BODY_H
 #define CPU_ADAM_BODY_H

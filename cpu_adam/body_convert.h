@@ -5,7 +5,7 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/vec.h"
 
-/* Returns the elements i .. i + V_LANES - 1 of x. */
+/* Returns elements i .. i + V_LANES - 1 of x. */
 V_INLINE vf load_any(const void *x, enum core_update_type type, uint64_t i)
 {
     if (type == CORE_UPDATE_BF16) {
@@ -17,7 +17,7 @@ V_INLINE vf load_any(const void *x, enum core_update_type type, uint64_t i)
     return v_load((const float *)x + i);
 }
 
-/* Returns the bf16 of a in the upper half of each lane: to nearest, ties to even. */
+/* Returns the bf16 of a, to nearest even, in the upper half of each lane. */
 V_INLINE vu bf16_of(vf a)
 {
     vu bits = v_bits(v_canonical(a));
@@ -27,7 +27,7 @@ V_INLINE vu bf16_of(vf a)
 
 enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_UPDATE_GROUP / PAIR };
 
-/* PAIR elements: the even ones are in one vector, the odd ones in the other. */
+/* PAIR elements: even ones in one vector, odd ones in the other. */
 struct pair {
     vf even;
     vf odd;
@@ -63,7 +63,7 @@ V_INLINE struct pair pair_load(const void *x, enum core_update_type type, uint64
     return pair;
 }
 
-/* Rounds to bf16 stochastically: rounds up with a probability equal to the part that is cut off. */
+/* Rounds to bf16 stochastically: up with a probability equal to the cut-off part. */
 V_INLINE void pair_store_chance(uint16_t *to, struct pair a, vu chance)
 {
     vu even = u_add(v_bits(v_canonical(a.even)), u_and(chance, u_set(0xffff)));

@@ -12,7 +12,7 @@ struct philox {
     vu key[2];
 };
 
-/* Sets 16 consecutive counters, from first / 16 on; `first` is a multiple of CORE_UPDATE_GROUP. */
+/* Sets 16 consecutive counters from first / 16 on; `first` is a multiple of CORE_UPDATE_GROUP. */
 V_INLINE void philox_begin(struct philox *p, uint64_t seed, uint64_t stream, uint64_t first)
 {
     for (int part = 0; part < PHILOX_PARTS; part++) {
@@ -41,10 +41,10 @@ V_INLINE void philox_round(struct philox *p)
     p->key[1] = u_add(p->key[1], u_set(0xBB67AE85u));
 }
 
-/* Computes 16 random bits for each element of the group at global index `first`, as pairs. Elements
- * 256 q + 2 j and 256 q + 2 j + 1, j below 64, get the low and the high half of word j / 16 of
- * position 16 q + j % 16; the 128 elements after them get the halves of the same words rotated left
- * by eight bits. */
+/* Computes 16 random bits per element of the group at global index `first`, as pairs.
+ * Elements 256 q + 2 j and 256 q + 2 j + 1, j below 64, get the low and high half of word j / 16 of
+ * position 16 q + j % 16. The next 128 elements get halves of these words rotated left by eight
+ * bits. */
 V_INLINE void group_chances(uint64_t seed, uint64_t stream, uint64_t first, vu *chance)
 {
     struct philox p;

@@ -1,9 +1,9 @@
-/* body_q8.h: 8-bit moments, block by block. A magnitude y from 0 to 1.875 - c becomes the upper
- * bits of the float y + c: values are evenly spaced below c and have three bits of mantissa above,
- * so that encoding and decoding need one addition each. The block's largest magnitude has the
- * largest code. A step rounds values between two codes stochastically, so that small changes are
- * not lost. A v of zero together with an m that is not zero would make the weight jump: v never
- * gets code 0. */
+/* body_q8.h: 8-bit moments, block by block.
+ * A magnitude y from 0 to 1.875 - c becomes the upper bits of the float y + c: codes are evenly
+ * spaced below c and have three bits of mantissa above. Encoding and decoding need one addition
+ * each. The block's largest magnitude has the largest code. Steps round stochastically, so that
+ * small changes are not lost. v never gets code 0, because v = 0 with m not 0 would make the weight
+ * jump. */
 #ifndef CPU_ADAM_BODY_Q8_H
 #define CPU_ADAM_BODY_Q8_H
 
@@ -24,7 +24,7 @@
 #define Q8_V_LEAST   0x1.2p-31f        /* c plus the value of code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
-/* Factors that decode a block's codes: value = (y + c) * unit + less, with less = -(c * unit). */
+/* Decodes a block's codes: value = (y + c) * unit + less, with less = -(c * unit). */
 struct q8_unit {
     vf unit;
     vf less;
@@ -36,8 +36,8 @@ V_INLINE struct q8_unit q8_unit_of(float scale, float top, float c)
     return (struct q8_unit){v_set(unit), v_set(-(c * unit))};
 }
 
-/* Returns the value of the code that `mask` selects from `bits`. The bits of c are outside the
- * mask. */
+/* Returns the value of the code that `mask` selects from `bits`. The mask excludes the bits of
+ * c. */
 V_INLINE vf q8_value(vu bits, uint32_t mask, float c, struct q8_unit unit)
 {
     vf y = v_float(u_and_or(bits, u_set(mask), v_bits(v_set(c))));
@@ -76,7 +76,7 @@ V_INLINE vf q8_v_size(vf x, vf rate)
     return v_max(v_fma(x, rate, v_set(Q8_V_C)), v_set(Q8_V_LEAST));
 }
 
-/* Returns 16 random bits for each element, below bit Q8_SHIFT. */
+/* Returns 16 random bits per element, below bit Q8_SHIFT. */
 V_INLINE struct pair_of_words q8_parts(vu chance)
 {
     const vu mask = u_set(0xffffu << (Q8_SHIFT - 16));
@@ -84,7 +84,7 @@ V_INLINE struct pair_of_words q8_parts(vu chance)
                                   u_and(u_shr(chance, 32 - Q8_SHIFT), mask)};
 }
 
-/* Returns a pair's codes, in the low halves of the lanes; the high halves are undefined. */
+/* Returns a pair's codes in the low halves of the lanes; the high halves are undefined. */
 V_INLINE vu q8_m_codes(struct pair m, vf rate, struct pair_of_words part)
 {
     vu even = u_add(v_bits(q8_m_size(m.even, rate)), part.even);
@@ -101,7 +101,7 @@ V_INLINE vu q8_v_codes(struct pair v, vf rate, struct pair_of_words part)
     return u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
 }
 
-/* Returns the largest magnitude in `most` and x, as bits: NaN is larger than infinity. */
+/* Returns the largest magnitude in `most` and x, as bits; NaN is above infinity. */
 V_INLINE vu q8_larger(vu most, struct pair x)
 {
     vu even = u_and(v_bits(x.even), u_set(0x7fffffffu));
@@ -117,7 +117,7 @@ V_INLINE float q8_scale(vu most)
     return largest < Q8_SCALE_MIN ? Q8_SCALE_MIN : largest;
 }
 
-/* One moment of a block between decoding and encoding. */
+/* A block's moment between decoding and encoding. */
 struct q8_moment {
     struct pair x[GROUP_PAIRS];
     vu most; /* the largest magnitude, as bits */
@@ -136,7 +136,7 @@ V_INLINE void q8_keep(struct q8_moment *moment, int k, struct pair x)
     moment->most = q8_larger(moment->most, x);
 }
 
-/* Stores a pair of values that are not negative, and updates the largest magnitude. */
+/* Stores a pair of non-negative values, and updates the largest magnitude. */
 V_INLINE void q8_keep_size(struct q8_moment *moment, int k, struct pair x)
 {
     moment->x[k] = x;
@@ -151,8 +151,7 @@ struct q8_out {
     float *v_scale;
 };
 
-/* Encodes the new moments of the block that begins at element `at`; a moment that is NULL is not
- * encoded. */
+/* Encodes the new moments of the block at element `at`; a NULL moment is skipped. */
 V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
                               const vu *chance, const struct q8_out *out, uint64_t at)
 {
@@ -200,7 +199,7 @@ __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
     }
 }
 
-/* Rounding to nearest replaces the random number by one half. */
+/* Rounding to nearest uses one half instead of a random number. */
 V_INLINE void q8_chances(const struct adam_q8 *q8, uint64_t at, vu *chance)
 {
     if (!q8->nearest) {

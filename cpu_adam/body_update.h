@@ -1,6 +1,7 @@
-/* body_update.h: the fused pass. It reads gradient, master and moments, and writes master, working
- * weight and moments. The rule is a constant of each function. Formats are the same for the whole
- * call, so their branches are predicted and cost nothing compared with memory access. */
+/* body_update.h: the fused pass: reads gradient, master and moments; writes master, working weight
+ * and moments.
+ * The rule is a constant of each function. Formats are constant during a call, so their branches
+ * are predicted. */
 #ifndef CPU_ADAM_BODY_UPDATE_H
 #define CPU_ADAM_BODY_UPDATE_H
 
@@ -13,7 +14,7 @@
 #include "cpu_adam/body_squares.h"
 #include "cpu_adam/ops.h"
 
-/* The scalars of a step, each in all lanes. */
+/* The scalars of a step, in all lanes. */
 struct factors {
     vf gradient_scale;
     vf beta1;
@@ -25,7 +26,7 @@ struct factors {
     vf decay;
     vf rate;
     bool decays;
-    bool divides; /* whether Adam's divisor is surely not 0 */
+    bool divides; /* Adam's divisor is surely not 0 */
 };
 
 struct element {
@@ -47,7 +48,7 @@ V_INLINE struct factors factors_of(const struct core_update_scalars *s)
         .decay = v_set(s->decay),
         .rate = v_set(s->rate),
         .decays = s->decays != 0,
-        .divides = s->eps >= FLT_MIN, /* a denormal eps takes v_div_or_zero, too */
+        .divides = s->eps >= FLT_MIN, /* a denormal eps takes v_div_or_zero */
     };
 }
 
@@ -63,7 +64,7 @@ V_INLINE struct pair master_load(const struct core_update_args *u, uint64_t i)
     return (struct pair){v_float(even), v_float(odd)};
 }
 
-/* Writes master and working weight. A split master keeps the bits of a NaN until finish(). */
+/* Writes master and working weight. NaNs of a split master keep their bits until finish(). */
 V_INLINE void master_store(const struct core_update_args *u, uint64_t i, struct pair p)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT) {
@@ -91,7 +92,7 @@ V_INLINE void adam_rule(struct element *e, vf g, const struct factors *f, bool d
     e->v = v_fma(v_mul(g, g), f->one_minus_beta2, v_mul(e->v, f->beta2));
     vf size = v_fma(v_sqrt(e->v), f->root_scale, f->eps);
     vf direction = f->divides ? v_div(e->m, size) : v_div_or_zero(e->m, size);
-    if (f->decays && decoupled) { /* one rounding of the weight, not two */
+    if (f->decays && decoupled) { /* rounds the weight once */
         e->p = v_add(e->p, v_fma(direction, f->rate, v_mul(e->p, f->decay)));
     } else {
         e->p = v_fma(direction, f->rate, e->p);
@@ -103,8 +104,8 @@ V_INLINE void lion_rule(struct element *e, vf g, const struct factors *f)
     vf mixed = v_fma(g, f->one_minus_beta1, v_mul(e->m, f->beta1));
     vu sign = u_and(v_bits(mixed), u_set(0x80000000u));
     vf move = v_float(u_xor(sign, v_bits(f->rate)));
-    move = v_fma(mixed, v_set(0.0f), move); /* NaN if `mixed` is not finite: the sign of a NaN
-                                             * differs between processors */
+    move = v_fma(mixed, v_set(0.0f), move); /* NaN if `mixed` is not finite: a NaN's sign depends on
+                                             * the processor */
     e->p = v_fma(e->p, f->decay, move);
     e->m = v_fma(g, f->one_minus_beta2, v_mul(e->m, f->beta2));
 }
@@ -141,8 +142,8 @@ V_INLINE void apply(enum core_update_rule rule, struct element *e, vf g, const s
     }
 }
 
-/* `gradient` sums gradient x 0: it becomes NaN at the first gradient that is not finite. `master`
- * is the largest magnitude of the new weights, as bits. */
+/* `gradient` sums gradient x 0, which is NaN after a gradient that is not finite. `master`: bits of
+ * the largest new weight's magnitude. */
 struct met {
     vf gradient;
     vu master;
@@ -169,7 +170,7 @@ V_INLINE unsigned met_flags(const struct met *met, enum core_update_master maste
            (most >= working_limit(master) ? CORE_NONFINITE_WORKING : 0u);
 }
 
-/* Gives each NaN of a split master the same bits on every processor. */
+/* Gives NaNs of a split master processor-independent bits. */
 __attribute__((noinline)) static void canonical_split(const struct core_update_args *u)
 {
     for (uint64_t i = 0; i < u->count; i += PAIR) {
@@ -190,9 +191,8 @@ V_INLINE unsigned finish(const struct core_update_args *u, const struct met *met
 
 enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
 
-/* Prefetches the elements of `x`, each of `wide` bytes, several hundred elements after the pair at
- * element i; the address may be beyond the array. The processor's own prefetch does not reach far
- * enough for five streams. */
+/* Prefetches elements of `x`, `wide` bytes each, several hundred after element i, perhaps beyond
+ * the array. The processor's own prefetch is too short for five streams. */
 V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 {
     const unsigned far = wide == sizeof(float) ? AHEAD_WIDE_BYTES : AHEAD_NARROW_BYTES;
@@ -212,8 +212,7 @@ V_INLINE void ahead_of_inputs(const struct core_update_args *u, uint64_t i)
     }
 }
 
-/* Updates one pair: reads gradient and master from memory, and replaces the moments in *m and
- * *v. */
+/* Updates one pair: reads gradient and master from memory, replaces moments in *m and *v. */
 V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rule rule,
                           const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
                           struct met *met)
@@ -245,8 +244,8 @@ V_INLINE bool has_v(enum core_update_rule rule)
     return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
-/* Sums the squares of gradients that the update is about to read. Not inline: its sums would take
- * the registers of the loop around it. */
+/* Sums the squares of gradients before their update. Not inline: the sums would take the registers
+ * of the loop around it. */
 __attribute__((noinline)) static void add_squares(const struct core_update_args *u, uint64_t at,
                                                   uint64_t count, double *lanes)
 {
@@ -254,7 +253,7 @@ __attribute__((noinline)) static void add_squares(const struct core_update_args 
     squares((const unsigned char *)u->g + at * bytes, u->gradients, count, lanes);
 }
 
-/* Returns the masters of V_LANES elements in order. */
+/* Returns the masters of V_LANES consecutive elements. */
 V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
 {
     if (u->master != CORE_UPDATE_MASTER_SPLIT) {
@@ -263,7 +262,7 @@ V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
     return v_float(u_add(u_shl(u_load16(u->w16 + i), 16), u_load_signed16(u->lo16 + i)));
 }
 
-/* Writes master and working weight of two vectors of elements in order, as master_store() does. */
+/* Writes master and working weight of two vectors of consecutive elements, as master_store(). */
 V_INLINE void weights_store(const struct core_update_args *u, uint64_t i, vf first, vf second)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT) {
@@ -282,8 +281,8 @@ V_INLINE void weights_store(const struct core_update_args *u, uint64_t i, vf fir
     }
 }
 
-/* Updates V_LANES elements in order, with moments in fp32. Returns the new master; `raw` is the
- * gradient before its scale. */
+/* Updates V_LANES consecutive elements with fp32 moments. Returns the new master; `raw` is the
+ * unscaled gradient. */
 V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rule rule,
                           const struct factors *f, uint64_t i, vf raw, struct met *met)
 {
@@ -306,9 +305,8 @@ V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rul
     return e.p;
 }
 
-/* Updates with moments in fp32, the default. No random numbers are needed, so elements stay in
- * order, which saves instructions. `usual`: the caller knows that weights decay and that the
- * divisor is never 0. Squares are summed from the same registers. */
+/* Updates with fp32 moments, the default. Without random numbers elements stay in order, which
+ * saves instructions. `usual`: weights decay and the divisor is never 0. */
 V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
                               const struct core_update_args *in, double *lanes)
 {
@@ -378,7 +376,7 @@ V_INLINE unsigned update_bf16(enum core_update_rule rule, const struct core_upda
     return finish(in, &met);
 }
 
-/* Updates with moments in 8 bits: a whole block is updated, then encoded. */
+/* Updates with 8-bit moments: updates a whole block, then encodes it. */
 V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update_args *in,
                             double *lanes)
 {
@@ -429,9 +427,9 @@ V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
     }
 }
 
-/* For the default formats of weights and gradients there are copies of the pass in which these
- * formats are constants and, in two copies, also that weights decay and that eps is not denormal.
- * With fewer branches the values of the loop fit into registers. */
+/* The default formats have copies of the pass with constant formats, two of them also for weights
+ * that decay and an eps that is not denormal. With fewer branches the loop's values fit into
+ * registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)
 {

@@ -1,4 +1,4 @@
-/* check.c: checks the range and the arrays of a call before anything is written. */
+/* check.c: checks a call's range and arrays before anything is written. */
 #include <errno.h>
 #include <inttypes.h>
 

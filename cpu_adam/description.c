@@ -50,7 +50,7 @@ static int check_options(const struct adam_options *o)
     return 0;
 }
 
-/* Checks that each group has valid scalars, so that a step cannot fail because of them. */
+/* A step cannot fail because of invalid scalars later. */
 static int check_groups(const struct adam_options *o)
 {
     for (size_t i = 0; i < o->groups_count; i++) {
@@ -142,8 +142,8 @@ int adam_step_scalars(struct adam *adam, double gradient_scale)
     return 0;
 }
 
-/* Returns the Philox stream of a step: the largest step of all groups and the number of the array,
- * so that no other step or array has the same. */
+/* Returns the Philox stream of a step, unique for the largest step of all groups and the array's
+ * number. */
 static uint64_t stream_of(const struct adam *adam)
 {
     uint64_t step = 0;

@@ -1,14 +1,13 @@
-/* fp_mode.h: IEEE arithmetic, whatever modes the application has set: round to nearest, denormals
- * kept, no traps. Other processors than x86-64 and AArch64 keep their modes. The mode belongs to a
- * thread; call begin and end on the same thread. */
+/* fp_mode.h: IEEE arithmetic in any mode of the application: round to nearest, denormals kept, no
+ * traps. x86-64 and AArch64 only. The mode is the thread's: call begin and end on one thread. */
 #ifndef CPU_ADAM_FP_MODE_H
 #define CPU_ADAM_FP_MODE_H
 
 #include <stdint.h>
 
-/* Sets these modes and returns the previous ones, which adam_fp_end() restores. Compilers do not
- * know that arithmetic depends on the modes. Therefore the code between the two calls must be a
- * function that writes memory and is not inlined. */
+/* Sets these modes and returns the previous ones, for adam_fp_end(). The code between must be a
+ * function that writes memory and is not inlined: compilers do not know that arithmetic depends on
+ * the modes. */
 static inline uint64_t adam_fp_begin(void)
 {
 #if defined(__x86_64__)

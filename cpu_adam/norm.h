@@ -1,6 +1,6 @@
-/* norm.h: sums of squares of an array, tile by tile, on a team. The result is the same to the bit
- * for any number of threads. The caller's thread takes part; one caller at a time per team. Nothing
- * is allocated. */
+/* norm.h: sums of squares of an array, tile by tile, on a team.
+ * Bit-identical for any number of threads. The caller's thread takes part; one caller at a time per
+ * team. Nothing is allocated. */
 #ifndef CPU_ADAM_NORM_H
 #define CPU_ADAM_NORM_H
 
@@ -17,38 +17,37 @@ struct adam_norm {
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
 };
 
-/* `mask` is as in core_cpu_flags(): CORE_CPU_ALL, or fewer flags to use a slower variant. */
+/* `mask`: as core_cpu_flags(): CORE_CPU_ALL, or fewer flags for a slower variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
-/* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
- * Returns -EINVAL if the array or `sums` is missing, the array is misaligned or too long or has
- * 8-bit codes, or `first` is not a multiple of CORE_UPDATE_TILE; then nothing is written. */
+/* Writes one sum per tile. Only the array's last tile may be shorter than CORE_UPDATE_TILE. Returns
+ * -EINVAL and writes nothing if the array or `sums` is missing, the array is misaligned, too long
+ * or in 8-bit codes, or `first` is no multiple of CORE_UPDATE_TILE. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
-/* A part of an array, in separate memory. */
+/* A part of an array, in its own memory. */
 struct adam_norm_piece {
     const void *x;
-    uint64_t first; /* index of element 0 of `x` in the array */
+    uint64_t first; /* index in the array of element 0 of `x` */
     uint64_t count;
 };
 
-/* An array whose parts are in separate memory: ascending pieces that do not overlap. Elements
- * between them count as zero. If all begin at multiples of CORE_UPDATE_GROUP, the sums are those of
- * adam_norm_sums for the array put together; otherwise the same squares are added in another
- * order. */
+/* An array in ascending pieces of memory that do not overlap. Elements between pieces count as
+ * zero. If pieces begin at multiples of CORE_UPDATE_GROUP, the sums are those of adam_norm_sums;
+ * otherwise squares are added in another order. */
 struct adam_norm_pieces {
-    /* borrowed; may begin before `first` and may end after the last element. */
+    /* borrowed; may begin before `first` and end after the last element */
     const struct adam_norm_piece *list;
     size_t list_count;
     enum core_update_type type;
-    uint64_t first; /* first element that is summed; a multiple of CORE_UPDATE_TILE */
+    uint64_t first; /* first summed element; a multiple of CORE_UPDATE_TILE */
     uint64_t count;
     double *sums;
 };
 int adam_norm_sums_apart(const struct adam_norm *norm, const struct adam_norm_pieces *of);
 
-/* Returns the sum of squares of one or more arrays from the sums of their tiles, added in order. It
- * is finite if and only if all elements are. */
+/* Returns the sum of squares of arrays from their tiles' sums, added in order. It is finite if and
+ * only if all elements are. */
 double adam_norm_total(const double *sums, uint64_t count);
 
 /* Returns the index of the last tile whose sum is not finite, or `count`. */

@@ -1,7 +1,7 @@
-/* ops.h: the inner loops of the update and the norm, as a table of functions: plain C first, then
- * overwritten by the best variant of the processor. Every function takes whole groups: counts, and
- * `first` where there is one, are multiples of CORE_UPDATE_GROUP; norm.c and pass.c pad other
- * lengths. Any thread; no state. Private to cpu_adam. */
+/* ops.h: the inner loops of update and norm, as a table of functions: plain C, replaced by the
+ * processor's best variant. Private to cpu_adam.
+ * Functions take whole groups: counts and `first` are multiples of CORE_UPDATE_GROUP; norm.c and
+ * pass.c pad. Any thread. */
 #ifndef CPU_ADAM_OPS_H
 #define CPU_ADAM_OPS_H
 
@@ -10,9 +10,9 @@
 
 #include "core/base/update_args.h"
 
-enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
+enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i is in lane i % 32 */
 
-/* Returns the sum of the lanes of a tile. Changes `lanes`. */
+/* Returns the sum of a tile's lanes, which it changes. */
 static inline double adam_lanes_total(double lanes[ADAM_NORM_LANES])
 {
     for (int half = ADAM_NORM_LANES / 2; half > 0; half /= 2) {
@@ -23,9 +23,9 @@ static inline double adam_lanes_total(double lanes[ADAM_NORM_LANES])
     return lanes[0];
 }
 
-/* Whole blocks of 8-bit moments and their fp32 values in plain arrays. `first` is the global index
- * of element 0, a multiple of CORE_UPDATE_Q8_BLOCK; so is `count`. m is signed, v is not negative;
- * either may be NULL. */
+/* Whole blocks of 8-bit moments and their fp32 values. `first` (global index of element 0) and
+ * `count` are multiples of CORE_UPDATE_Q8_BLOCK. m is signed, v is not negative; either may be
+ * NULL. */
 struct adam_q8 {
     uint64_t first;
     uint64_t count;
@@ -42,21 +42,21 @@ struct adam_q8 {
 
 struct adam_ops {
     const char *name;
-    /* Returns enum core_nonfinite_flags. Also adds the squares of the unscaled gradients to
-     * `lanes`, as `squares` does, unless `lanes` is NULL. */
+    /* Returns enum core_nonfinite_flags. Adds the squares of the unscaled gradients to `lanes`,
+     * unless NULL. */
     unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update, double *lanes);
     void (*q8_decode)(const struct adam_q8 *q8);
     void (*q8_encode)(const struct adam_q8 *q8);
-    /* Adds squares to the 32 lanes of one tile. */
+    /* Adds squares to a tile's 32 lanes. */
     void (*squares)(const void *x, enum core_update_type type, uint64_t count,
                     double lanes[ADAM_NORM_LANES]);
 };
 
-/* Fills `ops` with the best variant that the processor has and `mask` (enum core_cpu_flag) allows;
- * mask 0 gives plain C. */
+/* Fills `ops` with the processor's best variant that `mask` (enum core_cpu_flag) allows; mask 0:
+ * plain C. */
 void adam_ops_init(struct adam_ops *ops, unsigned mask);
 
-/* There is one function per variant; call one only if the processor supports it. */
+/* Call a variant's function only if the processor supports it. */
 void adam_ops_fill_scalar(struct adam_ops *ops);
 void adam_ops_fill_avx2(struct adam_ops *ops);
 void adam_ops_fill_avx512(struct adam_ops *ops);

@@ -1,5 +1,4 @@
-/* pass.c: updates a range in runs of equal scalars, in whole groups, and in stages of 8-bit
- * moments. */
+/* pass.c: updates a range in runs of equal scalars, whole groups, and stages of 8-bit moments. */
 #include "cpu_adam/pass.h"
 
 #include <assert.h>
@@ -38,7 +37,7 @@ static void copy(void *to, const void *from, size_t bytes)
     }
 }
 
-/* Updates fewer elements than a group: works on copies that are padded with zeros to a group. */
+/* Updates less than a group, in copies padded with zeros. */
 static unsigned update_part(const struct adam_pass *pass, const struct core_update_args *u,
                             uint64_t count)
 {
@@ -90,8 +89,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Updates one run of equal scalars, begin < end: first a part of a group, then whole groups, then a
- * part of a group. */
+/* Updates one run of equal scalars, begin < end: a part of a group, whole groups, a part of a
+ * group. */
 static unsigned update_run(const struct adam_pass *pass, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {
@@ -116,7 +115,7 @@ static unsigned update_run(const struct adam_pass *pass, const struct core_updat
     return met;
 }
 
-/* Returns the index of the run that contains element `index`. */
+/* Returns the run that contains element `index`. */
 static size_t run_of(const struct adam_pass *pass, uint64_t index)
 {
     size_t low = 0;
@@ -132,7 +131,7 @@ static size_t run_of(const struct adam_pass *pass, uint64_t index)
     return low;
 }
 
-/* Updates run by run. `arrays` are the pass's own or staged ones. */
+/* Updates run by run. `arrays` may be staged copies. */
 static unsigned update_runs(const struct adam_pass *pass, const struct core_update_args *arrays,
                             uint64_t begin, uint64_t end)
 {
@@ -155,8 +154,8 @@ static uint64_t whole_blocks(uint64_t count)
     return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
-/* Returns the arguments to decode or encode a stage. Its codes are used in place or, if the array
- * ends within a block, copied to `codes` with zeros after `count`. */
+/* Returns the arguments to decode or encode a stage. Codes are used in place or, if the array ends
+ * within a block, in `codes` with zeros after `count`. */
 static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
 {
@@ -214,7 +213,7 @@ void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *ar
     }
 }
 
-/* Updates a block that several runs share or that the array's end cuts. */
+/* Updates a block that runs share or that the array's end cuts. */
 static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     _Alignas(64) float m[ADAM_STAGE];
@@ -231,7 +230,7 @@ static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint
     return met;
 }
 
-/* Returns the end of the run of whole blocks with the same scalars; `begin` if the first block is
+/* Returns the end of the run of whole blocks with equal scalars; `begin` if the first block is
  * cut. */
 static uint64_t q8_run_end(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {

@@ -1,5 +1,5 @@
-/* scalars.c: the scalars of one parameter group for one step: computed in double, rounded once to
- * fp32, and refused if fp32 cannot hold them. Any thread; no state. */
+/* scalars.c: one group's scalars for one step: computed in double, rounded once to fp32, refused if
+ * fp32 cannot hold them. */
 #include <errno.h>
 #include <math.h>
 
@@ -54,9 +54,8 @@ static int check_scalars(const struct core_update_scalars *s)
     return 0;
 }
 
-/* Does the arithmetic of adam_scalars() and its checks, because even a comparison with NaN traps if
- * the application has enabled traps for invalid operations. Not inlined, so that the compiler keeps
- * all of it between adam_fp_begin() and adam_fp_end(). */
+/* The arithmetic and checks of adam_scalars(): even a comparison with NaN traps if the application
+ * has enabled traps. Not inlined, so that it stays between adam_fp_begin() and adam_fp_end(). */
 __attribute__((noinline)) static int compute_scalars(enum core_update_rule rule,
                                                      const struct adam_group *group,
                                                      double gradient_scale,

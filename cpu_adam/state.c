@@ -1,4 +1,4 @@
-/* state.c: writes master weights and moments from fp32 numbers, and reads them as fp32 numbers. */
+/* state.c: writes and reads master weights and moments as fp32. */
 #include <errno.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static int check_value(const struct adam *adam, enum adam_value value)
     return 0;
 }
 
-/* Turns a NaN into the quiet NaN of its sign; leaves other numbers unchanged. */
+/* Turns a NaN into the quiet NaN of its sign. */
 static float canonical(float x)
 {
     const uint32_t bits = core_f32_bits(x);
@@ -43,7 +43,7 @@ static void master_set(const struct core_update_args *u, uint64_t i, float x)
     }
 }
 
-/* Encodes the moment a stage at a time, rounded to nearest. */
+/* Encodes the moment stage by stage, rounded to nearest. */
 static void write_q8(const struct adam *adam, const struct core_update_args *u, bool is_m,
                      const float *in)
 {
@@ -56,8 +56,8 @@ static void write_q8(const struct adam *adam, const struct core_update_args *u, 
     }
 }
 
-/* Does the arithmetic of adam_state_write(). Not inlined, so that the compiler keeps all of it
- * between adam_fp_begin() and adam_fp_end(). */
+/* The arithmetic of adam_state_write(). Not inlined, so that it stays between adam_fp_begin() and
+ * adam_fp_end(). */
 __attribute__((noinline)) static void write_values(const struct adam *adam,
                                                    const struct core_update_args *u,
                                                    enum adam_value value, const float *in)

@@ -1,5 +1,5 @@
-/* step.c: one step over a range: computed by the team on the CPU (adam_step), or handed out as
- * launches for a device (adam_pieces). */
+/* step.c: one step over a range: by the team on the CPU (adam_step), or as launches for a device
+ * (adam_pieces). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -10,23 +10,22 @@
 #include "cpu_adam/pass.h"
 
 enum {
-    STEP_GRAIN = 4096, /* elements; without sums, all shares but the first start at multiples */
-    STEP_TURNS = 8     /* shares that a member takes if all are equally fast */
+    STEP_GRAIN = 4096, /* elements; without sums, later shares start at multiples */
+    STEP_TURNS = 8     /* shares of a member if all are equally fast */
 };
 
-/* One call of adam_step() or adam_step_sums(), shared by the members of the team. */
+/* One call of adam_step() or adam_step_sums(), shared by the team. */
 struct team_step {
     struct adam_pass pass;
     uint64_t begin;
     uint64_t end;
     uint64_t turn;              /* elements of a share */
-    _Atomic uint64_t taken;     /* elements of all shares that members have taken; relaxed */
+    _Atomic uint64_t taken;     /* elements that members have taken; relaxed */
     double *sums;               /* borrowed, of tiles from `begin` on; NULL: none */
     _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
 };
 
-/* Updates tile by tile and sums the squares of each tile's gradients; the last tile may be
- * short. */
+/* Updates tile by tile and sums the squares of the tiles' gradients. */
 static unsigned tiles_range(const struct team_step *step, uint64_t begin, uint64_t end)
 {
     unsigned nonfinite = 0;
@@ -46,7 +45,7 @@ static uint64_t grain_of(const struct team_step *step)
     return step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
 }
 
-/* Takes shares until there are none left: a member whose processor has other work takes fewer. */
+/* Takes shares until none is left: a busy member takes fewer. */
 static void step_shares(void *argument, unsigned index, unsigned count)
 {
     struct team_step *step = argument;
@@ -70,7 +69,6 @@ static void step_shares(void *argument, unsigned index, unsigned count)
     atomic_fetch_or_explicit(&step->nonfinite, nonfinite, memory_order_relaxed);
 }
 
-/* Sets how many elements a share has, for `members` threads. */
 static void cut_shares(struct team_step *step, unsigned members)
 {
     const uint64_t grain = grain_of(step);
@@ -79,7 +77,7 @@ static void cut_shares(struct team_step *step, unsigned members)
     step->turn = members == 1 ? count : turn > 0 ? turn : grain;
 }
 
-/* Runs a step whose range and sums the caller has set. */
+/* Runs a step whose range and sums are set. */
 static int run_step(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
                     struct team_step *step)
 {
@@ -131,8 +129,7 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
     return run_step(adam, arrays, gradient_scale, &step);
 }
 
-/* Returns the end of the consecutive runs of one group around element `index`; stores the group in
- * *group. */
+/* Returns the end of consecutive runs of one group around element `index`, and the group. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)
 {
     const struct adam_run *runs = adam->runs;
@@ -149,7 +146,7 @@ static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *gro
     return end;
 }
 
-/* Returns whether a piece that ends at `end` would cut a block of 8-bit moments. */
+/* Returns whether a piece's end cuts a block of 8-bit moments. */
 static bool cuts_block(const struct adam *adam, uint64_t end)
 {
     return adam->options.moments == CORE_UPDATE_Q8 && end % CORE_UPDATE_Q8_BLOCK != 0 &&

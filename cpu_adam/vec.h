@@ -1,5 +1,5 @@
-/* vec.h: includes the vector functions of the variant whose macro is defined before body.h is
- * included; plain C if none is. Private to the bodies. */
+/* vec.h: includes the vector functions of the variant whose macro is defined before body.h; else
+ * plain C. Private to the bodies. */
 #ifndef CPU_ADAM_VEC_H
 #define CPU_ADAM_VEC_H
 

@@ -1,5 +1,5 @@
-/* vec_avx2.h: the vector functions of body_*.h with eight lanes: AVX2, FMA and F16C. vec_scalar.h
- * says what each function does. */
+/* vec_avx2.h: the vector functions with eight lanes: AVX2, FMA and F16C. vec_scalar.h describes
+ * them. */
 #ifndef CPU_ADAM_VEC_AVX2_H
 #define CPU_ADAM_VEC_AVX2_H
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -224,7 +224,7 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) _mm256_srai_epi32(a, bits)
 
-/* Each word is in the low half of a 64-bit lane; the upper half may contain anything. */
+/* A word is in the low half of a 64-bit lane; the upper half is undefined. */
 struct vw {
     vu even;
     vu odd;

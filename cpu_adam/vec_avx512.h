@@ -1,5 +1,5 @@
-/* vec_avx512.h: the vector functions of body_*.h with sixteen lanes: AVX-512 F, BW, DQ and VL.
- * vec_scalar.h says what each function does. */
+/* vec_avx512.h: the vector functions with sixteen lanes: AVX-512 F, BW, DQ and VL. vec_scalar.h
+ * describes them. */
 #ifndef CPU_ADAM_VEC_AVX512_H
 #define CPU_ADAM_VEC_AVX512_H
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
@@ -210,8 +210,7 @@ V_INLINE void v_store_pair_fp16(uint16_t *to, vf even, vf odd)
 
 V_INLINE vu u_pick(vu mask, vu a, vu b)
 {
-    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* overwrites a, not the mask, which is used
-                                                         * again */
+    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* overwrites a; the mask is used again */
 }
 
 V_INLINE vu u_and_or(vu a, vu mask, vu b)
@@ -226,7 +225,7 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) _mm512_srai_epi32(a, bits)
 
-/* Each word is in the low half of a 64-bit lane; the upper half may contain anything. */
+/* A word is in the low half of a 64-bit lane; the upper half is undefined. */
 struct vw {
     vu even;
     vu odd;

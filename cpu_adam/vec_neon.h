@@ -1,5 +1,5 @@
-/* vec_neon.h: the vector functions of body_*.h with four lanes: AArch64's base instructions.
- * vec_scalar.h says what each function does. */
+/* vec_neon.h: the vector functions with four lanes: AArch64's base instructions. vec_scalar.h
+ * describes them. */
 #ifndef CPU_ADAM_VEC_NEON_H
 #define CPU_ADAM_VEC_NEON_H
 #if defined(__aarch64__)
@@ -200,7 +200,7 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(a), bits))
 
-/* The low and the high halves of products, separately. */
+/* The low and high halves of products. */
 struct vw {
     vu low;
     vu high;

@@ -1,6 +1,6 @@
-/* vec_scalar.h: the vector functions of body_*.h with one lane, in plain C, for any machine. It is
- * the reference for the other three headers. Functions v_ work on floats, u_ on 32-bit integers, d_
- * on doubles, w_ on Philox words. */
+/* vec_scalar.h: the vector functions with one lane, in plain C: the reference for the other three
+ * headers. Functions v_ work on floats, u_ on 32-bit integers, d_ on doubles, w_ on Philox
+ * words. */
 #ifndef CPU_ADAM_VEC_SCALAR_H
 #define CPU_ADAM_VEC_SCALAR_H
 
@@ -128,14 +128,14 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     memcpy(to, &x, sizeof x);
 }
 
-/* Writes the low halves of the elements of a, then those of b. */
+/* Writes the low halves of a, then of b. */
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     u_store16(to, a);
     u_store16(to + 1, b);
 }
 
-/* Writes the upper halves of the elements in the same order. */
+/* Writes the upper halves of a, then of b. */
 V_INLINE void u_store16_upper_two(uint16_t *to, vu a, vu b)
 {
     u_store16_two(to, a >> 16, b >> 16);
@@ -169,8 +169,8 @@ V_INLINE vu u_max(vu a, vu b)
 #define u_shl(a, bits) ((vu)((a) << (bits)))
 #define u_shr(a, bits) ((vu)((a) >> (bits)))
 
-/* Returns the elements in pairs: V_LANES 32-bit words hold 2 V_LANES elements of 16 bits, the even
- * ones in the low halves. Fp32 arrays are separated into even and odd elements to match. */
+/* Returns elements in pairs: V_LANES 32-bit words hold 2 V_LANES elements of 16 bits, even ones in
+ * the low halves. Fp32 arrays are separated into even and odd elements to match. */
 V_INLINE vu u_load(const void *from)
 {
     vu x;
@@ -207,13 +207,13 @@ V_INLINE void v_store_pair_fp16(uint16_t *to, vf even, vf odd)
     v_store_fp16(to + 1, odd);
 }
 
-/* Returns the bits of a where mask has ones, of b elsewhere. */
+/* Returns a's bits where mask has ones, b's elsewhere. */
 V_INLINE vu u_pick(vu mask, vu a, vu b)
 {
     return (a & mask) | (b & ~mask);
 }
 
-/* Returns a where mask has ones, else b, which must have zeros where mask has ones. */
+/* Returns a where mask has ones, else b, which must be zero under the mask. */
 V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
     return (a & mask) | b;
@@ -228,8 +228,8 @@ V_INLINE vf v_max(vf a, vf b)
 /* Shifts right and keeps the sign. */
 #define u_sar(a, bits) ((vu)((int32_t)(a) >> (bits)))
 
-/* Philox words between rounds, kept as whole products: w_next() reads the high half of a product,
- * and the next round reads the low half. */
+/* Philox words between rounds, as whole products: w_next() reads the high half, the next round the
+ * low half. */
 struct vw {
     uint64_t product;
 };
@@ -250,7 +250,7 @@ V_INLINE struct vw w_multiply(struct vw a, vu b)
     return (struct vw){(uint64_t)(uint32_t)a.product * b};
 }
 
-/* Returns (high half of the product) ^ (low word of a) ^ key. */
+/* Returns (high half of product) ^ (low word of a) ^ key. */
 V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
 {
     return (struct vw){product.product >> 32 ^ (uint32_t)a.product ^ key};
@@ -266,8 +266,7 @@ V_INLINE vd d_load(const double *from)
     return *from;
 }
 
-/* Adds the squares of the lanes to acc[], in double: V_LANES / V_DOUBLES accumulators, lanes in
- * order. */
+/* Adds the lanes' squares to acc[], in double: V_LANES / V_DOUBLES accumulators, lanes in order. */
 V_INLINE void d_add_squares(vd *acc, vf x)
 {
     double wide = (double)x;
