@@ -1,27 +1,27 @@
-/* kern.h: the ops of a training step: one id and one argument struct per op, shared by all devices.
+/* kern.h: the ops of a training step: one id and one argument struct per op, for all devices.
  * Ops are called by id through the device (core/dev); `kernels/cpu` and `kernels/cuda` fill one
- * table each with the same base names. All pointers are memory of that device, borrowed for the
- * call. The structs themselves are read on the host when the op is launched and may be on a stack.
+ * table each with the same base names. Pointers are memory of that device, borrowed for the call.
+ * The structs are read on the host at launch and may be on a stack.
  *
- * Words used below
- *   type     storage of an op's activations, weights and activation gradients; arithmetic is in
- *            fp32 and every stored value is rounded once, to nearest even
- *   token    row t of an activation; a micro-batch has rows * length of them, row after row
- *   stride   elements between the first elements of consecutive tokens, at least the width of one;
- *            arrays without a stride are dense. With strides, q, k and v, or gate and up, can be
- *            parts of one product's result
- *   alias    no two arrays overlap, unless "may be" allows it; then they coincide exactly (same
- *            first element, same stride)
- *   dense    weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
+ * Words used below:
+ * - type: storage of an op's activations, weights and activation gradients; arithmetic is in fp32,
+ *   and stored values are rounded once, to nearest even
+ * - token: row t of an activation; a micro-batch has rows * length of them, row after row
+ * - stride: elements between the first elements of consecutive tokens, at least a token's width;
+ *   arrays without a stride are dense. q, k and v, or gate and up, can be parts of one product's
+ *   result
+ * - alias: arrays do not overlap, unless "may be" allows it; then they coincide exactly (first
+ *   element and stride)
+ * - dense: weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
  * Pointers are aligned to their element; dense rows at multiples of 64 bytes are fastest.
  *
- * The same arguments give the same bits on every call with the same number of threads: sums run in
- * an order that depends on shapes alone (products: on shapes and the number of threads). Sizes may
- * be zero: then nothing is read, and outputs that are sums (gradients, the loss) are zeros.
+ * The same arguments give the same bits with the same number of threads: the order of sums depends
+ * on shapes alone (products: also on the number of threads). Sizes may be zero: nothing is read,
+ * and outputs that are sums (gradients, the loss) are zeros.
  *
- * Numerics contract: a parameter's gradient is computed whole in fp32, starting from zero, for each
- * micro-batch, added to the fp32 accumulator in micro-batch order (the first one stored), and
- * rounded once to the gradient type (struct kern_grad). */
+ * Numerics contract: a parameter's gradient is computed whole in fp32 for each micro-batch, added
+ * to the fp32 accumulator in micro-batch order, and rounded once to the gradient type (struct
+ * kern_grad). */
 #ifndef KERNELS_KERN_H
 #define KERNELS_KERN_H
 
@@ -39,10 +39,10 @@ enum kern_type {
     KERN_F32,
     KERN_BF16,
     KERN_FP16,
-    KERN_F64, /* only for the references (ref/); no device takes it */
+    KERN_F64, /* only for the references (ref/) */
 };
 
-/* Returns the bytes of one element: 4 for fp32, 2 for bf16 and fp16, 8 for fp64. */
+/* Returns an element's bytes: 4 for fp32, 2 for bf16 and fp16, 8 for fp64. */
 size_t kern_type_bytes(enum kern_type type);
 const char *kern_type_name(enum kern_type type); /* "fp32", "bf16", "fp16", "fp64" */
 
@@ -66,7 +66,7 @@ enum kern_op {
     KERN_COLUMNS,
     KERN_LOSS,
     KERN_EXPAND,
-    KERN_UPDATE,  /* this and the next two: CUDA only; on the CPU, cpu_adam and core/coll do this */
+    KERN_UPDATE,  /* from here CUDA only; on the CPU, cpu_adam and core/coll do this */
     KERN_SQUARES, /* with struct core_squares_args */
     KERN_SUM,     /* with struct core_sum_args */
     KERN_OP_COUNT /* at most DEV_OP_MAX */
@@ -74,7 +74,6 @@ enum kern_op {
 
 /* Returns "linear", "linear_grad_input" ...: the base name of the op's functions. */
 const char *kern_op_name(enum kern_op op);
-/* Returns the bytes of the op's argument struct. */
 size_t kern_op_argument_bytes(enum kern_op op);
 
 /* Destination of the gradient of one parameter. With p the fp32 gradient of this micro-batch:
@@ -91,12 +90,12 @@ struct kern_grad {
     bool last;
 };
 
-/* Returns the destination of the gradient's elements from `first` on. */
+/* Returns the destination of the elements from `first` on. */
 struct kern_grad kern_grad_at(const struct kern_grad *grad, int64_t first);
 
 /* KERN_LINEAR: y[m][n] = scale x[m][k] w[n][k]^T + bias[n] + (onto ? y[m][n] : 0), rounded once. A
- * large linear is computed by tiles: one call for each kern_tile_rows() rows of w, with w, bias, y
- * (and dw) advanced to the tile and n set to the tile's rows. */
+ * large linear is computed by tiles: one call per kern_tile_rows() rows of w, with w, bias, y (and
+ * dw) advanced and n set to the tile's rows. */
 struct kern_linear_arguments {
     enum kern_type type;
     int64_t m, n, k;
@@ -107,19 +106,19 @@ struct kern_linear_arguments {
     void *y;
     int64_t y_stride;
     float scale; /* 0: 1 */
-    bool onto;   /* y is added to, not replaced */
+    bool onto;   /* y is added to */
 };
 
-/* KERN_LINEAR_GRAD_INPUT: dx[m][k] = scale dy[m][n] w[n][k].
- * Whole: sum = NULL, first = last = true. By tiles: one call per tile of w, in order, over a dense
- * fp32 `sum`[m][k]: s = first ? product : sum + product; last ? dx = round(s) : sum = s. */
+/* KERN_LINEAR_GRAD_INPUT: dx[m][k] = scale dy[m][n] w[n][k]. Whole: sum = NULL, first = last =
+ * true. By tiles: one call per tile of w, in order, over a dense fp32 `sum`[m][k]: s = first ?
+ * product : sum + product; last ? dx = round(s) : sum = s. */
 struct kern_linear_grad_input_arguments {
     enum kern_type type;
     int64_t m, n, k;
     const void *dy;
     int64_t dy_stride;
     const void *w;
-    void *dx; /* written only if `last`; otherwise it may be NULL */
+    void *dx; /* written only if `last`; else may be NULL */
     int64_t dx_stride;
     float *sum;
     float scale; /* 0: 1 */
@@ -147,19 +146,17 @@ struct kern_bias_grad_arguments {
     struct kern_grad db;
 };
 
-/* Returns the rows of a weight [n][k] in one tile: n if the whole weight fits into tile_bytes (0:
- * no limit), otherwise the largest multiple of 64 rows that fits, but at least min(n, 64). The
- * result depends on nothing else. */
+/* Returns the rows of a tile of a weight [n][k]: n if the weight fits into tile_bytes (0: no
+ * limit), else the largest multiple of 64 that fits, but at least min(n, 64). */
 int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_bytes);
 
-/* KERN_EMBED: y[t] = table[ids[t]] (+ position_table[positions[t]]), y dense [tokens][width].
- * An id outside 0 .. vocab - 1 is -EINVAL on the CPU and must not reach other devices. */
+/* KERN_EMBED: y[t] = table[ids[t]] (+ position_table[positions[t]]), y dense [tokens][width]. An id
+ * outside 0 .. vocab - 1 is -EINVAL on the CPU and must not reach other devices. */
 struct kern_embed_arguments {
     enum kern_type type;
     int64_t tokens, width, vocab;
-    /* elements from row to row: the row of an id starts at id * stride; 0: width. A stride below
-     * the width is for a slot with parts of a table: ids are then places in the slot
-     * (model_rows_place) */
+    /* elements between rows: the row of an id starts at id * stride; 0: width. Below the width, for
+     * a slot with parts of a table: ids are places in the slot (model_rows_place) */
     int64_t stride;
     const int32_t *ids;
     const void *table;          /* [vocab][width] */
@@ -170,9 +167,9 @@ struct kern_embed_arguments {
     void *y;
 };
 
-/* KERN_EMBED_GRAD: dtable[id] = sum, in token order, of dy[t] with ids[t] == id. Rows of ids that
- * do not occur are 0, and so is the row of `padding_id` if has_padding is set. The position table's
- * gradient is a second call with ids = positions (NULL: t % length). */
+/* KERN_EMBED_GRAD: dtable[id] = sum, in token order, of dy[t] with ids[t] == id; 0 for ids that do
+ * not occur and, with has_padding, for `padding_id`. The position table's gradient is a second call
+ * with ids = positions (NULL: t % length). */
 struct kern_embed_grad_arguments {
     enum kern_type type;
     int64_t tokens, width, vocab;
@@ -204,12 +201,12 @@ struct kern_norm_arguments {
     const void *bias; /* LAYER; NULL: none */
     void *y;          /* may be x if add is NULL */
     int64_t y_stride;
-    float *mean; /* LAYER: [tokens * heads], saved for the gradient */
-    float *rstd; /* [tokens * heads], saved for the gradient */
+    float *mean; /* LAYER: [tokens * heads], for the gradient */
+    float *rstd; /* [tokens * heads], for the gradient */
 };
 
-/* KERN_NORM_GRAD: dx = gradient with respect to s (+ add), where s is what KERN_NORM normalised and
- * `add` the gradient that bypasses the norm along the residual branch. */
+/* KERN_NORM_GRAD: dx = gradient with respect to s (+ add): s as in KERN_NORM, `add` the gradient of
+ * the residual branch. */
 struct kern_norm_grad_arguments {
     enum kern_type type;
     enum kern_norm_kind kind;
@@ -246,21 +243,21 @@ struct kern_rope_arguments {
 };
 
 /* KERN_ATTENTION: o = softmax(scale q k^T + mask) v, causal, by tiles with a running maximum; the
- * score matrix is never stored whole. Query head h reads key head h / (heads / kv_heads). Within a
- * row, query i sees key j if starts[i] <= j <= i and, with a window, i - j < window. A row with
- * several documents gives the same bits as one call per document if all of its numbers are finite;
- * otherwise a masked pair may add 0 times a NaN of another document. With `gaps`, a row is a prompt
- * and two answers to it: queries from gaps[row][1] on (the second answer) do not see keys
- * gaps[row][0] .. gaps[row][1] - 1 (the first answer), and i - j does not count these keys. */
+ * score matrix is never stored whole. Query head h reads key head h / (heads / kv_heads). Query i
+ * sees key j of its row if starts[i] <= j <= i and, with a window, i - j < window.
+ * A document gives the bits of a call of its own if all numbers of its row are finite: a masked
+ * pair may add 0 times a NaN of another document.
+ * With `gaps`, a row is a prompt and two answers. Queries from gaps[row][1] on (the second answer)
+ * do not see the first answer, keys gaps[row][0] .. gaps[row][1] - 1, and i - j does not count
+ * these keys. */
 struct kern_attention_arguments {
     enum kern_type type;
     int64_t rows, length;
     int64_t heads, kv_heads, head_dim;
     int64_t window; /* 0: none */
     float scale;
-    const int32_t *starts; /* [rows * length]: position in the row of the first token of the token's
-                            * document, at most the token's own position, ascending; NULL: a row is
-                            * a document */
+    const int32_t *starts; /* [rows * length]: position in the row where the token's document
+                            * starts, ascending; NULL: a row is a document */
     const int32_t *gaps;   /* [rows][2]; only without `starts`; NULL: none */
     const void *q;
     int64_t q_stride;
@@ -270,13 +267,13 @@ struct kern_attention_arguments {
     int64_t v_stride;
     void *o; /* may be q */
     int64_t o_stride;
-    float *lse; /* [heads][rows * length]: log of the sum of exponentials, saved for the gradient */
+    float *lse; /* [heads][rows * length]: log of the sum of exponentials, for the gradient */
 };
 
-/* KERN_ATTENTION_GRAD: recomputes tiles of probabilities from `lse`. Layouts as above. dq, dk, dv
- * may not be q, k, v; dq may be d_o. */
+/* KERN_ATTENTION_GRAD: recomputes probabilities from `lse`. Layouts as above. dq, dk, dv may not be
+ * q, k, v; dq may be d_o. */
 struct kern_attention_grad_arguments {
-    struct kern_attention_arguments forward; /* with q, k, v, o, lse as KERN_ATTENTION left them */
+    struct kern_attention_arguments forward; /* q, k, v, o, lse as KERN_ATTENTION left them */
     const void *d_o;
     int64_t d_o_stride;
     void *dq;
@@ -289,8 +286,8 @@ struct kern_attention_grad_arguments {
 
 enum kern_act_kind { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_GELU, KERN_ACT_RELU };
 
-/* KERN_ACT: y = act(gate) * up; without `up`, y = act(gate). SwiGLU is SILU with `up`; GELU is
- * exact, by erf. Element (t, i) is at t * stride + i. */
+/* KERN_ACT: y = act(gate) * up, or act(gate) without `up`. SwiGLU is SILU with `up`; GELU is exact,
+ * by erf. Element (t, i) is at t * stride + i. */
 struct kern_act_arguments {
     enum kern_type type;
     enum kern_act_kind kind;
@@ -303,8 +300,8 @@ struct kern_act_arguments {
     int64_t y_stride;
 };
 
-/* KERN_ACT_GRAD: dgate = dy * up * act'(gate), dup = dy * act(gate), and, if `y` is not NULL, y
- * again (the gradient of the next weight reads it, so y need not be kept). */
+/* KERN_ACT_GRAD: dgate = dy * up * act'(gate), dup = dy * act(gate), and y again unless NULL (for
+ * the gradient of the next weight). */
 struct kern_act_grad_arguments {
     enum kern_type type;
     enum kern_act_kind kind;
@@ -334,11 +331,10 @@ struct kern_add_arguments {
     void *y;
 };
 
-/* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Element i is kept if the
- * random number of (*seed, stream, i) is at least `rate` (core_rng_unit of word i % 4 at position i
- * / 4), so that the same call drops the same elements again. A *seed of 0: nothing is dropped and x
- * is not scaled. Dense. y may be x or add. With `rest`: y = x - r (+ add), where r is what y would
- * be without `rest` and `add`. */
+/* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Dense. y may be x or add.
+ * Element i is kept if the random number of (*seed, stream, i) is at least `rate` (core_rng_unit of
+ * word i % 4 at position i / 4): the same call drops the same elements. With *seed 0, y = x (+
+ * add). With `rest`: y = x - r (+ add), where r is y without `rest` and `add`. */
 struct kern_dropout_arguments {
     enum kern_type type;
     float rate; /* 0 <= rate < 1 */
@@ -351,11 +347,11 @@ struct kern_dropout_arguments {
     uint64_t stream;
 };
 
-/* KERN_MAGNITUDE: the factors of a DoRA adapter's rows: factor = magnitude / norm and inverse = 1 /
- * norm, where norm = |w + scale b a| of a row, rounded to `type` as in PEFT. For a row of zeros,
- * factor is 1 and inverse is 0. */
+/* KERN_MAGNITUDE: factors of a DoRA adapter's rows: factor = magnitude / norm and inverse = 1 /
+ * norm, with norm = |w + scale b a| of a row, rounded to `type` as in PEFT. A row of zeros has
+ * factor 1 and inverse 0. */
 struct kern_magnitude_arguments {
-    enum kern_type type; /* type of w, a, b and magnitude */
+    enum kern_type type; /* of w, a, b and magnitude */
     int64_t rows, cols, rank;
     float scale;
     const void *w;         /* [rows][cols] */
@@ -366,10 +362,10 @@ struct kern_magnitude_arguments {
     float *inverse;        /* [rows] */
 };
 
-/* KERN_COLUMNS: y = x * factor (* by) (+ bias) (+ add), rounded once; factor and bias belong to
- * columns. y may be x, by or add. */
+/* KERN_COLUMNS: y = x * factor (* by) (+ bias) (+ add), rounded once; a factor and bias per column.
+ * y may be x, by or add. */
 struct kern_columns_arguments {
-    enum kern_type type; /* type of all arrays except factor */
+    enum kern_type type; /* of all arrays except factor */
     int64_t tokens, width;
     int64_t x_stride, by_stride, y_stride;
     const void *x;
@@ -382,97 +378,92 @@ struct kern_columns_arguments {
 
 enum { KERN_LABEL_IGNORED = -100 };
 
-/* The loss of one micro-batch; a step adds these up over micro-batches and divides once. */
+/* The loss of one micro-batch. A step adds these up and divides once. */
 struct kern_loss {
-    double sum;    /* sum of -log p(label) over the targets; with pairs, sum of the losses of
-                    * pairs */
-    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED; with pairs, the pairs that
-                    * count */
-    /* With pairs: sums of the rewards, and the number of pairs whose chosen answer has the larger
-     * one. */
+    double sum;    /* of -log p(label) over the targets, or of the pairs' losses */
+    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED, or pairs that count */
+    /* With pairs: sums of the rewards, and the pairs whose chosen answer has the larger one. */
     double chosen, rejected;
     int64_t right;
 };
 
 /* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of the sum
- * times *scale. The op works on tiles of the vocabulary and computes their logits a second time for
- * the gradients. Without `pairs`, a card whose `logits_bytes` are enough works on runs of tokens
- * instead, keeps the gradients of all logits and computes logits once. Labels are already shifted:
- * labels[t] is what token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab
- * - 1 is -EINVAL on the CPU.
+ * times *scale. Labels are already shifted: labels[t] is what token t predicts. Another label than
+ * KERN_LABEL_IGNORED and 0 .. vocab - 1 is -EINVAL on the CPU.
+ * The op works on tiles of the vocabulary and computes logits a second time for the gradients.
+ * Without `pairs`, a card with enough `logits_bytes` works on runs of tokens, keeps the gradients
+ * of all logits and computes logits once.
  *
- * With `pairs` (DPO): the tokens are those of 2 * pairs rows of equal length: a row for each pair
- * of the policy, and then the same rows of the reference, with the same labels. In the row of pair
- * i, tokens from gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and
- * the chosen one. The reward of an answer is beta (log p(labels) of the policy - log p(labels) of
- * the reference), and the loss of a pair is -log sigmoid(reward of chosen - reward of rejected). A
- * pair counts if both answers have labels. Only the policy's half of dx is written; gradients are
- * those of the policy. */
+ * With `pairs` (DPO): 2 * pairs rows of equal length: a row per pair of the policy, then these rows
+ * of the reference, with the same labels. In the row of pair i, tokens from gaps[2 i + 1] on are of
+ * the rejected answer, earlier ones of the prompt and the chosen answer. An answer's reward is beta
+ * (log p(labels) of the policy - log p(labels) of the reference); a pair's loss is -log
+ * sigmoid(reward of chosen - reward of rejected). A pair counts if both answers have labels. Only
+ * the policy's half of dx is written. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
-    int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
-    /* With tile = 0 on a card: bytes of scratch that the loss may take even if tiles need less. The
+    int64_t tile; /* rows of w in a tile; 0: as many as the device's limit allows */
+    /* With tile = 0 on a card: scratch bytes that the loss may take beyond its tiles' need. The
      * number decides how the loss is computed, and so its bits. */
     uint64_t logits_bytes;
     const void *x;
     int64_t x_stride;
     const void *w;         /* [vocab][width] */
     const int32_t *labels; /* [tokens] */
-    const float *scale;    /* one float: loss scale / target tokens of the whole step */
+    const float *scale;    /* loss scale / target tokens of the whole step */
     struct kern_loss *loss;
     void *dx; /* may be x; NULL: the loss alone */
     int64_t dx_stride;
     struct kern_grad dw; /* [vocab][width] */
-    /* A row_count of 0: the launch computes everything. Otherwise it computes rows [first_row,
+    /* row_count 0: one launch computes everything. Otherwise a launch computes rows [first_row,
      * first_row + row_count) of w. Launches over consecutive parts of kern_loss_parts.rows rows
-     * (the last part may be shorter) give the same bits as one launch: the first pass over all
-     * parts has no `dx` and computes statistics, and its last launch writes *loss; the second pass
-     * has `dx`, which its last launch writes. */
+     * (the last may be shorter) give the bits of one launch. The first pass has no `dx` and
+     * computes statistics; its last launch writes *loss. The second pass has `dx`; its last launch
+     * writes it. */
     int64_t first_row, row_count;
-    void *state;         /* memory of kern_loss_parts.state_bytes that these launches share */
+    void *state;         /* kern_loss_parts.state_bytes, shared by these launches */
     int64_t pairs;       /* 0: cross-entropy */
-    double beta;         /* beta of the loss of pairs */
+    double beta;         /* of the loss of pairs */
     const int32_t *gaps; /* [pairs][2], as in kern_attention_arguments */
 };
 
 /* How a loss is computed by parts of w. */
 struct kern_loss_parts {
-    int64_t rows; /* number of rows of a part; 0: one launch computes the whole loss */
+    int64_t rows; /* of a part; 0: one launch computes the whole loss */
     uint64_t state_bytes;
 };
 
-/* How a tensor of frozen weights is stored (quant.h). */
+/* How frozen weights are stored (quant.h). */
 enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4, KERN_QUANT_NF4_F32 };
 
-/* KERN_EXPAND: y = weights of a stored tensor, or of a part of it, each the fp32 product of the
- * value of its code and its scale, rounded once; the same bits on every device. kern_quant_point
- * sets the pointers. */
+/* KERN_EXPAND: y = weights of a stored tensor or of a part: the fp32 product of a code's value and
+ * its scale, rounded once; the same bits on every device. kern_quant_point sets the pointers. */
 struct kern_expand_arguments {
     enum kern_type type; /* type of y */
     enum kern_quant quant;
-    enum kern_type from; /* NONE: type of the stored elements */
+    enum kern_type from; /* NONE: of the stored elements */
     int64_t rows, cols;  /* size of the tensor */
-    int64_t first;       /* first element of the part; a multiple of kern_quant_grain */
-    int64_t count; /* a multiple of kern_quant_grain, or all elements up to the end of the tensor */
+    int64_t first;       /* of the part; a multiple of kern_quant_grain */
+    int64_t count;       /* a multiple of kern_quant_grain, or up to the tensor's end */
     const void *codes;   /* codes from element `first` on */
     const void *scales;  /* not NONE: from the row or block of element `first` on */
     const float *nested; /* NF4: fp32 values of the whole tensor */
     void *y;             /* dense; from element `first` on */
 };
 
-/* KERN_UPDATE computes the same bits as cpu_adam. With 8-bit moments `first` is a multiple of
- * CORE_UPDATE_Q8_BLOCK, and so is `count` unless the range ends with the array: a card does not
- * update a block whose parameters have different scalars. */
+/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of
+ * CORE_UPDATE_Q8_BLOCK, and so is `count` unless the range ends with the array: all parameters of a
+ * block have the same scalars. */
 struct kern_update_arguments {
     struct core_update_args update;
-    uint32_t *met; /* enum core_nonfinite_flags are or-ed into it; NULL: not wanted */
+    uint32_t *met; /* enum core_nonfinite_flags are or-ed in; NULL: not wanted */
 };
 
-/* How products are computed. CUDA: KERN_PRODUCTS_PLAIN uses no tensor cores; all others use
- * cuBLASLt if it is present. CPU: KERN_PRODUCTS_BEST uses oneDNN, if it can be loaded, for bf16 on
- * processors with AMX, and the blocked product for all else; KERN_PRODUCTS_ONEDNN uses it for fp32
- * and, with AVX-512, for bf16. The choice does not depend on timing, so neither do bits. */
+/* How products are computed, independent of timing.
+ * CUDA: KERN_PRODUCTS_PLAIN uses no tensor cores; the others use cuBLASLt if present. CPU:
+ * KERN_PRODUCTS_BEST uses oneDNN, if it can be loaded, for bf16 on processors with AMX, else the
+ * blocked product; KERN_PRODUCTS_ONEDNN uses oneDNN for fp32 and, with AVX-512, for bf16. */
 enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
 
 /* How a device's ops are attached (kernels/table.h). */

@@ -108,8 +108,7 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored)
     part->nested = (const float *)(const void *)(bytes + spans.nested.begin);
 }
 
-/* Returns the largest magnitude; infinity or NaN if there is one. Compares bits, because compilers
- * vectorise this. */
+/* Returns the largest magnitude, also infinity or NaN. Compares bits, which compilers vectorise. */
 static float largest(const float *values, int64_t count)
 {
     int32_t most = 0;
@@ -122,8 +121,7 @@ static float largest(const float *values, int64_t count)
 
 /* ---- NF4 ---- */
 
-/* Computes the midpoints between neighbouring values. A weight that is larger than k midpoints gets
- * code k. */
+/* Computes the midpoints between neighbouring values. A weight above k midpoints gets code k. */
 static void make_bounds(const float *values, int codes, float *bounds)
 {
     for (int i = 0; i + 1 < codes; i++) {
@@ -154,8 +152,8 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     return whole || isnan(most) ? most : least;
 }
 
-/* Returns the code whose value in the dynamic map is nearest to number `step` of STEPS numbers that
- * are spaced evenly from -1 to 1. bitsandbytes rounds to these numbers first. */
+/* Returns the code of the dynamic map nearest to number `step` of STEPS evenly spaced numbers from
+ * -1 to 1. bitsandbytes rounds to these first. */
 static uint8_t nearest(const float *bounds, int step)
 {
     const float value = -1.0f + (2.0f * (float)step) / (STEPS - 1);
@@ -172,8 +170,7 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* Subtracts the mean of the scales, rounded once to fp32, from each, and encodes them. Each block
- * of 256 scales has a scale of its own. */
+/* Subtracts the scales' mean, rounded to fp32, and encodes them, with one scale per 256 of them. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];
@@ -204,7 +201,7 @@ static void encode_nested(const struct kern_quant_layout *layout, float *scales,
 
 /* ---- INT8 ---- */
 
-/* Copies weights; with `rounds`, rounds them to fp16 as bitsandbytes does first. */
+/* Copies weights; with `rounds`, through fp16 as bitsandbytes does. */
 static void take_part(const float *from, int64_t count, bool rounds, float *to)
 {
     uint16_t halves[KERN_NF4_NESTED];

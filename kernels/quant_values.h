@@ -1,5 +1,5 @@
-/* quant_values.h: the value of each code, for the CPU and for CUDA. Made by
- * tests/oracle/quant.py from the tables of bitsandbytes. */
+/* quant_values.h: the value of each code. Made by tests/oracle/quant.py from bitsandbytes'
+ * tables. */
 #ifndef KERNELS_QUANT_VALUES_H
 #define KERNELS_QUANT_VALUES_H
 

@@ -1,12 +1,11 @@
-/* attention.c: cuts a micro-batch into documents and tiles of queries; the members of the team take
- * these items one after another. Each item is computed independently, so the bits do not depend on
- * which member takes it. */
+/* attention.c: cuts a micro-batch into documents and tiles of queries, which the members of the
+ * team take in turn. The bits do not depend on which member takes an item. */
 #include <stdatomic.h>
 
 #include "core/base/team.h"
 #include "kernels/cpu/cpu.h"
 
-/* One tile of a document, or for the gradient a whole document; kept in scratch. */
+/* A tile of a document, or for the gradient a document; in scratch. */
 struct piece {
     int32_t row;
     int32_t start, stop;
@@ -21,7 +20,7 @@ struct job {
     int64_t piece_count;
     char *scratch;
     size_t part_bytes;
-    _Atomic int64_t next; /* next item to take; relaxed: core_team_run orders everything else */
+    _Atomic int64_t next; /* next item to take; relaxed: core_team_run orders the rest */
 };
 
 static int64_t document_end(const struct kern_attention_arguments *a, int64_t row, int64_t start)

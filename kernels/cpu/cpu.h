@@ -1,6 +1,6 @@
-/* cpu.h: private to kernels/: the ops of the CPU device, one function per op, and their helpers.
- * An op runs on the queue's thread, which is member 0 of the team, and has done its work when it
- * returns. `kern_cpu_<op>_bytes` returns the scratch that it needs. */
+/* cpu.h: private to kernels/: the ops of the CPU device and their helpers.
+ * An op runs on the queue's thread (member 0 of the team), and is finished when it returns.
+ * `kern_cpu_<op>_bytes` returns its scratch. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
@@ -13,11 +13,10 @@
 
 struct kern_dnnl;
 
-/* The object that dev_launch.context points at. Read-only while queues run, except for the cache in
- * `dnnl`. */
+/* The object of dev_launch.context. Read-only while queues run, except for the cache in `dnnl`. */
 struct kern_cpu {
     const struct kern_isa *isa;
-    struct kern_dnnl *dnnl; /* owned; NULL: all products use our own code */
+    struct kern_dnnl *dnnl; /* owned; NULL: products use our own code */
     char description[160];
 };
 
@@ -41,29 +40,27 @@ KERN_CPU_OPS(KERN_CPU_DECLARE)
 /* Returns -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
 int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes);
 
-/* Returns *scratch, and advances it by kern_cpu_round(bytes), so that it stays a multiple of 64. */
+/* Returns *scratch, and advances it by kern_cpu_round(bytes), to a multiple of 64. */
 void *kern_cpu_take(char **scratch, size_t bytes);
 size_t kern_cpu_round(size_t bytes);
 
-/* Computes a product by the fastest method of this machine; `scratch` has
- * kern_cpu_product_bytes. */
+/* Computes a product by this machine's fastest method; `scratch` has kern_cpu_product_bytes. */
 int kern_cpu_product(const struct dev_launch *where, const struct kern_product *product,
                      void *scratch);
-/* Returns scratch bytes that are enough for every method and instruction set. */
+/* Returns scratch bytes for any method and instruction set. */
 size_t kern_cpu_product_bytes(enum kern_type type, int64_t m, int64_t n, int64_t k,
                               unsigned threads);
 
 typedef void kern_cpu_range(const void *argument, int64_t begin, int64_t end);
-/* Runs `part(argument, begin, end)` over shares of [0, total) on the team; as one call on the
- * calling thread if `total` is at most `grain`. */
+/* Runs `part(argument, begin, end)` over shares of [0, total) on the team; as one call on this
+ * thread if `total` is at most `grain`. */
 void kern_cpu_spread(const struct dev_launch *where, int64_t total, int64_t grain,
                      kern_cpu_range *part, const void *argument);
 
-/* Sums over rows consist of this number of partial sums over fixed ranges of rows, independent of
- * the number of threads. */
+/* Sums over rows are sums of this number of parts, for any number of threads. */
 enum { KERN_CPU_PARTS = 64 };
-/* Adds parts [KERN_CPU_PARTS][width] in order into the first and finishes the result as a gradient
- * of one row. */
+/* Adds parts [KERN_CPU_PARTS][width] in order into the first, and finishes it as a gradient of one
+ * row. */
 void kern_cpu_parts_finish(const struct kern_isa *isa, float *parts, int64_t width,
                            const struct kern_grad *grad);
 /* Sets [*begin, *end) to the rows of part `index`. */

@@ -1,7 +1,6 @@
-/* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls; kern_dnnl_create looks them up.
- * The library is opened at run time because OpenMP, which comes with it, reads OMP_WAIT_POLICY only
- * once, when it is loaded: before that, the tide command sets it to passive unless the user has set
- * it. */
+/* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls.
+ * The library is opened at run time: its OpenMP reads OMP_WAIT_POLICY when it is loaded, and the
+ * tide command sets that to passive before, unless the user has set it. */
 #ifndef KERNELS_CPU_DNNL_API_H
 #define KERNELS_CPU_DNNL_API_H
 

@@ -1,5 +1,5 @@
-/* embed.c: looks up rows of a table by id, and computes their gradient: tokens are sorted by id
- * (stably), so that each row of the table is written once, by one member, and sums its tokens in
+/* embed.c: looks up rows of a table by id, and computes their gradient.
+ * Tokens are sorted by id (stably), so that one member writes a row of the table, summed in token
  * order. */
 #include <errno.h>
 #include <string.h>
@@ -61,8 +61,8 @@ struct grad_job {
     const struct kern_isa *isa;
     const struct kern_embed_grad_arguments *a;
     struct kern_finish finish;
-    int32_t *order; /* tokens sorted by id, then by position */
-    int32_t *other; /* the second buffer of the sort */
+    int32_t *order; /* tokens by id, then by position */
+    int32_t *other; /* the sort's second buffer */
     float *rows;    /* [threads][width] */
 };
 
@@ -71,7 +71,7 @@ static int32_t id_of(const struct kern_embed_grad_arguments *a, int64_t t)
     return a->ids != NULL ? a->ids[t] : (int32_t)(t % a->length);
 }
 
-/* Makes one pass of a radix sort, from `order` to `other`. */
+/* One pass of a radix sort, from `order` to `other`. */
 static void sort_digit(struct grad_job *job, int shift)
 {
     int64_t starts[DIGITS + 1] = {0};
@@ -101,7 +101,7 @@ static void sort(struct grad_job *job)
     }
 }
 
-/* Returns the first position in `order` with an id of at least `id`. */
+/* Returns the first position in `order` with an id of `id` or more. */
 static int64_t place_of(const struct grad_job *job, int64_t id)
 {
     int64_t low = 0;

@@ -1,5 +1,4 @@
-/* expand.c: makes weights of a part of a stored tensor: blocks, rows or elements are
- * independent. */
+/* expand.c: makes weights of a part of a stored tensor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/quant.h"
 

@@ -1,7 +1,7 @@
 /* isa.h: private to kernels/: the inner loops of the CPU device, one table per instruction set.
  * Sources under isa/ are compiled once for each set (avx512bf16 shares avx512's code where it would
- * be equal); kern_isa_best picks the widest that the processor has. Each function works on a part
- * (rows, heads, a tile) that the op assigns to a member of the team; it owns nothing. */
+ * be equal). A function works on the part (rows, heads, a tile) that the op assigns to a member of
+ * the team; it owns nothing. */
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -10,7 +10,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/kern.h"
 
-/* One member's part of a blocked product: rows [m_begin, m_end), columns [n_begin, n_end). */
+/* One member's part of a blocked product. */
 struct kern_product_part {
     const struct kern_product *product;
     int64_t m_begin, m_end;
@@ -18,7 +18,7 @@ struct kern_product_part {
     float *scratch; /* kern_isa.product_bytes() bytes */
 };
 
-/* Rows to sum: the i-th is row order[i] of `data`, or row i if `order` is NULL. */
+/* Rows to sum: row order[i] of `data`, or row i if `order` is NULL. */
 struct kern_rows {
     enum kern_type type;
     const void *data;
@@ -27,7 +27,7 @@ struct kern_rows {
     const int32_t *order;
 };
 
-/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary, for all tokens. */
+/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary, all tokens. */
 struct kern_loss_tile {
     int64_t n;
     int64_t begin;
@@ -36,15 +36,15 @@ struct kern_loss_tile {
     float *maxima; /* [tokens]: of the logits */
     float *sums;   /* [tokens]: of exp(logit - maximum) */
     float *picked; /* logits of the labels; only for statistics */
-    bool first;    /* this is the first tile; only for statistics */
-    /* Only for gradients: their type; they replace the logits, [tokens][grad_stride]. */
+    bool first;    /* the first tile; only for statistics */
+    /* Only for gradients, which replace the logits: their type, [tokens][grad_stride]. */
     enum kern_type type;
     int64_t grad_stride;
     const float *scales; /* [tokens]; only for gradients */
 };
 
-/* A part of an attention: the queries [begin, end) (positions in the row) of the document [start,
- * stop), for all query heads that use key head kv_head. For the gradient, the whole document. */
+/* A part of an attention: queries [begin, end) (positions in the row) of the document [start,
+ * stop), for the query heads of key head kv_head. For the gradient, the whole document. */
 struct kern_attention_item {
     int64_t row;
     int64_t start, stop;
@@ -52,21 +52,20 @@ struct kern_attention_item {
     int64_t kv_head;
 };
 
-enum { KERN_ATTENTION_QUERIES = 60 }; /* the most queries of an item of the forward pass */
+enum { KERN_ATTENTION_QUERIES = 60 }; /* at most, in an item of the forward pass */
 
 struct kern_isa {
     const char *name;
-    unsigned flag;           /* core_cpu_flag that the set needs; 0: none */
+    unsigned flag;           /* core_cpu_flag of the set; 0: none */
     int64_t product_rows;    /* granularity of a part's rows */
     int64_t product_columns; /* granularity of a part's columns */
     void (*product)(const struct kern_product_part *part);
     size_t (*product_bytes)(enum kern_type type, int64_t rows, int64_t columns, int64_t k);
-    /* Finishes a tile of size[0] rows and size[1] columns at row at[0] and column at[1] of the
-     * product. */
+    /* Finishes a tile of size[0] rows and size[1] columns at row at[0] and column at[1]. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
     /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout, tokens for
-     * rope, act, act_grad and embed. `begin` of dropout is a multiple of 64. */
+     * rope, act, act_grad and embed. Dropout: `begin` is a multiple of 64. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
     /* Also stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,
@@ -77,7 +76,7 @@ struct kern_isa {
     void (*add)(const struct kern_add_arguments *a, int64_t begin, int64_t end);
     void (*dropout)(const struct kern_dropout_arguments *a, int64_t begin, int64_t end);
     void (*embed)(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
-    /* The range [begin, end) counts blocks of 64 for NF4, rows for INT8, and elements for NONE. */
+    /* [begin, end): blocks of 64 for NF4, rows for INT8, elements for NONE. */
     void (*expand)(const struct kern_expand_arguments *a, int64_t begin, int64_t end);
     void (*magnitude)(const struct kern_magnitude_arguments *a, int64_t begin,
                       int64_t end); /* rows */
@@ -95,9 +94,8 @@ struct kern_isa {
     size_t (*attention_grad_bytes)(const struct kern_attention_arguments *a);
 };
 
-/* The tables that this processor can run, by index: widest first, the base set last. Never call a
- * function of another table, not even one that only computes a size: it is compiled for its
- * instruction set. */
+/* The tables that this processor can run: widest first, the base set last. Never call a function of
+ * another table: even one that computes a size uses its instructions. */
 unsigned kern_isa_count(void);
 const struct kern_isa *kern_isa_at(unsigned index);
 

@@ -1,6 +1,6 @@
-/* loss.c: linear + loss over tiles of the vocabulary: first statistics of all tiles, then the loss
- * and each token's factor, then gradients, which compute each tile's logits again. Only one tile of
- * logits exists at a time; its gradients replace its logits. */
+/* loss.c: linear + loss over tiles of the vocabulary: statistics of all tiles, then the loss and
+ * the tokens' factors, then gradients, for which logits are computed again.
+ * Only one tile of logits exists at a time; its gradients replace it. */
 #include <errno.h>
 #include <math.h>
 
@@ -47,7 +47,7 @@ static size_t logits_bytes(int64_t tokens, int64_t n)
 /* Arrays for all tiles. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
-    float *scales;                 /* [tokens]: the factor of the gradients of a token's logits */
+    float *scales;                 /* [tokens]: factor of a token's gradients */
     float *dx_sum;                 /* [tokens][width] */
 };
 
@@ -67,7 +67,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* Computes the logits of the first `tokens` tokens, [tokens][n] = x w^T in fp32, in the scratch. */
+/* Computes the logits of the first `tokens` tokens, [tokens][n] = x w^T, in fp32 scratch. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           int64_t tokens, struct part part, char **scratch, float **out)
 {
@@ -109,7 +109,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return 0;
 }
 
-/* Sums -log p of the labels of some tokens, and counts these labels. */
+/* Sums -log p of some tokens' labels, and counts these labels. */
 static struct kern_loss sum_labels(const struct kern_loss_arguments *a, const struct arrays *arrays,
                                    int64_t first, int64_t count)
 {
@@ -131,7 +131,7 @@ static void fill_scales(const struct arrays *arrays, int64_t first, int64_t coun
     }
 }
 
-/* Returns the loss of the pairs, and sets the factors of their tokens. */
+/* Returns the loss of the pairs, and sets their tokens' factors. */
 static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
                                      const struct arrays *arrays)
 {
@@ -167,7 +167,7 @@ static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
     return loss;
 }
 
-/* Computes, after the statistics, the loss and the factors for gradients. */
+/* Computes the loss and the factors from the statistics. */
 static void settle(const struct kern_loss_arguments *a, const struct arrays *arrays)
 {
     if (a->pairs > 0) {
@@ -295,7 +295,7 @@ static struct arrays take_arrays(const struct kern_loss_arguments *a, char **mem
     return arrays;
 }
 
-/* Computes the statistics or the gradients of the part of w that the arguments name. */
+/* Computes statistics or gradients of the arguments' part of w. */
 static int rows_run(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     const struct part part = {a->first_row, a->row_count};

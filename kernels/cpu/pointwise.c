@@ -1,5 +1,5 @@
-/* pointwise.c: ops in which each token, row or element is independent: RoPE, activations, addition,
- * dropout, DoRA. */
+/* pointwise.c: ops on independent tokens, rows or elements: RoPE, activations, addition, dropout,
+ * DoRA. */
 #include "kernels/cpu/cpu.h"
 
 enum { TOKEN_GRAIN = 4, ROW_GRAIN = 4, ELEMENT_GRAIN = 16384 };

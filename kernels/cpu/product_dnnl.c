@@ -1,9 +1,8 @@
-/* product_dnnl.c: the wrapper of oneDNN. The first use of a shape chooses how it is computed: with
- * b as it is stored, or, if oneDNN prefers another layout, with b reordered into that. Both ways
- * run. The second is chosen only if it is faster and gives the same bits, so that timing affects
- * nothing but speed. Primitives are cached by shape.
- * Results are fp32 and are finished by our own loops, or are written directly to their
- * destination. */
+/* product_dnnl.c: the wrapper of oneDNN.
+ * A shape's first use runs both ways: with b as stored, and with b reordered into oneDNN's
+ * preferred layout. The second is chosen only if it is faster and gives the same bits, so timing
+ * affects only speed. Primitives are cached by shape. Results are fp32, finished by our loops or
+ * written to their destination. */
 #include "kernels/cpu/product_dnnl.h"
 
 #include <assert.h>
@@ -26,7 +25,7 @@ enum { SHAPES_MAX = 512, WAYS = 2, TRIES = 2, SCRATCH_GRAIN = 64 };
 
 static const int64_t result_bytes_max = (int64_t)64 << 20;
 
-/* Identifies a product; the primitive depends on all members. */
+/* Identifies a product's primitive. */
 struct shape {
     dnnl_data_type_t type, result;
     int64_t m, n, k;
@@ -35,7 +34,7 @@ struct shape {
 
 struct way {
     dnnl_primitive_t product; /* owned */
-    dnnl_primitive_t reorder; /* owned; NULL: b is used in its own layout */
+    dnnl_primitive_t reorder; /* owned; NULL: b keeps its layout */
     dnnl_memory_t a, b, c;    /* owned */
     dnnl_memory_t packed;     /* owned; b in oneDNN's layout */
     size_t packed_bytes;
@@ -44,7 +43,7 @@ struct way {
 struct entry {
     struct shape shape;
     struct way way[WAYS];
-    int chosen; /* index of the way that is used; -1: not chosen yet */
+    int chosen; /* index of the way; -1: not chosen yet */
 };
 
 struct kern_dnnl {
@@ -56,7 +55,7 @@ struct kern_dnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     bool f32, bf16; /* types that oneDNN computes */
-    void *own;      /* owned: scratch for products for which queues have none (`all`) */
+    void *own;      /* owned: scratch where queues have none (`all`) */
     size_t own_bytes;
     size_t count;
     struct entry *entries; /* owned, [SHAPES_MAX]; when full, new shapes use our own product */
@@ -69,8 +68,8 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
-/* oneDNN detects the processor itself, so the limit of TIDE_ISA is passed to it by a call. The
- * environment of the process belongs to the application and is not changed. */
+/* Passes the limit of TIDE_ISA to oneDNN by a call: the process's environment belongs to the
+ * application. */
 static int limit_library(const struct kern_dnnl *d)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
@@ -120,7 +119,7 @@ static int library_open(struct kern_dnnl *d)
 
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)
 {
-    /* oneDNN's bf16 products need AVX-512; without AMX our own are faster. */
+    /* Without AMX our own bf16 products are faster; oneDNN's need AVX-512. */
     const bool bf16 = (flags & (all ? CORE_CPU_AVX512 : CORE_CPU_AMX_BF16)) != 0;
     if (!bf16 && !all) {
         *out = NULL;
@@ -220,8 +219,7 @@ static dnnl_status_t memory(const struct kern_dnnl *d, const dnnl_memory_desc_t 
     return d->dnnl_memory_create(out, desc, d->engine, DNNL_MEMORY_NONE);
 }
 
-/* Builds the product's primitive for a given layout of b, and a reorder if that differs from b's
- * stored layout. */
+/* Builds the primitive for a layout of b, and a reorder if that is not the stored layout. */
 static dnnl_status_t way_build(const struct kern_dnnl *d, struct way *way,
                                const dnnl_memory_desc_t desc[3], const dnnl_memory_desc_t *b)
 {
@@ -310,7 +308,7 @@ struct operands {
 
 static int way_run(const struct kern_dnnl *d, const struct way *way, const struct operands *with)
 {
-    /* oneDNN's pointers to inputs are not const, but it only reads them. */
+    /* oneDNN only reads inputs, through pointers that are not const. */
     const dnnl_memory_t b = way->reorder != NULL ? way->packed : way->b;
     dnnl_status_t status = d->dnnl_memory_set_data_handle(way->a, (void *)(uintptr_t)with->a);
     status |= d->dnnl_memory_set_data_handle(way->b, (void *)(uintptr_t)with->b);
@@ -343,7 +341,7 @@ static int way_time(const struct kern_dnnl *d, const struct way *way, const stru
     return rc;
 }
 
-/* Times both ways and leaves the result of the first in c. Allocates a copy of the result, once per
+/* Times both ways and leaves the first one's result in c. Allocates a copy of the result once per
  * shape. */
 static int entry_choose(const struct kern_dnnl *d, struct entry *entry, const struct operands *with)
 {
@@ -384,8 +382,8 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-/* Returns the number of rows that are computed at once: all, or a multiple of 64 whose fp32 result
- * fits in result_bytes_max (at least 64). */
+/* Returns the rows computed at once: all, or a multiple of 64 whose fp32 result fits in
+ * result_bytes_max (at least 64). */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);
@@ -398,7 +396,7 @@ static size_t result_bytes(int64_t m, int64_t n)
     return core_round_up((size_t)(rows * n) * sizeof(float), SCRATCH_GRAIN);
 }
 
-/* oneDNN's layouts pad both sizes of b to multiples of at most 64. */
+/* oneDNN pads both sizes of b to multiples of at most 64. */
 static size_t packed_bytes(int64_t n, int64_t k, size_t element)
 {
     return core_round_up(core_round_up((uint64_t)n, 64) * core_round_up((uint64_t)k, 64) * element +
@@ -417,8 +415,8 @@ size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_
     return result_bytes(m, n) + packed_bytes(n, k, kern_type_bytes(type));
 }
 
-/* Returns where oneDNN can write the result itself: in fp32, or rounded once to a bf16 activation.
- * Returns NULL if our own loops must finish it. */
+/* Returns where oneDNN can write the result (fp32, or a bf16 activation rounded once); NULL if our
+ * loops must finish it. */
 static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_type_t *type)
 {
     const struct kern_finish *f = &p->finish;
@@ -433,7 +431,8 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* Keeps the queue's scratch; with `all`, for which queues reserve none, replaces it by our own. */
+/* Keeps the queue's scratch, or replaces it by our own with `all`, for which queues reserve
+ * none. */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

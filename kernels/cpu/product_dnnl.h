@@ -1,7 +1,6 @@
 /* product_dnnl.h: products by oneDNN, and a stub for builds without it.
- * oneDNN has its own OpenMP threads, as many as the calling team has members. They sleep between
- * products if OMP_WAIT_POLICY is passive (dnnl_api.h). Call these functions from one thread at a
- * time. */
+ * oneDNN has as many OpenMP threads as the calling team has members; they sleep between products if
+ * OMP_WAIT_POLICY is passive (dnnl_api.h). One thread at a time calls. */
 #ifndef KERNELS_CPU_PRODUCT_DNNL_H
 #define KERNELS_CPU_PRODUCT_DNNL_H
 
@@ -12,12 +11,12 @@
 
 struct kern_dnnl;
 
-/* `all`: use oneDNN for all types that it supports (tests, comparisons); otherwise only for those
- * that it computes faster than our own product on a processor with these core_cpu_flags. *out is
- * NULL if there are none. Returns -ENOTSUP without the library. */
+/* `all`: use oneDNN for all its types (tests, comparisons), not only for those that it computes
+ * faster than our own product with these core_cpu_flags. *out is NULL if there are none. Returns
+ * -ENOTSUP without the library. */
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out);
 void kern_dnnl_destroy(struct kern_dnnl *dnnl);
-/* Returns a text such as "oneDNN 2.6.3 for bf16", borrowed from dnnl. */
+/* Returns a text such as "oneDNN 2.6.3 for bf16", borrowed. */
 const char *kern_dnnl_describe(const struct kern_dnnl *dnnl);
 
 bool kern_product_dnnl_takes(const struct kern_dnnl *dnnl, const struct kern_product *product);

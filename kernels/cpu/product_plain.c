@@ -1,4 +1,4 @@
-/* product_plain.c: the blocked product, shared among a team in a grid of parts. Results do not
+/* product_plain.c: the blocked product, shared among a team in a grid of parts; results do not
  * depend on the grid. */
 #include <assert.h>
 
@@ -7,9 +7,9 @@
 #include "kernels/cpu/product.h"
 
 struct grid {
-    unsigned down;   /* number of parts along the rows */
-    unsigned across; /* number of parts along the columns */
-    int64_t rows;    /* number of rows of the largest part */
+    unsigned down;   /* parts along the rows */
+    unsigned across; /* parts along the columns */
+    int64_t rows;    /* of the largest part */
     int64_t columns;
 };
 
@@ -21,8 +21,8 @@ static int64_t share_max(int64_t total, int64_t grain, unsigned parts)
     return (int64_t)end;
 }
 
-/* Chooses the grid with the lowest cost: the elements of its largest part, plus 32 for each row and
- * column that this part packs. */
+/* Chooses the cheapest grid: elements of its largest part, plus 32 per row and column that this
+ * part packs. */
 static struct grid grid_choose(const struct kern_isa *isa, int64_t m, int64_t n, unsigned threads)
 {
     struct grid best = {0};

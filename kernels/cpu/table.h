@@ -1,4 +1,4 @@
-/* table.h: private to kernels/: the interface of the CPU device's ops for kernels/table.c. */
+/* table.h: the CPU device's ops for kernels/table.c; private to kernels/. */
 #ifndef KERNELS_CPU_TABLE_H
 #define KERNELS_CPU_TABLE_H
 
@@ -9,7 +9,7 @@
 
 struct kern_cpu;
 
-/* Creates the context of the rows. Any thread. */
+/* Creates the context. Any thread. */
 int kern_cpu_create(const struct kern_options *options, struct kern_cpu **out);
 /* Accepts NULL. */
 void kern_cpu_destroy(struct kern_cpu *cpu);

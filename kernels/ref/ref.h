@@ -1,8 +1,7 @@
-/* ref.h: a reference for every op, in plain loops and double, on host memory; devices' ops are
- * checked against it. Takes all storage types, also KERN_F64, so that gradients can be checked by
- * finite differences. Sums of gradients and statistics that ops save are fp32; the gradient of
- * attention computes them again.
- * No threads, no scratch; not optimised. */
+/* ref.h: a reference for every op, in plain loops and double, on host memory, against which
+ * devices' ops are checked.
+ * Takes all storage types, also KERN_F64 for finite differences. Sums of gradients and saved
+ * statistics are fp32; attention's gradient computes its statistics again. */
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 

@@ -1,4 +1,4 @@
-/* ref_attention.c: attention in double; holds a query's whole row of probabilities. */
+/* ref_attention.c: attention in double, with a query's whole row of probabilities. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static int64_t first_key(const struct query *q)
     return q->a->starts != NULL ? q->a->starts[token_of(q, q->position)] : 0;
 }
 
-/* Returns whether the query sees key j, from first_key() to the query's own position. */
+/* Returns whether the query sees key j, between first_key() and its own position. */
 static bool is_seen(const struct query *q, int64_t j)
 {
     const struct kern_attention_arguments *a = q->a;
@@ -50,8 +50,8 @@ static double dot(const struct query *q, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* Computes the probabilities p[first_key .. position], which are 0 for keys that are not seen.
- * Returns the log of the sum of exponentials. */
+/* Computes p[first_key .. position], 0 for keys that are not seen. Returns the log of the sum of
+ * exponentials. */
 static double probabilities(const struct query *q, double *p)
 {
     const struct kern_attention_arguments *a = q->a;

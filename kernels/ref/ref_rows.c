@@ -178,8 +178,7 @@ void kern_ref_add(const struct kern_add_arguments *a)
     }
 }
 
-/* Computes in fp32, as every device does: the product is rounded to fp32 before it is rounded to
- * the type. */
+/* In fp32, as on every device: the product is rounded to fp32, then to the type. */
 static float expanded(const struct kern_expand_arguments *a, int64_t i)
 {
     static const float nf4_values[] = {KERN_NF4_VALUES};

@@ -1,5 +1,5 @@
-/* attention.c: one tile of queries (of all heads that share a key head) against the keys up to it,
- * one tile of keys at a time, with a running maximum and sum per row. */
+/* attention.c: one tile of queries (of the heads that share a key head) against tiles of keys, with
+ * a running maximum and sum per row. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -10,13 +10,13 @@ struct work {
     const struct kern_attention_item *item;
     bool pairs;
     int64_t heads;   /* query heads of the group */
-    int64_t queries; /* number of queries in the tile */
+    int64_t queries; /* in the tile */
     int64_t rows;    /* heads * QUERIES: row h * QUERIES + i is query i of head h */
     float *q;        /* dense rows of cells: [rows][head_dim] */
     float *k;        /* column panels [head_dim][KEYS] */
     float *v;        /* column panels [KEYS][head_dim] */
     float *scores;   /* scores of one head: [QUERIES][KEYS] */
-    float *p;        /* with `pairs`: cells [QUERIES][KEYS]; otherwise the same as `scores` */
+    float *p;        /* with `pairs`: cells [QUERIES][KEYS]; else `scores` */
     float *o;        /* [rows][head_dim] */
     float *top;      /* [rows] */
     float *sum;      /* [rows] */
@@ -82,7 +82,7 @@ static void begin(struct work *w)
     }
 }
 
-/* Scales the row's sums in w->o, because its maximum has changed. */
+/* Scales the row's sums in w->o to a new maximum. */
 VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
 {
     float *o = w->o + row * w->a->head_dim;
@@ -92,7 +92,7 @@ VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
     }
 }
 
-/* Stores a row of probabilities in the format that the next product needs. */
+/* Stores a row of probabilities in the next product's format. */
 VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
 {
 #if VF_DOTS
@@ -226,8 +226,8 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* A whole tile of keys, even past the item's last query, so that the order of sums does not
-         * depend on where the item ends. */
+        /* A whole tile of keys, even past the item's last query: the order of sums must not depend
+         * on the item's end. */
         const int64_t keys = smaller(item->stop - first, KEYS);
         if (!tile_is_hidden(a, item->row, item->begin, first, keys)) {
             keys_tile(&w, first, keys);

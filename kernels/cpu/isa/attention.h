@@ -1,5 +1,5 @@
-/* attention.h: shared by the forward and backward part of attention: tiles of scores and their
- * masks. Used by one member on its part; the caller owns the memory. */
+/* attention.h: tiles of scores and their masks, for attention and its gradient. The caller owns the
+ * memory. */
 #ifndef KERNELS_CPU_ISA_ATTENTION_H
 #define KERNELS_CPU_ISA_ATTENTION_H
 
@@ -12,14 +12,14 @@ enum {
     VECTORS = KEYS / LANES,
 };
 
-/* The query at a position sees the keys [low, high) of the tile that starts at key `first`, except
- * [gap[0], gap[1]). */
+/* A query sees the keys [low, high) of the tile that starts at key `first`, except [gap[0],
+ * gap[1]). */
 struct seen {
     int64_t low, high;
-    int64_t gap[2]; /* a part of [low, high); equal if there is no gap */
+    int64_t gap[2]; /* a part of [low, high); equal: no gap */
 };
 
-/* For a query of the second answer: leaves out the keys of the first one, which a window does not
+/* For a query of the second answer: hides the first answer's keys, which a window does not
  * count. */
 VF_INLINE struct seen keys_beside_gap(const struct kern_attention_arguments *a, const int32_t *gap,
                                       int64_t position, int64_t first, struct seen seen)
@@ -57,8 +57,7 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
     return seen;
 }
 
-/* Returns whether the query at a position of the document that begins at `start` sees only its own
- * key. */
+/* Returns whether the query at a position of the document from `start` sees only its own key. */
 VF_INLINE bool sees_one_key(const struct kern_attention_arguments *a, int64_t row, int64_t start,
                             int64_t position)
 {
@@ -67,8 +66,8 @@ VF_INLINE bool sees_one_key(const struct kern_attention_arguments *a, int64_t ro
            (gap != NULL && gap[0] == start && position == gap[1]);
 }
 
-/* Returns whether no query from `position` on sees any of the keys [first, first + keys), because
- * these are of the other answer. */
+/* Returns whether the keys [first, first + keys) are of the other answer for queries from
+ * `position` on. */
 VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t row,
                               int64_t position, int64_t first, int64_t keys)
 {
@@ -77,7 +76,7 @@ VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t 
 }
 
 /* Returns the start of the first tile of keys that a query at `position` may see. Tiles are counted
- * from the document's start, so that they do not depend on the document's position in the row. */
+ * from the document's start, so that its bits do not depend on its place in the row. */
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)
 {
@@ -87,7 +86,7 @@ VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t s
     return start;
 }
 
-/* Returns -1 in lanes that are seen; the first lane is that of key `first` of the tile. */
+/* Returns -1 in lanes that are seen, from key `first` of the tile on. */
 VF_INLINE vi lanes_seen(int64_t first, struct seen seen)
 {
     _Alignas(64) static const int32_t count[16] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -104,7 +103,7 @@ VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
     return a->heads / a->kv_heads;
 }
 
-/* These two return how many floats a packed block takes. */
+/* Return the floats of a packed block. */
 VF_INLINE int64_t dense_rows(int64_t rows, int64_t cells)
 {
     return round_up(rows * cells + PANEL_SLACK, 16);

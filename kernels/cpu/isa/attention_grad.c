@@ -1,7 +1,6 @@
 /* attention_grad.c: the gradient of one document's attention for the query heads of one key head.
- * Goes through the tiles of keys in order; for each, through the tiles of queries that see it, and
- * recomputes their probabilities from the saved log of sums. dq is summed in fp32 over all tiles of
- * keys. */
+ * Goes through tiles of keys; for each, through the tiles of queries that see it, with
+ * probabilities recomputed from the saved log of sums. dq is summed in fp32 over tiles of keys. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -13,11 +12,11 @@ struct work {
     const struct kern_attention_item *item;
     bool pairs;
     int64_t heads;
-    int64_t tokens;               /* number of tokens in the document */
+    int64_t tokens;               /* in the document */
     float *dq;                    /* [heads][tokens][head_dim] */
     float *delta;                 /* [heads][tokens]: sum over i of o[i] d_o[i] */
     float *dk, *dv;               /* [KEYS][head_dim] */
-    float *k_columns, *v_columns; /* column panels over head_dim, for the scores and dp */
+    float *k_columns, *v_columns; /* column panels over head_dim, for scores and dp */
     float *k_steps;               /* column panels over keys, for dq */
     float *q_rows, *do_rows;      /* dense rows of cells over head_dim */
     float *q_steps, *do_steps;    /* column panels over queries, for dk and dv */
@@ -145,12 +144,12 @@ static void queries_pack(const struct work *w, int64_t h, int64_t first, int64_t
     kern_pack_columns(&d_o_across, all_d, all_queries, w->do_steps);
 }
 
-/* The probabilities of one query, and the gradients of its products q k^T. */
+/* A query's probabilities and score gradients. */
 struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
 
-/* Turns row i of the tile, query from[0] + i: reads its scores from w->p and its dp from w->ds. */
+/* Turns row i of the tile, query from[0] + i: scores from w->p, dp from w->ds. */
 VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
                                  int64_t keys)
 {
@@ -159,8 +158,8 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
     const struct seen seen = keys_seen(a, w->item->row, position, from[1], keys);
     const vf lse = vf_set(a->lse[head_of(w, h) * a->rows * a->length + token_of(w, position)]);
     const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
-    /* A query that sees a single key gives it the probability 1 whatever its score, so the gradient
-     * of the score is 0, not what rounding leaves of dp - delta. */
+    /* A query that sees one key has probability 1 and a score gradient of 0, not what rounding
+     * leaves of dp - delta. */
     const bool alone = sees_one_key(a, w->item->row, w->item->start, position);
     const vf scale = vf_set(alone ? 0.0f : a->scale);
     struct turned row;
@@ -175,7 +174,7 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
 }
 
 #if VF_DOTS
-/* Stores queries i and i + 1 (zeros if there is none) in the formats of the three products. */
+/* Stores queries i and i + 1 (or zeros) in the formats of the three products. */
 VF_INLINE void rows_store(const struct work *w, int64_t i, const struct turned rows[2])
 {
     for (int v = 0; v < VECTORS; v++) {
@@ -210,8 +209,8 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* Turns the scores in w->p into probabilities, and dp in w->ds into gradients of the scores: in
- * place, or, with `pairs`, into the arrays of cells. */
+/* Turns the scores in w->p into probabilities, and dp in w->ds into score gradients: in place, or
+ * with `pairs` into the arrays of cells. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS
@@ -229,7 +228,7 @@ static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], co
     }
 }
 
-/* Computes c[rows][columns] = a b for one tile; sums over head_dim. */
+/* Computes c[rows][columns] = a b for one tile, over head_dim. */
 static void scores_of(const struct work *w, const float *a, const float *b, float *c,
                       const int64_t size[2])
 {
@@ -300,10 +299,9 @@ static void rows_write_any(enum kern_type type, const float *from, void *to, int
 #undef BODY
 }
 
-/* Computes dk and dv of the tile of keys at `first`, and adds the tile's part of dq. A query sees
- * keys up to its own position and, with a window, only the last `window` of them; so this visits
- * the tiles of queries from the one that holds position `first` to the one that holds the last
- * query that sees the keys (with gaps, to the end of the document). */
+/* Computes dk and dv of the tile of keys at `first`, and adds the tile's part of dq. Visits tiles
+ * of queries from position `first` to the last query that sees the keys (with gaps, to the
+ * document's end). */
 static void keys_tile(const struct work *w, int64_t first)
 {
     const struct kern_attention_arguments *a = w->a;

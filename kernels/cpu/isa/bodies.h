@@ -1,6 +1,6 @@
-/* bodies.h: the functions that the sources of this folder define for their instruction set's table;
- * isa.h describes them. VF_ISA appends the name of this set to a function, VF_SHARED the name of
- * the set whose code is used. */
+/* bodies.h: the functions of this folder for one instruction set's table; isa.h describes them.
+ * VF_ISA appends this set's name to a function, VF_SHARED the name of the set whose code is
+ * used. */
 #ifndef KERNELS_CPU_ISA_BODIES_H
 #define KERNELS_CPU_ISA_BODIES_H
 

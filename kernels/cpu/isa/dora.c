@@ -1,5 +1,5 @@
-/* dora.c: the ops of DoRA: norms of weight rows with their adapter (magnitude), and tokens times a
- * factor per column (columns). */
+/* dora.c: the ops of DoRA: norms of weight rows with their adapter (magnitude), and tokens times
+ * column factors (columns). */
 #include <math.h>
 
 #include "kernels/cpu/isa/bodies.h"

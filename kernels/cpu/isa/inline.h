@@ -1,4 +1,4 @@
-/* inline.h: marks functions of a few instructions that are part of the caller's loop. */
+/* inline.h: marks short functions that belong to the caller's loop. */
 #ifndef KERNELS_CPU_ISA_INLINE_H
 #define KERNELS_CPU_ISA_INLINE_H
 

@@ -1,5 +1,5 @@
-/* norm.c: RMSNorm and LayerNorm over rows, forward and backward. A row is summed lane by lane, then
- * over the lanes. */
+/* norm.c: RMSNorm and LayerNorm over rows, forward and backward. A row is summed by lane, then over
+ * lanes. */
 #include <math.h>
 
 #include "kernels/cpu/isa/bodies.h"
@@ -9,7 +9,7 @@ VF_INLINE int64_t left(int64_t width, int64_t i)
     return width - i < LANES ? width - i : LANES;
 }
 
-/* Returns the index at which a row (token, head) of an array starts. */
+/* Returns the index at which a row (token, head) starts. */
 VF_INLINE int64_t row_at(int64_t row, int64_t heads, int64_t stride, int64_t width)
 {
     return row / heads * stride + row % heads * width;
@@ -24,7 +24,7 @@ VF_INLINE float row_sum(enum kern_type type, const void *x, int64_t at, int64_t 
     return vf_sum(sum);
 }
 
-/* Returns the sum of (x - mean)^2. Lanes past the end count as zero. */
+/* Returns the sum of (x - mean)^2; lanes past the end count as zero. */
 VF_INLINE float row_squares(enum kern_type type, const void *x, int64_t at, int64_t width,
                             float mean)
 {
@@ -87,7 +87,7 @@ void kern_norm_rows(const struct kern_norm_arguments *a, int64_t begin, int64_t 
 }
 
 /* With n the normalised row and g = dy * weight: dx = rstd (g - [mean of g] - n * mean of g n). The
- * term in brackets exists only for LayerNorm. */
+ * bracket is LayerNorm's alone. */
 VF_INLINE void norm_grad_row(const struct kern_norm_grad_arguments *a, enum kern_type type,
                              int64_t row, float *dweight, float *dbias)
 {

@@ -1,11 +1,10 @@
-/* panel.c: packs operands (converting 16-bit types) and multiplies packed blocks; a tile of
+/* panel.c: packs operands (converting 16-bit types) and multiplies packed blocks. A tile of
  * PRODUCT_ROWS rows by PRODUCT_VECTORS vectors stays in registers. */
 #include "kernels/cpu/isa/panel.h"
 
-enum { ACROSS = 8 }; /* cells that are packed for one panel before the next panel's turn */
+enum { ACROSS = 8 }; /* cells packed for one panel before the next panel's turn */
 
-/* Returns LANES cells of one row, from element `at` on. Only `steps` steps exist there; cells
- * beyond them are zero. */
+/* Returns LANES cells of one row from element `at` on; zero after `steps` steps. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
                          int64_t steps)
 {
@@ -19,8 +18,8 @@ VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int6
     return vf_get_part(type, data, at, steps);
 }
 
-/* Returns LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]). Only
- * `have` of them exist; the others are zero. */
+/* Returns LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]); zero
+ * after the first `have`. */
 VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, const int64_t at[2],
                           int64_t have)
 {
@@ -34,9 +33,8 @@ VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, con
     return vf_get_part(type, data, at[0], have);
 }
 
-/* Computes to[cell][width] = from[i][cell], transposed, for size[0] rows; if there are fewer rows
- * than width, the remaining cells are zero. Stores are LANES wide: up to LANES - 1 floats past the
- * end of a row are overwritten, but only before the following row is written. */
+/* Computes to[cell][width] = from[i][cell] for size[0] rows, with zeros up to `width`. Stores are
+ * LANES wide: they overwrite up to LANES - 1 floats of the next row before that is written. */
 VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], float *to, int64_t width)
 {
@@ -64,10 +62,9 @@ VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Computes cells cells[0] .. cells[1] - 1 of to[cell][width] = from[cell][i]. If size[0], the
- * number of columns, exceeds width, columns past width may be loaded; missing ones are zero. Stores
- * are LANES wide, as above, except in the last cell, because the next panel may already hold
- * data. */
+/* Computes to[cell][width] = from[cell][i] for cells cells[0] .. cells[1] - 1, with zeros after
+ * size[0] columns. Stores are LANES wide, except in the last cell, because the next panel may
+ * already hold data. */
 VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], const int64_t cells[2], float *to, int64_t width)
 {
@@ -86,8 +83,8 @@ VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Packs an operand that is not `along_k`: reads a few rows of it completely before the next ones,
- * so the panels take turns. */
+/* Packs an operand that is not `along_k`. Panels take turns, so that a few rows are read completely
+ * before the next. */
 VF_INLINE void pack_across(const struct operand *from, enum kern_type type, bool pairs,
                            const int64_t range[2], const int64_t steps[2], float *to, int64_t width)
 {
@@ -178,9 +175,8 @@ void kern_pack_dense(const struct operand *from, const int64_t range[2], const i
 #undef BODY
 }
 
-/* Not inlined, because tile_store, which calls it, is inlined for each row of each kind of tile:
- * with this loop in every copy the file takes six times as long to compile. Only the last columns
- * of a product need it. */
+/* Not inlined: in each copy of tile_store this loop would multiply the compile time by six. Only a
+ * product's last columns need it. */
 __attribute__((noinline)) static void row_store(const struct tile *t, float *c, const float *row)
 {
     for (int64_t j = 0; j < t->columns; j++) {
@@ -303,8 +299,8 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* Packed blocks belong to one thread, which reads each of them many times. TSan sees the writes of
- * packing and, once per tile, the writes of the product, but not each step of the product. */
+/* Packed blocks belong to one thread, which reads them many times. TSan sees the writes of packing
+ * and one write per tile, not every step. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 

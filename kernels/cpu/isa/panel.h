@@ -1,7 +1,7 @@
 /* panel.h: packs operands of a product into panels, and multiplies two packed blocks.
- * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES]; the
- * missing part of the last panel is zero. A cell is the size of a float and holds one step of k in
- * fp32 or, with `pairs`, two steps in bf16 for vf_dot. Pure functions on the caller's memory. */
+ * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES],
+ * filled up with zeros. A cell has the size of a float: one step of k in fp32 or, with `pairs`, two
+ * steps in bf16 for vf_dot. Functions use only the caller's memory. */
 #ifndef KERNELS_CPU_ISA_PANEL_H
 #define KERNELS_CPU_ISA_PANEL_H
 
@@ -36,34 +36,33 @@ VF_INLINE int64_t round_up(int64_t value, int64_t grain)
 #define kern_pack_dense     VF_ISA(kern_pack_dense)
 #define kern_panel_multiply VF_ISA(kern_panel_multiply)
 
-/* An operand to be packed. Element (i, k) is at i * stride + k if `along_k`, otherwise at k *
- * stride + i. */
+/* An operand. Element (i, k) is at i * stride + k if `along_k`, else at k * stride + i. */
 struct operand {
-    enum kern_type type; /* with `pairs`: bf16, or fp32, which is rounded */
+    enum kern_type type; /* with `pairs`: bf16, or fp32 to be rounded */
     const void *data;
     int64_t stride;
     bool along_k;
     bool pairs;
 };
 
-/* Returns whether products of operands of this type use pairs in this instruction set. */
+/* Returns whether this instruction set multiplies operands of this type in pairs. */
 VF_INLINE bool panel_pairs(enum kern_type type)
 {
     return VF_DOTS != 0 && type == KERN_BF16;
 }
 
-/* Returns the number of cells for `steps` steps of k; an odd last step is paired with zero. */
+/* Returns the cells of `steps` steps of k; an odd last step is paired with zero. */
 VF_INLINE int64_t panel_cells(bool pairs, int64_t steps)
 {
     return pairs ? (steps + 1) / 2 : steps;
 }
 
-/* Packs rows (columns) range[0] .. range[1] - 1 over steps[1] steps of k, starting at steps[0]. */
+/* Packs rows (columns) range[0] .. range[1] - 1 over steps[1] steps of k from steps[0] on. */
 void kern_pack_rows(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                     float *to);
 void kern_pack_columns(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                        float *to);
-/* Packs rows as [row][cell] without panels; only for an operand that is `along_k`. */
+/* Packs rows as [row][cell] without panels; the operand is `along_k`. */
 void kern_pack_dense(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                      float *to);
 
@@ -76,7 +75,7 @@ enum rows_layout {
 
 struct tile {
     const float *a;
-    enum rows_layout layout; /* layout of a; memory after its last row is read, too, and ignored */
+    enum rows_layout layout; /* of a; memory after its last row is read and ignored */
     int64_t a_stride;        /* not for LAYOUT_PANELS */
     const float *b;          /* panels of columns */
     int64_t cells;           /* number of cells along k */

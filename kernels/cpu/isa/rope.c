@@ -1,4 +1,4 @@
-/* rope.c: rotates pairs of elements by the angle of their position, in place. */
+/* rope.c: rotates pairs of elements in place by their position's angle. */
 #include "kernels/cpu/isa/bodies.h"
 
 VF_INLINE void rope_tokens(const struct kern_rope_arguments *a, enum kern_type type,

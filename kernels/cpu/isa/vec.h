@@ -1,6 +1,6 @@
-/* vec.h: a vector of LANES floats for code that is compiled once per instruction set. vf_get and
- * vf_put read and write the storage types. Their argument `type` is a constant after inlining
- * (KERN_TYPE_CASES), so that a loop has no branch on it. */
+/* vec.h: a vector of LANES floats for code compiled once per instruction set.
+ * vf_get and vf_put convert storage types. Their `type` is a constant after inlining
+ * (KERN_TYPE_CASES), so a loop does not branch on it. */
 #ifndef KERNELS_CPU_ISA_VEC_H
 #define KERNELS_CPU_ISA_VEC_H
 
@@ -50,8 +50,7 @@ VF_INLINE void vf_put(enum kern_type type, void *to, int64_t index, vf value)
     }
 }
 
-/* Returns the first `count` elements (1 or more; at most LANES are read); the other lanes are
- * zero. */
+/* Returns the first `count` elements (1 or more; at most LANES), then zeros. */
 VF_INLINE vf vf_get_part(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     if (count >= LANES) {
@@ -75,31 +74,29 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
     memcpy((char *)to + (size_t)index * bytes, whole, (size_t)count * bytes);
 }
 
-/* Pairs: a lane holds two bf16, the earlier one in its low half. Instruction sets with VF_DOTS
- * multiply them directly (vf_dot: sum + a.high b.high + a.low b.low, subnormals count as zero); the
- * other sets have no pairs. */
+/* Pairs: a lane holds two bf16, the earlier one in its low half. Sets with VF_DOTS multiply them
+ * (vf_dot: sum + a.high b.high + a.low b.low; subnormals count as zero); other sets have no
+ * pairs. */
 #ifndef VF_DOTS
 #define VF_DOTS 0
 #endif
 
-/* VF_SHARED names functions that use no pairs. A set that only adds pairs to another set takes
- * these functions from that set, and kernels/cpu/meson.build does not compile their sources
- * again. */
+/* VF_SHARED names functions without pairs. A set that only adds pairs takes them from the other
+ * set; kernels/cpu/meson.build does not compile their sources again. */
 #ifndef VF_SHARED
 #define VF_SHARED VF_ISA
 #endif
 
 #if VF_DOTS
-/* Returns the pairs of `count` consecutive elements (1 or more; at most 2 LANES are read); the rest
- * is zero. */
+/* Returns the pairs of `count` consecutive elements (1 or more; at most 2 LANES), then zeros. */
 VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     return type == KERN_BF16 ? vf_pairs_bf16((const uint16_t *)from + index, count)
                              : vf_pairs_f32((const float *)from + index, count);
 }
 
-/* Returns lanes that pair elements low + i and high + i, for i < count (1 to LANES). If high < 0,
- * element low + i is paired with zero. */
+/* Returns lanes that pair elements low + i and high + i, i < count (1 to LANES). If high < 0, low +
+ * i is paired with zero. */
 VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t high,
                      int64_t count)
 {
@@ -112,7 +109,7 @@ VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t
 }
 #endif
 
-/* Returns `value` as it reads back after being stored as `type`. */
+/* Returns `value` stored as `type` and read back. */
 VF_INLINE vf vf_rounded(enum kern_type type, vf value)
 {
     if (type == KERN_F32) {
@@ -127,7 +124,7 @@ VF_INLINE vf vf_rounded(enum kern_type type, vf value)
 #define VF_OTHER(j, h)      ((j) ^ (h))
 #define VF_ACROSS(value, h) __builtin_shufflevector(value, value, VF_EACH(VF_OTHER, h))
 
-/* Returns the sum of the lanes: adds one half to the other, repeatedly. */
+/* Returns the sum of the lanes, by halves. */
 VF_INLINE float vf_sum(vf value)
 {
 #if defined(__AVX512F__)
@@ -159,7 +156,7 @@ VF_INLINE vf vf_zero(void)
     return vf_set(0.0f);
 }
 
-/* Returns a in lanes in which all bits of `mask` are one, b in lanes in which they are zero. */
+/* Returns a where `mask` is all ones, b where it is zero. */
 VF_INLINE vf vf_pick(vi mask, vf a, vf b)
 {
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
@@ -184,15 +181,13 @@ VF_INLINE vf vf_exp_rest(vf y, vf n)
     return vf_exp_near(vf_fma(n, vf_set(2.12194440e-4f), r));
 }
 
-/* Returns exp within 2 ulp; 0 below -87.3, where the result would be subnormal, and infinity above
- * 88.7. */
+/* Returns exp within 2 ulp; 0 below -87.3 (subnormal results), infinity above 88.7. */
 VF_INLINE vf vf_exp(vf x)
 {
     const vf low = vf_set(-87.3365447505f);
     const vf log2_e = vf_set(1.44269504089f);
 #if defined(__AVX512F__)
-    /* Overflow needs no case of its own: the scaling gives infinity. vf_min keeps a NaN in its
-     * second operand. */
+    /* Overflow scales to infinity. vf_min keeps a NaN in its second operand. */
     const vf y = vf_min(vf_set(89.0f), x);
     const vf n = vf_round(y * log2_e);
     return vf_exp_scale(vf_exp_rest(y, n), n, x, low);
@@ -203,7 +198,7 @@ VF_INLINE vf vf_exp(vf x)
     const vi nan = x != x;
     const vf y = vf_min(vf_max(x, low), high);
     const vf n = vf_round(y * log2_e);
-    /* Splits 2^n into two factors, because n reaches 128. */
+    /* Two factors of 2^n, because n reaches 128. */
     const vi whole = __builtin_convertvector(n, vi);
     const vi half = whole >> 1;
     const vf first = (vf)((half + 127) << 23);
@@ -215,7 +210,7 @@ VF_INLINE vf vf_exp(vf x)
 #endif
 }
 
-/* Transposes LANES vectors: swaps blocks of h lanes, for h = LANES/2 ... 1. */
+/* Transposes LANES vectors: swaps blocks of h lanes, h = LANES/2 ... 1. */
 #define VF_UPPER(j, h) (((j) & (h)) ? LANES + (j) - (h) : (j))
 #define VF_LOWER(j, h) (((j) & (h)) ? LANES + (j) : (j) + (h))
 #define VF_SWAP(rows, h)                                                                           \

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_ISA_VEC_AVX2_H
 #define KERNELS_CPU_ISA_VEC_AVX2_H
 
-#if defined(__AVX2__) /* else empty: without AVX2 such vectors have no calling convention */
+#if defined(__AVX2__) /* without AVX2 such vectors have no calling convention */
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_ISA_VEC_AVX512_H
 #define KERNELS_CPU_ISA_VEC_AVX512_H
 
-#if defined(__AVX512F__) /* else empty: without AVX-512 such vectors have no calling convention */
+#if defined(__AVX512F__) /* without AVX-512 such vectors have no calling convention */
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ VF_INLINE vf vf_round(vf a)
     return _mm512_roundscale_ps(a, 0);
 }
 
-/* Returns value * 2^n, and 0 in lanes with x below `low`. */
+/* Returns value * 2^n; 0 where x is below `low`. */
 VF_INLINE vf vf_exp_scale(vf value, vf n, vf x, vf low)
 {
     const __mmask16 there = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);

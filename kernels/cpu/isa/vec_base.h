@@ -1,5 +1,5 @@
-/* vec_base.h: the vector of vec.h in portable C: four lanes, which compilers map to the base
- * instruction set (SSE2, NEON). */
+/* vec_base.h: the vector of vec.h in portable C: four lanes, which compilers map to SSE2 or
+ * NEON. */
 #ifndef KERNELS_CPU_ISA_VEC_BASE_H
 #define KERNELS_CPU_ISA_VEC_BASE_H
 
@@ -54,7 +54,9 @@ VF_INLINE vf vf_min(vf a, vf b)
     return (vf)(((vi)a & below) | ((vi)b & ~below));
 }
 
-/* Rounds to whole numbers, only for |a| < 2^22, which is enough for its callers. */
+/* Rounds to whole numbers, for
+ * a
+ * < 2^22. */
 VF_INLINE vf vf_round(vf a)
 {
     const vf magic = vf_set(12582912.0f);
@@ -67,7 +69,7 @@ VF_INLINE vf vf_load_int8(const int8_t *from)
     return (vf){from[0], from[1], from[2], from[3]};
 }
 
-/* Returns the values of LANES codes of 4 bits. Of each byte, the high half is the first code. */
+/* Returns the values of LANES 4-bit codes; a byte's high half comes first. */
 VF_INLINE vf vf_lookup4(const float *values, const uint8_t *codes)
 {
     return (vf){values[codes[0] >> 4], values[codes[0] & 15], values[codes[1] >> 4],
