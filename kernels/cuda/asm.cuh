@@ -45,7 +45,7 @@ __device__ __forceinline__ void kern_mma(kern_fp16, float (&d)[4], const uint32_
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Packs two numbers, rounded to the type, to nearest even; the first is in the low half. */
+/* Packs two numbers, rounded to nearest even; the first is in the low half. */
 __device__ __forceinline__ uint32_t kern_pack(kern_bf16, float first, float second)
 {
     uint32_t word;
@@ -60,8 +60,8 @@ __device__ __forceinline__ uint32_t kern_pack(kern_fp16, float first, float seco
     return word;
 }
 
-/* Loads four 8 x 8 matrices. Lane l passes the address of row l % 8 of matrix l / 8 (16 bytes) and
- * gets in r[i] the elements 2 t and 2 t + 1 of row g of matrix i; _turned: of column g. */
+/* Loads four 8 x 8 matrices. Lane l passes the address of row l % 8 of matrix l / 8 (16 bytes), and
+ * gets in r[i] elements 2 t and 2 t + 1 of row g of matrix i (_turned: of column g). */
 __device__ __forceinline__ void kern_ldmatrix(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -78,8 +78,8 @@ __device__ __forceinline__ void kern_ldmatrix_turned(uint32_t (&r)[4], const voi
                  : "memory");
 }
 
-/* Starts to copy 16 bytes to shared memory; if `inside` is false, writes zeros and does not read
- * `from`. The copy is complete after a wait for its batch. */
+/* Starts to copy 16 bytes to shared memory, or zeros unless `inside`. Complete after a wait for its
+ * batch. */
 __device__ __forceinline__ void kern_copy16(void *shared, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -95,7 +95,7 @@ __device__ __forceinline__ void kern_copy_batch()
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits until all but the last N of this thread's batches are complete. */
+/* Waits for all but this thread's last N batches. */
 template <int N> __device__ __forceinline__ void kern_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");

@@ -1,6 +1,6 @@
-/* asm_half.cuh: the card's conversions between 16-bit types and fp32, to nearest even. cuda_fp16.h
- * and cuda_bf16.h have them too, but add 0.4 s to the compilation of each file. A test replaces
- * this file by one in plain C++ (tests/cuda). */
+/* asm_half.cuh: the card's conversions between 16-bit types and fp32, to nearest even.
+ * cuda_fp16.h and cuda_bf16.h would add 0.4 s to a file's compilation. A test replaces this file by
+ * plain C++ (tests/cuda). */
 #ifndef KERNELS_CUDA_ASM_HALF_CUH
 #define KERNELS_CUDA_ASM_HALF_CUH
 
@@ -22,8 +22,7 @@ __device__ __forceinline__ uint16_t kern_half_narrow(float value)
     return bits;
 }
 
-/* Converts two numbers to bf16, to nearest even, the first in the low half. A NaN becomes
- * 0x7fff. */
+/* Converts two numbers to bf16, to nearest even, the first in the low half. NaN becomes 0x7fff. */
 __device__ __forceinline__ uint32_t kern_bf16_pair(float first, float second)
 {
     uint32_t word;

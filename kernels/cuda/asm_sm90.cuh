@@ -1,19 +1,19 @@
 /* asm_sm90.cuh: Hopper's own instructions: asynchronous products of a warpgroup (four warps, 64
  * rows), which read shared memory by descriptors; bulk copies of tiles (TMA); barriers in shared
- * memory that count arrivals and bytes; registers that move between warpgroups. A test replaces
- * this file by one in plain C++ (tests/cuda).
+ * memory; registers that move between warpgroups. A test replaces this file by plain C++
+ * (tests/cuda).
  *
- * A tile in shared memory is cut into slices of 64 columns. Slice c has all rows of columns
- * 64 c .. 64 c + 63, 128 bytes per row, begins at a multiple of 1024 bytes, and stores 16-byte
- * chunk i of row r at chunk i ^ (r % 8). Fragments of a and d are those of asm.cuh: each warp has
- * 16 of the warpgroup's 64 rows. */
+ * A tile in shared memory is cut into slices of 64 columns. Slice c has columns 64 c .. 64 c + 63
+ * of all rows, 128 bytes per row, and begins at a multiple of 1024 bytes. Chunk i (16 bytes) of row
+ * r is at chunk i ^ (r % 8). Fragments of a and d are those of asm.cuh; a warp has 16 of the 64
+ * rows. */
 #ifndef KERNELS_CUDA_ASM_SM90_CUH
 #define KERNELS_CUDA_ASM_SM90_CUH
 
 #include "kernels/cuda/asm.cuh"
 #include "kernels/cuda/tensor_map.h"
 
-/* A descriptor of a tile or of a part of one: where it begins, and how far its slices are apart. */
+/* A descriptor of a tile or of a part: its address, and the distance of its slices. */
 struct kern_wg_tile {
     uint64_t bits;
 };
@@ -44,7 +44,7 @@ __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32
             static_cast<uint64_t>(1) << 62};
 }
 
-/* Returns the tile moved on by `bytes`: by columns within a slice, by groups of eight rows, or by
+/* Returns the tile moved by `bytes`: by columns within a slice, by groups of eight rows, or by
  * slices. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
 {
@@ -52,8 +52,8 @@ __device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uin
 }
 
 /* Initialises a barrier in shared memory, 8 bytes at `barrier`. A phase ends when `arrivals`
- * threads have arrived and all bytes announced for the phase have been copied. Phases are numbered
- * 0, 1, 0, 1 ... */
+ * threads have arrived and the phase's announced bytes are copied. Phases are numbered 0, 1, 0, 1
+ * ... */
 __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
@@ -62,14 +62,13 @@ __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arr
                  : "memory");
 }
 
-/* Makes the barriers that this thread has initialised visible to copies after the next
- * __syncthreads. */
+/* Makes this thread's new barriers visible to copies after the next __syncthreads. */
 __device__ __forceinline__ void kern_barrier_publish()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
 
-/* Arrives if `arrives` is true; uses a predicate instead of a branch. */
+/* Arrives if `arrives`, by a predicate instead of a branch. */
 __device__ __forceinline__ void kern_barrier_arrive(uint32_t barrier, bool arrives)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n"
@@ -79,7 +78,7 @@ __device__ __forceinline__ void kern_barrier_arrive(uint32_t barrier, bool arriv
                  : "memory");
 }
 
-/* Arrives, and announces that copies will bring `bytes` in this phase. */
+/* Arrives, and announces `bytes` of copies in this phase. */
 __device__ __forceinline__ void kern_barrier_announce(uint32_t barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -88,7 +87,7 @@ __device__ __forceinline__ void kern_barrier_announce(uint32_t barrier, uint32_t
                  : "memory");
 }
 
-/* Waits for the end of phase `phase` (0 or 1). On a new barrier phase 1 counts as ended. */
+/* Waits for the end of phase `phase` (0 or 1). On a new barrier phase 1 has ended. */
 __device__ __forceinline__ void kern_barrier_wait(uint32_t barrier, uint32_t phase)
 {
     uint32_t ended;
@@ -103,7 +102,7 @@ __device__ __forceinline__ void kern_barrier_wait(uint32_t barrier, uint32_t pha
 }
 
 /* Starts to copy the map's box at (column, position, row) to shared memory; the barrier counts its
- * bytes. After a wait for the barrier, products read them without a fence. */
+ * bytes. Products that waited for the barrier read them without a fence. */
 __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_tensor_map *map,
                                                  uint32_t barrier, int32_t column, int32_t position,
                                                  int32_t row)
@@ -115,16 +114,15 @@ __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_ten
                  : "memory");
 }
 
-/* Returns `value`, which must be the same in all lanes. The compiler then keeps it in one register
- * of the whole warp, and a loop computes what derives from it in each iteration instead of keeping
- * that in registers of all lanes. */
+/* Returns `value`, which is the same in all lanes. The compiler then keeps it, and what derives
+ * from it, out of the registers of all lanes. */
 __device__ __forceinline__ uint32_t kern_uniform(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);
 }
 
-/* From here on the warpgroup has N registers per thread: _raise waits until the others have
- * released enough, _lower releases some. */
+/* The warpgroup has N registers per thread from here: _lower releases some, _raise waits until
+ * others have released enough. */
 template <int N> __device__ __forceinline__ void kern_registers_raise()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N));
@@ -135,7 +133,7 @@ template <int N> __device__ __forceinline__ void kern_registers_lower()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
 }
 
-/* Called before the first product of a batch, so that products see earlier writes to registers. */
+/* Before the first product of a batch: lets products see earlier writes to registers. */
 __device__ __forceinline__ void kern_wg_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
@@ -146,15 +144,14 @@ __device__ __forceinline__ void kern_wg_batch()
     asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-/* Waits until all but the last N batches are complete. kern_wg_settle then makes the registers of
- * the finished ones usable. */
+/* Waits for all but the last N batches. kern_wg_settle then makes the finished registers usable. */
 template <int N> __device__ __forceinline__ void kern_wg_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
-/* Tells the compiler to move no use of these registers to before this point, and to keep the
- * registers until here. */
+/* Keeps the compiler from moving a use of these registers before this point, and the registers
+ * alive until here. */
 template <int N> __device__ __forceinline__ void kern_wg_settle(float (&d)[N][4])
 {
 #pragma unroll
@@ -212,8 +209,7 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     }
 KERN_WG_SCORES(kern_bf16, "bf16.bf16")
 
-/* Begins d[64][n] += a b; a[64][16] is in registers, b[16][n] are rows of a tile, n is 64 or
- * 128. */
+/* Begins d[64][n] += a b; a[64][16] in registers, b[16][n] rows of a tile, n is 64 or 128. */
 #define KERN_WG_GATHER(tag, name)                                                                  \
     __device__ __forceinline__ void kern_wg_gather(tag, float(&d)[16][4], const uint32_t(&a)[4],   \
                                                    kern_wg_tile b)                                 \

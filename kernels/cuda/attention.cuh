@@ -1,6 +1,7 @@
-/* attention.cuh: shared by the tensor-core kernels of attention and its gradient: tiles of rows in
- * shared memory, and products of fragments with them. A row in shared memory has D 16-bit elements
- * and 16 bytes of padding, so that the eight rows of a matrix are in different banks. */
+/* attention.cuh: tiles of rows in shared memory and products of fragments, for the tensor-core
+ * kernels of attention and its gradient.
+ * A row in shared memory has D 16-bit elements and 16 bytes of padding, so that eight rows of a
+ * matrix are in different banks. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 
@@ -12,12 +13,12 @@
 constexpr int KERN_LANES = 32;
 constexpr float KERN_LOG2_E = 1.4426950408889634f;
 
-/* Elements from one row in shared memory to the next. */
+/* Elements between rows in shared memory. */
 template <int D> struct kern_row {
     static constexpr int stride = D + 8;
 };
 
-/* Rows of a [tokens][stride] array of 16-bit elements, from position `first` on. */
+/* Rows of a [tokens][stride] array of 16-bit elements from position `first` on. */
 struct kern_rows {
     const uint16_t *base;
     int64_t stride;
@@ -31,13 +32,13 @@ __device__ inline kern_rows kern_rows_of(const void *base, int64_t stride, int64
 }
 
 /* Starts to copy ROWS rows of `head_dim` elements, padded to D with zeros, to shared memory; rows
- * from position `end` on are zeros. The caller ends the batch. */
+ * from `end` on are zeros. The caller ends the batch. */
 template <int D, int ROWS, int THREADS>
 __device__ inline void kern_rows_copy(uint16_t *to, const kern_rows &rows, int32_t end,
                                       int64_t head_dim)
 {
     constexpr int CHUNKS = D / 8;
-#pragma unroll 1 /* if it were unrolled, addresses would take registers that the sums need */
+#pragma unroll 1 /* unrolled, addresses would take registers that the sums need */
     for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
         const int chunk = i + static_cast<int>(threadIdx.x);
         const int row = chunk / CHUNKS;
@@ -59,9 +60,8 @@ __device__ inline void kern_a_load(uint32_t (&a)[4], const uint16_t *tile, int r
     kern_ldmatrix(a, tile + (row + lane % 16) * kern_row<D>::stride + s * 16 + lane / 16 * 8);
 }
 
-/* Loads the b-fragments of a product with the transposed tile, b[k][n] = tile[n][k], for 16 k from
- * 16 s on and 16 n from `row` on: r[0] and r[1] belong to the first eight n, r[2] and r[3] to the
- * others. */
+/* Loads the b-fragments of the transposed tile, b[k][n] = tile[n][k], for 16 k from 16 s on and 16
+ * n from `row` on: r[0] and r[1] for the first eight n, r[2] and r[3] for the others. */
 template <int D>
 __device__ inline void kern_b_turned_load(uint32_t (&r)[4], const uint16_t *tile, int row, int s)
 {
@@ -70,8 +70,8 @@ __device__ inline void kern_b_turned_load(uint32_t (&r)[4], const uint16_t *tile
                          lane / 8 % 2 * 8);
 }
 
-/* Loads the b-fragments of a product with the tile, b[k][n] = tile[k][n], for 16 k from `row` on
- * and 16 n from `column` on; r as above. */
+/* Loads the b-fragments of the tile, b[k][n] = tile[k][n], for 16 k from `row` on and 16 n from
+ * `column` on; r as above. */
 template <int D>
 __device__ inline void kern_b_load(uint32_t (&r)[4], const uint16_t *tile, int row, int column)
 {
@@ -80,7 +80,7 @@ __device__ inline void kern_b_load(uint32_t (&r)[4], const uint16_t *tile, int r
                          tile + (row + lane % 16) * kern_row<D>::stride + column + lane / 16 * 8);
 }
 
-/* Rounds two adjacent 16 x 8 results to the type, as the a-fragments of the next product. */
+/* Rounds two adjacent 16 x 8 results to a-fragments of the next product. */
 template <typename T>
 __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
                                    const float (&right)[4])
@@ -91,8 +91,8 @@ __device__ inline void kern_a_pack(uint32_t (&a)[4], const float (&left)[4],
     a[3] = kern_pack(T{}, right[2], right[3]);
 }
 
-/* Computes c[16][N] += a b^T over D; a are 16 rows of a_tile from a_row on, b are N rows of b_tile
- * from b_row on. */
+/* Computes c[16][N] += a b^T over D, with 16 rows of a_tile from a_row on and N rows of b_tile from
+ * b_row on. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile, int a_row,
                                    const uint16_t *b_tile, int b_row)
@@ -111,7 +111,7 @@ __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile,
     }
 }
 
-/* Does what kern_scores() does, with the fragments of a in registers. */
+/* kern_scores() with the fragments of a in registers. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a)[D / 16][4],
                                         const uint16_t *b_tile, int b_row)
@@ -128,8 +128,8 @@ __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a
     }
 }
 
-/* Computes sums[16][D] += p b; p[16][K] is the result of a product and is first rounded to the
- * type, b are K rows of `tile` from `row` on. */
+/* Computes sums[16][D] += p b, with p[16][K] rounded to the type, and K rows of `tile` from `row`
+ * on. */
 template <typename T, int D, int K>
 __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K / 8][4],
                                    const uint16_t *tile, int row)
@@ -148,9 +148,9 @@ __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K /
     }
 }
 
-/* Writes a warp's 16 rows of results to the array from element `at` on, but at most `rows_left`
- * rows; rows g are multiplied by factor[0], rows g + 8 by factor[1]. `room` is shared memory of
- * this warp alone, for 16 rows. */
+/* Writes a warp's 16 rows of results from element `at` on, at most `rows_left` rows; rows g are
+ * multiplied by factor[0], rows g + 8 by factor[1]. `room`: the warp's shared memory for 16
+ * rows. */
 template <typename T, int D>
 __device__ inline void kern_rows_write(const float (&sums)[D / 8][4], const float (&factor)[2],
                                        uint16_t *room, void *to_base, int64_t to_stride, int64_t at,
@@ -195,8 +195,8 @@ __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
 }
 
-/* Returns the first key of the first tile of `step` keys that the queries of `tile` see. With gaps
- * it is the row's first key. */
+/* Returns the first key of the first tile of `step` keys that the tile's queries see; with gaps the
+ * row's first key. */
 __device__ inline int32_t kern_first_keys(const kern_tile &tile, const kern_attention_arguments &a,
                                           int32_t step)
 {

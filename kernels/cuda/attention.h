@@ -13,71 +13,71 @@
 extern "C" {
 #endif
 
-/* Positions [begin, end) of a row; they belong to the document [start, stop). */
+/* Positions [begin, end) of a row, in the document [start, stop). */
 struct kern_tile {
     int32_t begin, end;
     int32_t start, stop;
 };
 
-/* The tiles of all rows. Tiles begin at multiples of `step` from their document's start, so that a
+/* The tiles of all rows. A tile begins at a multiple of `step` from its document's start, so that a
  * document's bits do not depend on its neighbours. */
 struct kern_tiles {
-    /* [rows][length]; NULL: each row is one document, and kernels compute its tiles */
+    /* [rows][length]; NULL: a row is one document, and kernels compute its tiles */
     const struct kern_tile *list;
-    const int32_t *counts; /* [rows], tiles of each row; NULL if `list` is NULL */
+    const int32_t *counts; /* tiles of a row; NULL if `list` is NULL */
     int32_t step;
     int32_t length; /* positions of a row */
-    int32_t slots;  /* these share the tiles of a row; a slot takes every slots-th tile */
+    int32_t slots;  /* a slot takes every slots-th tile of a row */
 };
 
 size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a);
-/* Sets *out; with a->starts, launches a kernel that lists the tiles in `scratch`. */
+/* Sets *out; with a->starts, a kernel lists the tiles in `scratch`. */
 int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
                          const struct kern_attention_arguments *a, int32_t step, void *scratch,
                          struct kern_tiles *out);
 
-/* kern_cuda_delta computes delta[heads][tokens]: the sum of o times d_o over a head's elements. */
+/* delta[heads][tokens]: the sum of o times d_o over a head's elements. */
 size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);
 
-/* Begins the gradient on tensor cores: computes delta and lists the tiles, both in the queue's
+/* Begins the gradient on tensor cores: computes delta and lists the tiles in the queue's
  * scratch. */
 int kern_cuda_attention_grad_begin(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g, int32_t step,
                                    struct kern_tiles *tiles, const float **delta);
 
-/* Returns whether the tensor-core kernels take these arguments: 16 bits, scale above 0, head_dim a
+/* Returns whether the tensor-core kernels take the arguments: 16 bits, scale above 0, head_dim a
  * multiple of 8 up to 128, rows at multiples of 16 bytes. */
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
-/* Run on the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). The
- * arguments must fit (see above). */
+/* On the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). The arguments
+ * must fit (see above). */
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* Run with Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu). The
- * `_fits` functions return whether they take the arguments: those that fit above, in bf16, with
- * head_dim 64 or 128 and without gaps. Used only if the check below has returned true. */
+/* With Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu). `_fits`:
+ * those that fit above, in bf16, with head_dim 64 or 128 and without gaps. Used only if the check
+ * below has returned true. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* Returns whether the card has Hopper's instructions and the results of the Hopper kernel agree
- * with those of the kernel for all cards. Uses _check_bytes() of the queue's scratch and waits for
- * the card. Logs a warning if they disagree or cannot be compared. */
+/* Returns whether the card has Hopper's instructions and the Hopper kernels agree with those for
+ * all cards; otherwise logs a warning. Uses _check_bytes() of the queue's scratch and waits for the
+ * card. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);
 size_t kern_cuda_attention_grad_check_bytes(void);
 
-/* Run without tensor cores: fp32, bf16 and fp16, head_dim up to 512, any alignment. */
+/* Without tensor cores: fp32, bf16 and fp16, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,
                               const struct kern_attention_arguments *a);
 int kern_cuda_attention_grad_plain(const struct dev_launch *where,

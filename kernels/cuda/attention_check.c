@@ -1,8 +1,7 @@
-/* attention_check.c: checks on this card that attention_sm90.cu agrees with attention_mma.cu, and
- * attention_grad_sm90.cu with attention_grad.cu. The Hopper kernels read memory by descriptors, and
- * a card that interprets these differently would train on wrong numbers, so each kernel is checked
- * once before it is used. Runs on the queue's stream, in its scratch; the submitting thread
- * waits. */
+/* attention_check.c: checks on this card that the Hopper kernels (attention_sm90.cu,
+ * attention_grad_sm90.cu) agree with those for all cards.
+ * A card that interprets memory descriptors differently would train on wrong numbers. The check
+ * runs on the queue's stream, in its scratch; the submitting thread waits. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>
@@ -16,15 +15,15 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    LENGTH = 300, /* two or three tiles of queries or of keys, the last partial */
+    LENGTH = 300, /* two or three tiles, the last partial */
     HEADS = 2,
     DIM_MAX = 128,
     WIDTH_MAX = HEADS * DIM_MAX,
     DOCUMENT = 70, /* tokens of the first document */
 };
 
-/* Contents of the scratch, before tiles and deltas. Arrays of [2] have the results of the kernel
- * for all cards, then Hopper's. */
+/* The scratch before tiles and deltas. Arrays of [2]: results of the kernel for all cards, then of
+ * Hopper's. */
 struct sheet {
     _Alignas(256) uint16_t q[LENGTH * WIDTH_MAX];
     _Alignas(256) uint16_t k[LENGTH * DIM_MAX];
@@ -38,8 +37,8 @@ struct sheet {
     _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-/* A comparison of kernel 0 (all cards) with kernel 1 (Hopper) for one type, head size and window.
- * Without a window (0) the row has two documents. */
+/* A comparison of kernel 0 (all cards) with kernel 1 (Hopper). Without a window (0) the row has two
+ * documents. */
 struct check_case {
     enum kern_type type;
     int64_t dim, window;
@@ -70,7 +69,7 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, const stru
     };
 }
 
-/* Both gradients use the results of kernel 0. */
+/* Gradients use the results of kernel 0. */
 static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
                                                     int way)
 {
@@ -106,8 +105,7 @@ static float larger(float worst, float part)
     return part <= worst ? worst : part; /* NaN is the worst */
 }
 
-/* Returns the largest difference of results and of their lse, relative to its bound. The bounds
- * allow two roundings of probabilities and results. */
+/* Returns the largest difference of results and lse, relative to a bound of two roundings. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;
@@ -126,8 +124,8 @@ static float worst_of(const struct sheet *sheet, const struct check_case *c)
     return worst;
 }
 
-/* Returns the largest difference of a gradient, relative to its bound. Errors grow with the sums
- * from which a gradient is computed, so the root mean square of the array is part of the bound. */
+/* Returns the largest difference of a gradient, relative to its bound. The bound contains the
+ * array's root mean square, because errors grow with the sums. */
 static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
 {
     double squares = 0;
@@ -193,8 +191,8 @@ static int fail(cudaError_t error)
     return core_err_set(-EIO, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-/* Runs both kernels on the same numbers. Returns 0 and sets *worst, or returns the error that
- * prevented the comparison. */
+/* Runs both kernels on one set of numbers. Sets *worst, or returns the error that prevented the
+ * comparison. */
 static int compare(const struct dev_launch *where, struct sheet *sheet,
                    const struct question *question, const struct check_case *c, float *worst)
 {
@@ -219,7 +217,7 @@ static int compare(const struct dev_launch *where, struct sheet *sheet,
     error = rc != 0 ? cudaSuccess
                     : cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost,
                                       where->stream);
-    /* Waits even after a failure, because queued copies may still read or write the sheet. */
+    /* Also after a failure: queued copies may still use the sheet. */
     const cudaError_t waited = cudaStreamSynchronize(where->stream);
     if (rc != 0) {
         return rc;
@@ -260,7 +258,7 @@ static bool answer(const struct dev_launch *where, const struct question *questi
 {
     static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_BF16, 64, 150}};
     if (!card_is_hopper()) {
-        return false; /* the kernels that run on all cards are used */
+        return false; /* the kernels for all cards are used */
     }
     struct sheet *sheet = malloc(sizeof *sheet);
     float worst = 0;

@@ -1,8 +1,8 @@
 /* attention_grad.cu: the gradient of attention on tensor cores, in two kernels. A block owns what
- * it writes, so no sum depends on the order of blocks. For dk and dv a block has 64 keys of a key
- * head and goes over the query heads and queries that see them; for dq it has 64 queries of a query
- * head and goes over the keys that they see. Both kernels recompute probabilities from the saved
- * lse. */
+ * it writes, so no sum depends on the order of blocks.
+ * For dk and dv a block has 64 keys of a key head and goes over the query heads and queries that
+ * see them. For dq it has 64 queries of a query head and goes over their keys. Probabilities are
+ * recomputed from the saved lse. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -10,13 +10,13 @@ namespace
 {
 
 constexpr int TILE = 64; /* keys of a block of dk and dv; queries of a block of dq */
-constexpr int STEP = 32; /* queries, or keys, that a block processes at a time */
+constexpr int STEP = 32; /* queries, or keys, of a step */
 constexpr int THREADS = 128;
 constexpr int WARP_ROWS = 16;
 
 /* ---- dk and dv: rows are keys, columns are queries. ---- */
 
-/* Shared memory of a step: queries, their d_o, lse and delta. */
+/* Shared memory of a step. */
 template <int D> struct step_room {
     uint16_t q[STEP * kern_row<D>::stride];
     uint16_t d_o[STEP * kern_row<D>::stride];
@@ -42,7 +42,7 @@ __device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_
     kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
 }
 
-/* The lse and delta of one query of the next step. Each thread below STEP has one query. */
+/* The lse and delta of one query of the next step, in each thread below STEP. */
 struct query_numbers {
     float lse, delta;
 };
@@ -57,7 +57,7 @@ __device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, 
     return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
 }
 
-/* In the loop, called after the products of a step, which hide the latency of the loads. */
+/* After the products of a step, which hide the latency of the loads. */
 template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
 {
     if (threadIdx.x < STEP) {
@@ -66,7 +66,7 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
     }
 }
 
-/* Turns the scores in p into probabilities, and dp into the gradient of the scores. */
+/* Turns the scores in p into probabilities, and dp into score gradients. */
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
@@ -127,8 +127,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         kern_copy_wait<1>();
         __syncthreads();
         const int32_t first_key = tile.begin + warp_row;
-        /* Skips a step whose queries all come before the warp's keys or do not see them because of
-         * the gap. */
+        /* Skips a step whose queries see none of the warp's keys. */
         if (query + STEP > first_key && !kern_gap_hides(gap, query, first_key, WARP_ROWS)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -153,7 +152,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
     __syncthreads();
 }
 
-/* The first tiles of a row are seen by the most queries and go first. */
+/* A row's first tiles are seen by the most queries and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct kern_grad_job j)
 {
@@ -255,7 +254,7 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips keys that come after the warp's rows or that the gap hides from them. */
+        /* Skips keys that the warp's rows do not see. */
         if (key < first_row + WARP_ROWS && !kern_gap_hides(gap, first_row, key, STEP)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -285,8 +284,8 @@ __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct kern_grad_job j)
     }
 }
 
-constexpr size_t SHARED_MAX = 99 << 10; /* shared memory of a block on sm_86 and sm_89; no supported
-                                         * card has less */
+constexpr size_t SHARED_MAX = 99 << 10; /* a block's shared memory on sm_86 and sm_89, the least of
+                                         * the supported cards */
 
 template <typename T, int D>
 int launch(const struct dev_launch *where, const struct kern_grad_job &j)
@@ -302,7 +301,7 @@ int launch(const struct dev_launch *where, const struct kern_grad_job &j)
                           .threads = THREADS,
                           .lines = rows,
                           .shared_bytes = sizeof(queries_room<D>)};
-    /* dq is last, because it may replace d_o, which dk and dv are computed from. */
+    /* dq is last, because it may replace d_o, which dk and dv need. */
     int rc = kern_cuda_launch(where, "attention_grad", dkdv, attend_dkdv<T, D>, j);
     return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
 }

@@ -1,5 +1,5 @@
-/* attention_grad.cuh: shared by the tensor-core kernels of attention's gradient: their arguments,
- * which query sees which key, and the walk of a block of keys over the queries that see them. */
+/* attention_grad.cuh: shared by the tensor-core kernels of attention's gradient: arguments,
+ * visibility, and a block of keys' walk over the queries that see them. */
 #ifndef KERNELS_CUDA_ATTENTION_GRAD_CUH
 #define KERNELS_CUDA_ATTENTION_GRAD_CUH
 
@@ -27,10 +27,10 @@ __device__ inline bool kern_sees(int32_t query, int32_t key, int32_t stop, int32
     return key <= query && query < stop && query - key < window;
 }
 
-/* Position of a block of keys in its walk over the queries of a group's heads. */
+/* A block of keys' position among the queries of a group's heads. */
 struct kern_walk {
     int32_t head, head_end;
-    int32_t query, first, last; /* of each head: queries first .. last - 1 */
+    int32_t query, first, last; /* of a head: queries first .. last - 1 */
 };
 
 __device__ inline kern_walk kern_walk_begin(const kern_attention_arguments &a,

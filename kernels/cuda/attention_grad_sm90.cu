@@ -1,9 +1,9 @@
 /* attention_grad_sm90.cu: the gradient of attention with Hopper's warpgroup products and bulk
- * copies. As in attention_grad.cu there are two kernels, and a block owns what it writes. A block
- * has 128 keys of a key head (or 128 queries), a consumer 64 of them. The block goes over the
- * queries (or the keys), which are copied to shared memory some steps ahead. One consumer computes
- * probabilities while the other's products run. Compiled for sm_90a only, and used only if
- * attention_check.c finds that it agrees with attention_grad.cu on this card. */
+ * copies: two kernels, as in attention_grad.cu.
+ * A block has 128 keys of a key head (or 128 queries), a consumer 64 of them. Queries (or keys) are
+ * copied to shared memory some steps ahead. One consumer computes probabilities while the other's
+ * products run. Compiled for sm_90a only; used only if attention_check.c finds agreement on this
+ * card. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
@@ -25,8 +25,7 @@ struct tensors {
     kern_tensor_map q, d_o, k, v;
 };
 
-/* These two return the first row of this thread's warpgroup, and of its warp, in the block's
- * tile. */
+/* Return the first row of this thread's warpgroup, and of its warp, in the block's tile. */
 __device__ int32_t group_row()
 {
     return kern_wg_group() * KERN_WG_ROWS;
@@ -43,8 +42,8 @@ constexpr int QUERIES = 64; /* processed in one step */
 static_assert(QUERIES == 2 * KERN_LANES);
 template <int D> constexpr int query_bytes = kern_wg_tile_bytes<D, QUERIES>;
 
-/* Offsets in the shared memory, in bytes: keys and values; stages of queries and their d_o; for
- * each stage the lse of its queries, times log2 e, then their delta; barriers. */
+/* Offsets in shared memory, in bytes: keys and values; stages of queries and their d_o; per stage
+ * the lse (times log2 e), then the delta; barriers. */
 template <int D> struct keys_room {
     static constexpr int stages = 4;
     static constexpr int k = 0;
@@ -67,16 +66,15 @@ template <int D> struct keys_rings {
         : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
     }
-    /* Returns the barrier of the stage whose phase ends when all threads of the consumers have read
-     * the stage's numbers. */
+    /* Returns the stage's barrier whose phase ends when the consumers have read its numbers. */
     __device__ uint32_t numbers_read() const
     {
         return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
     }
 };
 
-/* Calls f(tile, row, kv_head) for each tile of the block, which has one slot of one row for one key
- * head. The first tiles of a row are seen by the most queries and go first. */
+/* Calls f(tile, row, kv_head) for the block's tiles: one slot of one row and key head. A row's
+ * first tiles are seen by the most queries and go first. */
 template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
 {
     const uint32_t rows = static_cast<uint32_t>(j.g.forward.rows);
@@ -90,8 +88,8 @@ template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_
     }
 }
 
-/* Calls f(head, query) for each step over the queries that see the tile's keys, one head of the
- * group after another; `query` is the step's first. */
+/* Calls f(head, query) for steps over the queries that see the tile's keys, head by head; `query`
+ * is the step's first. */
 template <typename F>
 __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_tile &tile,
                                            int32_t kv_head, F f)
@@ -104,7 +102,7 @@ __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_ti
     }
 }
 
-/* Starts the bulk copies; one thread runs it. */
+/* Starts the bulk copies, on one thread. */
 template <int D>
 __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors &from,
                                           uint32_t shared)
@@ -131,8 +129,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* Copies the lse (`which` 0) or the delta (1) of each step's queries; one warp runs it. Bulk copies
- * cannot do this, because the numbers of a step need not begin at a multiple of 16 bytes. */
+/* Copies the lse (`which` 0) or the delta (1) of a step's queries, on one warp. Not bulk copies:
+ * the numbers need not begin at a multiple of 16 bytes. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {
@@ -157,8 +155,8 @@ __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, 
     });
 }
 
-/* Sets to minus infinity the scores of keys (from first_key on) that queries (from first_query on)
- * do not see. */
+/* Sets scores of keys (from first_key on) that queries (from first_query on) do not see to minus
+ * infinity. */
 __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t first_key,
                                           int32_t first_query, int32_t stop, int32_t window)
 {
@@ -176,7 +174,7 @@ __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t fi
 
 constexpr kern_gap NO_GAP = {INT32_MAX, INT32_MAX};
 
-/* Sets dp to 0 for the queries (from first_query on) that see only one key. */
+/* Sets dp to 0 for queries (from first_query on) that see only one key. */
 __device__ __forceinline__ void keys_clear(float (&dp)[QUERIES / 8][4], int32_t first_query,
                                            int32_t start, int32_t window)
 {
@@ -332,7 +330,7 @@ constexpr int KEYS = 128;        /* processed in one step */
 static_assert(TILE % KEYS == 0); /* no step begins after a consumer's last query */
 template <int D> constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;
 
-/* Offsets in the shared memory, in bytes: queries and their d_o; stages of keys and values;
+/* Offsets in shared memory, in bytes: queries and their d_o; stages of keys and values;
  * barriers. */
 template <int D> struct queries_room {
     static constexpr int stages = 2;
@@ -355,8 +353,8 @@ template <int D> struct queries_rings {
     }
 };
 
-/* Calls f(tile, row, head) for each tile of the block. The last tiles of a row see the most keys
- * and go first. */
+/* Calls f(tile, row, head) for the block's tiles. A row's last tiles see the most keys and go
+ * first. */
 template <typename F> __device__ __forceinline__ void queries_each(const kern_grad_job &j, F f)
 {
     const kern_attention_arguments &a = j.g.forward;
@@ -555,7 +553,7 @@ template <int D> int launch_dq(const struct dev_launch *where, const kern_grad_j
     return kern_cuda_launch(where, "attention_grad", grid, attend_dq<kern_bf16, D>, j, from);
 }
 
-/* Launches both kernels; dq last, because it may replace d_o, which dk and dv are computed from. */
+/* dq is last, because it may replace d_o, which dk and dv need. */
 template <int D> int launch(const struct dev_launch *where, const kern_grad_job &j)
 {
     const int rc = launch_dkdv<D>(where, j);

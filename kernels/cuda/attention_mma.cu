@@ -1,7 +1,7 @@
-/* attention_mma.cu: attention on tensor cores, after FlashAttention-2. A block processes 128
- * queries of one head at a time, a warp 16 of them with their sums in registers. Tiles of 64 keys
- * and values are copied to shared memory while the previous tile is processed. The order of all
- * sums depends on the document alone. */
+/* attention_mma.cu: attention on tensor cores, after FlashAttention-2.
+ * A block processes 128 queries of one head at a time, a warp 16 of them with sums in registers.
+ * Tiles of 64 keys and values are copied while the previous tile is processed. The order of sums
+ * depends on the document alone. */
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -27,7 +27,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     int32_t key = kern_first_keys(tile, a, KEYS);
     q.first = tile.begin;
     k.first = v.first = key;
-    /* The memory of the second stage holds the queries until they are in registers. */
+    /* The second stage's memory holds the queries until they are in registers. */
     kern_rows_copy<D, QUERIES, THREADS>(shared + 2 * TILE, q, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared, k, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared + TILE, v, tile.end, a.head_dim);
@@ -56,7 +56,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips keys that come after the warp's rows or that the gap hides from them. */
+        /* Skips keys that the warp's rows do not see. */
         if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};

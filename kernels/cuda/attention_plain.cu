@@ -1,7 +1,7 @@
-/* attention_plain.cu: attention and its gradient without tensor cores, for fp32 and for arguments
- * that the tensor-core kernels do not take. A warp computes one query of one head (for dk and dv:
- * one key) and visits the keys (the queries) 32 at a time: each lane computes one score, then all
- * lanes together add up the weighted vectors. */
+/* attention_plain.cu: attention and its gradient without tensor cores, for fp32 and other arguments
+ * that tensor-core kernels do not take.
+ * A warp computes one query of one head (for dk and dv: one key) and visits keys (queries) 32 at a
+ * time: a lane computes one score, then all lanes add up the weighted vectors. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/attention_gap.cuh"
@@ -27,13 +27,13 @@ template <typename T> __device__ void store(void *base, int64_t index, float val
     static_cast<typename T::store *>(base)[index] = T::narrow(value);
 }
 
-/* The token and the head that this warp computes; `lives` is false if there are none. */
+/* The token and head of this warp, if it `lives`. */
 struct place {
     bool lives;
     int64_t row, position, token, head;
 };
 
-/* Each token has `heads` heads. The last tokens see the most keys and go first. */
+/* The last tokens see the most keys and go first. */
 __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
 {
     const int64_t tokens = a.rows * a.length;
@@ -86,8 +86,8 @@ __device__ float dot(const float (&x)[DIM_MAX], const void *base, int64_t at, in
     return sum;
 }
 
-/* Adds to sums[], for each of the first `count` lanes, the lane's weight times the vector at `at` +
- * l * stride, where l is the lane. */
+/* Adds the weight of each of the first `count` lanes times the vector at `at` + lane * stride to
+ * sums[]. */
 template <typename T>
 __device__ void gather(float (&sums)[EACH], float weight, int64_t count, const void *base,
                        int64_t at, int64_t stride, int64_t dims)
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
                                        dot<T>(q, a.k, (row + first + lane) * a.k_stride + kv, d)
                                  : none;
         const float new_top = fmaxf(top, kern_warp_max(score));
-        if (new_top == none) { /* the query sees none of the keys so far */
+        if (new_top == none) { /* no key is visible so far */
             continue;
         }
         const float shrink = expf(top - new_top);
@@ -215,8 +215,7 @@ __global__ void __launch_bounds__(THREADS)
                     p.token * g.dq_stride + p.head * d, d);
 }
 
-/* Returns one past the last query that may see the key: the end of the document or of the
- * window. */
+/* Returns one past the last query that may see the key: the end of the document or window. */
 __device__ int64_t queries_end(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;
@@ -231,7 +230,7 @@ __device__ int64_t queries_end(const kern_attention_arguments &a, const place &p
         }
     }
     const int64_t stop = high;
-    /* a gap brings keys closer, so with gaps the window may reach further than this */
+    /* a gap brings keys closer: with gaps the window may reach further */
     const bool windowed = a.window > 0 && a.gaps == nullptr;
     return windowed && p.position + a.window < stop ? p.position + a.window : stop;
 }
@@ -314,7 +313,7 @@ int kern_cuda_attention_grad_plain(const struct dev_launch *where,
     const int rc = check("attention_grad", a);
     return rc != 0 ? rc : kern_by_type("attention_grad", a->type, [&](auto type) {
         using T = decltype(type);
-        /* dq is last, because it may replace d_o, which dk and dv are computed from. */
+        /* dq is last, because it may replace d_o, which dk and dv need. */
         int launched = kern_cuda_launch(where, "attention_grad", grid_of(a, a->kv_heads),
                                         attend_dkdv<T>, *g, delta);
         return launched != 0 ? launched

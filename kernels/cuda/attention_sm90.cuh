@@ -1,8 +1,7 @@
-/* attention_sm90.cuh: shared by attention and its gradient on Hopper: tiles of rows in shared
- * memory as warpgroup products read them (asm_sm90.cuh), runs of such products, and the division of
- * work among blocks. The first warpgroup of a block, the producer, fills a ring of buffers with
- * bulk copies; the others, the consumers, compute. A tile has a multiple of 64 rows; a slice of it
- * has 128 bytes of each row. */
+/* attention_sm90.cuh: shared by attention and its gradient on Hopper: tiles in shared memory
+ * (asm_sm90.cuh), runs of warpgroup products, and the division of work among blocks.
+ * A block's first warpgroup, the producer, fills a ring of buffers with bulk copies; the others,
+ * the consumers, compute. A tile has a multiple of 64 rows; a slice has 128 bytes of each row. */
 #ifndef KERNELS_CUDA_ATTENTION_SM90_CUH
 #define KERNELS_CUDA_ATTENTION_SM90_CUH
 
@@ -20,16 +19,15 @@ constexpr int KERN_BARRIER_BYTES = 8;
 
 template <int D, int ROWS> constexpr int kern_wg_tile_bytes = ROWS *D * 2;
 
-/* Returns whether the registers that a block of a producer and `groups` consumers starts with are
- * enough for what these request later, `producer` and `consumer` registers per thread. A warpgroup
- * that requests more than the others leave waits forever. */
+/* Returns whether a block of a producer and `groups` consumers starts with the registers that these
+ * request later (per thread). A request beyond what others release waits forever. */
 constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
 {
     return producer + groups * consumer <=
            (groups + 1) * (65536 / ((groups + 1) * KERN_WG_THREADS) / 8 * 8);
 }
 
-/* Returns the block's shared memory from a multiple of KERN_WG_ALIGN_BYTES on. */
+/* Returns the block's shared memory, from a multiple of KERN_WG_ALIGN_BYTES on. */
 __device__ inline char *kern_wg_shared()
 {
     const uint32_t past = kern_shared_address(kern_shared()) % KERN_WG_ALIGN_BYTES;
@@ -42,8 +40,7 @@ __device__ inline bool kern_wg_copies()
     return threadIdx.x == 0;
 }
 
-/* Return the index of a consumer's warpgroup, and the index of its warp among all consumers'
- * warps. */
+/* Return the index of a consumer's warpgroup, and of its warp among all consumers' warps. */
 __device__ inline int kern_wg_group()
 {
     return static_cast<int>(threadIdx.x / KERN_WG_THREADS) - 1;
@@ -59,7 +56,7 @@ template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(uint32_t addr
     return kern_wg_tile_of(address, ROWS * KERN_WG_ROW_BYTES);
 }
 
-/* Starts to copy ROWS positions of D columns, from (`column`, `position`) of row `row` on; the
+/* Starts to copy ROWS positions of D columns from (`column`, `position`) of row `row` on; the
  * barrier counts the bytes. */
 template <int D, int ROWS>
 __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map *map,
@@ -74,8 +71,8 @@ __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map
 }
 
 /* A ring of STAGES buffers with two barriers each: a phase of `full` ends when the producer's
- * copies are complete, a phase of `empty` when all consumers have read them. Each thread has its
- * own kern_ring and advances it with next(). */
+ * copies are complete, a phase of `empty` when the consumers have read them. A thread advances its
+ * own kern_ring with next(). */
 template <int STAGES> struct kern_ring {
     static constexpr int bytes = 2 * STAGES * KERN_BARRIER_BYTES;
     uint32_t barriers;
@@ -92,8 +89,8 @@ template <int STAGES> struct kern_ring {
     {
         return full() + STAGES * KERN_BARRIER_BYTES;
     }
-    /* Called by one thread of the block, before all others begin. `producers` and `consumers` are
-     * the arrivals in a phase of `full` and of `empty`. */
+    /* On one thread of the block, before the others begin. `producers` and `consumers`: arrivals in
+     * a phase of `full` and of `empty`. */
     __device__ void init(uint32_t producers, uint32_t consumers) const
     {
         for (uint32_t i = 0; i < STAGES; i++) {
@@ -110,7 +107,7 @@ template <int STAGES> struct kern_ring {
     {
         kern_barrier_wait(full(), phase);
     }
-    /* A consumer's warp calls this after it has waited for the products that read the buffer. */
+    /* A consumer's warp has waited for the products that read the buffer. */
     __device__ void release() const
     {
         kern_barrier_arrive(empty(), threadIdx.x % KERN_LANES == 0);
@@ -125,9 +122,8 @@ template <int STAGES> struct kern_ring {
     }
 };
 
-/* Calls f(slot, row, head) for each item of the block's share. Items are ordered by slot, then row,
- * then head. Blocks take them in turns, in alternating direction, so that shares are about equal
- * even if items get smaller. */
+/* Calls f(slot, row, head) for the block's share, ordered by slot, row, head. Blocks take items in
+ * turns, in alternating direction: shares are about equal even if items get smaller. */
 template <typename F>
 __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t rows, int32_t heads,
                                               F f)
@@ -142,9 +138,9 @@ __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t r
     }
 }
 
-/* Sets *out to the number of blocks for all items: at most one per multiprocessor if items are
- * known to get smaller (tiles are not listed), else one per item, so that the card gives items to
- * whichever multiprocessor is free. */
+/* Sets *out to the number of blocks: at most one per multiprocessor if items are known to get
+ * smaller (tiles are not listed), else one per item, which the card gives to free
+ * multiprocessors. */
 static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_t rows,
                                  int64_t heads, int64_t *out)
 {
@@ -168,7 +164,7 @@ static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_
     return 0;
 }
 
-/* Makes the map of `heads` heads of all rows, in boxes of `box_rows` positions of 64 columns. */
+/* Makes the map of `heads` heads of all rows, in boxes of `box_rows` positions by 64 columns. */
 static inline int kern_wg_map(const char *op, const kern_attention_arguments &a, const void *base,
                               int64_t stride, int64_t heads, uint32_t box_rows,
                               struct kern_tensor_map *out)
@@ -181,8 +177,7 @@ static inline int kern_wg_map(const char *op, const kern_attention_arguments &a,
     return kern_cuda_tensor_map(op, &tensor, box_rows, out);
 }
 
-/* Begins scores[64][8 N] = a b^T over D; a is part of a tile of A rows, b part of a tile of B
- * rows. */
+/* Begins scores[64][8 N] = a b^T over D; a is part of a tile of A rows, b of B rows. */
 template <typename T, int D, int A, int B, int N>
 __device__ __forceinline__ void kern_wg_scores_begin(float (&scores)[N][4], kern_wg_tile a,
                                                      kern_wg_tile b)
@@ -208,7 +203,7 @@ __device__ __forceinline__ void kern_wg_gather_begin(float (&sums)[N][4], const 
     }
 }
 
-/* Packs results of 16 K columns as the left operand of kern_wg_gather. */
+/* Packs results of 16 K columns as kern_wg_gather's left operand. */
 template <typename T, int K>
 __device__ __forceinline__ void kern_wg_pack(uint32_t (&p)[K][4], const float (&scores)[2 * K][4])
 {
@@ -237,8 +232,8 @@ __device__ __forceinline__ void kern_quad_turn(uint32_t (&w)[4])
     }
 }
 
-/* Writes a warp's 16 rows of results to the array's rows from `to` on, but at most `left` rows;
- * rows g are multiplied by factor[0], rows g + 8 by factor[1]. */
+/* Writes a warp's 16 rows of results from `to` on, at most `left` rows; rows g are multiplied by
+ * factor[0], rows g + 8 by factor[1]. */
 template <typename T, int D>
 __device__ __forceinline__ void kern_wg_rows_write(const float (&sums)[D / 8][4],
                                                    const float (&factor)[2], uint16_t *to,

@@ -1,6 +1,6 @@
 /* attention_softmax.cuh: the running softmax of attention: sums of values weighted by probabilities
- * relative to the largest score so far. A warp has 16 rows, a thread rows g and g + 8 of them, in
- * the layout of the products' results. */
+ * relative to the largest score so far.
+ * A warp has 16 rows, a thread rows g and g + 8, in the layout of the products' results. */
 #ifndef KERNELS_CUDA_ATTENTION_SOFTMAX_CUH
 #define KERNELS_CUDA_ATTENTION_SOFTMAX_CUH
 
@@ -30,9 +30,9 @@ template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)
     }
 }
 
-/* Sets the scores of keys that their query does not see to minus infinity. A query sees the keys up
- * to its own position that are less than `window` older; with a kern_gap, those that
- * kern_sees_key() allows. */
+/* Sets scores of keys that their query does not see to minus infinity. Visible: keys up to the
+ * query's position that are less than `window` older, or those of kern_sees_key() with a
+ * kern_gap. */
 template <int N, typename... G>
 __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row, int32_t first_key,
                                         int32_t window, G... gap)
@@ -53,8 +53,8 @@ __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row
     }
 }
 
-/* Updates the maxima and sums with new scores, which become probabilities relative to the new
- * maxima. The caller multiplies s.o by `shrink`. */
+/* Turns new scores into probabilities relative to the new maxima, and updates maxima and sums. The
+ * caller multiplies s.o by `shrink`. */
 template <int D, int N>
 __device__ inline void kern_softmax_add(kern_softmax<D> &s, float (&scores)[N][4],
                                         float (&shrink)[2], float scale_log2)
@@ -68,7 +68,7 @@ __device__ inline void kern_softmax_add(kern_softmax<D> &s, float (&scores)[N][4
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        /* A row that has not seen a key yet keeps its zeros. */
+        /* A row without a key so far keeps its zeros. */
         const float base = top > -__uint_as_float(0x7f800000u) ? top * scale_log2 : 0.0f;
         shrink[half] = kern_exp2(__fmaf_rn(s.top[half], scale_log2, -base));
         float sum = 0.0f;
@@ -97,8 +97,8 @@ __device__ inline void kern_softmax_shrink(kern_softmax<D> &s, const float (&shr
     }
 }
 
-/* Completes the sums of the rows: sets the factors for a warp's results and writes lse. row_token:
- * first token of the row; warp_row: the warp's first row in the tile. */
+/* Completes the rows' sums: sets the factors of a warp's results and writes lse. row_token: the
+ * row's first token; warp_row: the warp's first row in the tile. */
 template <int D>
 __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
                                            const kern_attention_arguments &a, const kern_tile &tile,
@@ -121,7 +121,7 @@ __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
     }
 }
 
-/* Writes the results, through the block's shared memory `room`, and lse. */
+/* Writes the results, through shared memory `room`, and lse. */
 template <typename T, int D>
 __device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention_arguments &a,
                                         const kern_tile &tile, int64_t row_token, int64_t head,

@@ -1,6 +1,6 @@
-/* columns.cuh: sums over rows, in an order that depends only on the shape. Kernels write partial
- * sums, one row of them for each part of the rows; kern_cuda_columns_finish() adds these up and
- * writes the sums as a gradient. */
+/* columns.cuh: sums over rows in an order that depends only on the shape.
+ * Kernels write a row of partial sums per part of the rows; kern_cuda_columns_finish() adds these
+ * up as a gradient. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
@@ -9,13 +9,12 @@
 #include "kernels/cuda/wide.cuh"
 #include "kernels/kern.h"
 
-/* Adds up the rows of parts[count][width], which is dense, and writes the sums as a gradient.
- * Defined in linear.cu. */
+/* Adds up the rows of dense parts[count][width] and writes the sums as a gradient. In linear.cu. */
 int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
                              int64_t count, int64_t width, const struct kern_grad *grad);
 
-/* Adds `value`, element `index` of a parameter's gradient in this micro-batch, to the sum over
- * micro-batches; after the last one writes the result to grad.out, if that is not NULL. */
+/* Adds `value`, element `index` of this micro-batch's gradient, to the sum over micro-batches;
+ * after the last one writes the result to grad.out unless NULL. */
 __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index, float value)
 {
     const float sum = grad.first ? value : grad.sum[index] + value;
@@ -30,8 +29,7 @@ __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index
     }
 }
 
-/* Does what kern_grad_put() does, for a group of elements from `index` on, of which `left`
- * exist. */
+/* kern_grad_put() for a group of elements from `index` on, of which `left` exist. */
 __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t index,
                                            float (&value)[KERN_GROUP], int64_t left, bool wide)
 {
@@ -50,8 +48,8 @@ __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t
     }
 }
 
-/* Host: returns whether rows of `width` elements begin at multiples of 16 bytes in both arrays of a
- * gradient; an array that is NULL counts as aligned. */
+/* Host: returns whether rows of `width` elements begin at multiples of 16 bytes in the gradient's
+ * arrays (NULL does). */
 static inline bool kern_grad_is_wide(const struct kern_grad &grad, int64_t width)
 {
     return kern_is_wide(KERN_F32, grad.sum, width) && kern_is_wide(grad.out_type, grad.out, width);

@@ -1,7 +1,6 @@
-/* cuda.h: private to kernels/: the ops of CUDA devices, one function each, and their shared
- * context. Host side. An op is called on the submitting thread, puts its kernels on the queue's
- * stream and returns without waiting for them, except in the checks of attention.h.
- * `kern_cuda_<op>_bytes` returns the bytes of scratch that the op needs. */
+/* cuda.h: private to kernels/: the ops of CUDA devices and their shared context. Host side.
+ * An op puts its kernels on the queue's stream and returns without waiting, except in the checks of
+ * attention.h. `kern_cuda_<op>_bytes` returns its scratch. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -17,7 +16,7 @@ struct kern_lt;
 
 enum kern_sm90 { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT };
 
-/* The struct that dev_launch.context points to. Only the submitting thread changes it. */
+/* The object of dev_launch.context. Only the submitting thread changes it. */
 struct kern_cuda {
     struct kern_lt *lt;       /* owned; NULL: all products are plain */
     enum kern_sm90 sm90;      /* whether attention_sm90.cu is used */
@@ -25,8 +24,8 @@ struct kern_cuda {
     char description[160];
 };
 
-/* KERN_CUDA_OPS lists the ops without scratch, KERN_CUDA_SCRATCH_OPS the others: each(id, name,
- * struct of arguments). */
+/* KERN_CUDA_OPS: the ops without scratch; KERN_CUDA_SCRATCH_OPS: the others. each(id, name, struct
+ * of arguments). */
 #define KERN_CUDA_OPS(each)                                                                        \
     each(KERN_EMBED, embed, kern_embed_arguments) each(KERN_NORM, norm, kern_norm_arguments)       \
         each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \

@@ -1,5 +1,5 @@
-/* expand.cu: expands stored tensors of frozen weights; each thread has a group of elements. Each
- * operation is rounded separately, as on the CPU. */
+/* expand.cu: expands stored tensors of frozen weights, a thread per group. Separate rounding of
+ * each operation gives the CPU's bits. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wide.cuh"
@@ -21,8 +21,8 @@ __device__ int64_t first_element()
     return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
 }
 
-/* Returns the scale of block `block` of the part, for NF4 and NF4_F32. a.nested[offset_at] is the
- * offset of the scales of NF4. */
+/* Returns the scale of block `block` of the part (NF4, NF4_F32). a.nested[offset_at]: offset of
+ * NF4's scales. */
 __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_at, int64_t block)
 {
     const uint8_t *codes = static_cast<const uint8_t *>(a.scales);
@@ -34,8 +34,8 @@ __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_
                : floats[block];
 }
 
-/* A group is in one block of 64. Threads of a warp look up different codes, so the values are in
- * shared memory. */
+/* A group is in one block of 64. Values are in shared memory, because threads of a warp look up
+ * different codes. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     expand_nf4(struct kern_expand_arguments a, int64_t offset_at, bool wide)

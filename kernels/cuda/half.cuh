@@ -1,6 +1,5 @@
-/* half.cuh: bf16 and fp16 to fp32 and back on the device, with the bits of core/base/half.h: rounds
- * to nearest even, narrows a NaN to the canonical quiet one of its sign, and keeps the payload of a
- * NaN that it widens. */
+/* half.cuh: bf16 and fp16 to fp32 and back on the device, with the bits of core/base/half.h: to
+ * nearest even; narrowing makes a NaN the quiet one of its sign, widening keeps its payload. */
 #ifndef KERNELS_CUDA_HALF_CUH
 #define KERNELS_CUDA_HALF_CUH
 

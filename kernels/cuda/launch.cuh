@@ -14,8 +14,8 @@ extern "C" {
 #include "kernels/cuda/half.cuh"
 #include "kernels/kern.h"
 
-/* Returns 0, or -EIO with the message of the runtime's last error. An error while a kernel runs
- * shows up at the queue's next event. */
+/* Returns 0, or -EIO with the runtime's message. An error of a running kernel shows up at the
+ * queue's next event. */
 static inline int kern_cuda_launched(const char *op)
 {
     cudaError_t error = cudaGetLastError();
@@ -27,9 +27,9 @@ static inline int kern_cuda_launched(const char *op)
 }
 
 struct kern_grid {
-    int64_t blocks; /* blocks in x; 0: nothing is launched */
+    int64_t blocks; /* in x; 0: nothing is launched */
     unsigned threads;
-    unsigned lines; /* blocks in y; 0 counts as 1 */
+    unsigned lines; /* blocks in y; 0: 1 */
     size_t shared_bytes;
 };
 
@@ -71,7 +71,7 @@ int kern_cuda_launch(const struct dev_launch *where, const char *op, struct kern
     return kern_cuda_launched(op);
 }
 
-/* Calls f with an object of the class in half.cuh that stands for the type. */
+/* Calls f with an object of the type's class in half.cuh. */
 template <typename F> int kern_by_type(const char *op, enum kern_type type, F f)
 {
     switch (type) {

@@ -1,4 +1,4 @@
-/* linear.cu: the three products of a linear layer, the gradient of its bias, and sums over rows. */
+/* linear.cu: the three products of a linear layer, its bias gradient, and sums over rows. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -10,8 +10,8 @@ namespace
 
 constexpr int THREADS = 256;
 constexpr int RUNS = 128;   /* runs of rows, each summed alone */
-constexpr int COLUMNS = 32; /* columns of a block that adds up parts */
-constexpr int SLICES = 32;  /* slices into which that block divides the rows of parts */
+constexpr int COLUMNS = 32; /* of a block that adds up parts */
+constexpr int SLICES = 32;  /* into which that block divides the rows of parts */
 
 /* Sets parts[run][i] to the sum of column i over the run's rows. */
 template <typename T>

@@ -1,20 +1,19 @@
-/* loss.c: linear + cross-entropy, in one of two ways; the arguments alone decide which.
- * Whole, if its scratch is within the limit and the arguments have neither pairs nor a tile: runs
- * of tokens with all of the vocabulary. The logits of a run are computed once, in fp32; their
- * gradients, in the type, are kept for all tokens, and two products follow.
- * By tile: first the statistics of all tiles of the vocabulary, then the gradients, for which a
- * tile's logits are computed a second time. Only one tile of logits exists at a time; the gradients
- * of the logits replace them. The gradients of pairs need the statistics of whole answers, so pairs
- * go by tile, and only the policy's half of the tokens takes part in the second pass.
- * Host side; the kernels are in loss_rows.cu. */
+/* loss.c: linear + cross-entropy in one of two ways, which the arguments alone decide. Host side;
+ * the kernels are in loss_rows.cu.
+ * Whole, without pairs and tile, if its scratch is within the limit: runs of tokens with the whole
+ * vocabulary. Logits of a run are computed once, in fp32; their gradients are kept for all tokens,
+ * and two products follow.
+ * By tile: statistics of all tiles of the vocabulary, then gradients, which compute a tile's logits
+ * again and replace them. Pairs go by tile, because their gradients need the statistics of whole
+ * answers; the second pass takes only the policy's half of the tokens. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
-/* A tile has at least TILE_GOOD words of the vocabulary if `logits_bytes` are enough for their
- * logits, because products with fewer words are slower. */
+/* A tile has at least TILE_GOOD words if `logits_bytes` suffice, because smaller products are
+ * slower. */
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512, TILE_GOOD = 4096 };
-/* The logits of a run take at most RUN_BYTES, unless those of RUN_GRAIN tokens take more. */
+/* The logits of a run take at most RUN_BYTES, unless RUN_GRAIN tokens take more. */
 enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };
 
 static size_t floats_bytes(int64_t floats)
@@ -29,7 +28,7 @@ static void *take(char **scratch, size_t bytes)
     return taken;
 }
 
-/* Arrays that all tiles share, the logits of one tile, and the scratch that is left. */
+/* Arrays of all tiles, the logits of one tile, and the remaining scratch. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
     float *scales;                 /* [tokens / 2]; NULL without pairs */
@@ -116,7 +115,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 ? rc : kern_cuda_loss_stats_rows(where, rows);
 }
 
-/* Computes the gradient of the weights of rows->n words from the gradients of their logits. */
+/* Computes the gradient of the weights of rows->n words from their logits' gradients. */
 static int weight_gradient(const struct dev_launch *where, const struct kern_loss_arguments *a,
                            const struct kern_loss_rows *rows, void *scratch)
 {
@@ -139,8 +138,7 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }
 
-/* Returns the product that gives the part of rows->n words in dx; the caller sets its
- * destination. */
+/* Returns the product for the part of rows->n words in dx; the caller sets its destination. */
 static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
                                                const struct kern_loss_rows *rows)
 {
@@ -238,7 +236,7 @@ static int64_t run_tokens(const struct kern_loss_arguments *a)
     return smaller(held > RUN_GRAIN ? held : RUN_GRAIN, a->tokens);
 }
 
-/* Returns the stride, in elements: rows of gradients begin at multiples of 16 bytes. */
+/* Returns the stride in elements: rows of gradients begin at multiples of 16 bytes. */
 static int64_t grads_stride(const struct kern_loss_arguments *a)
 {
     return (a->vocab + 7) / 8 * 8;
@@ -263,8 +261,8 @@ static bool is_whole(const struct kern_loss_arguments *a)
     return a->tile == 0 && a->pairs == 0 && whole_bytes(a) <= limit;
 }
 
-/* Computes the statistics of tokens begin .. begin + rows->tokens - 1 and, if a->dx is set, the
- * gradients of their logits. */
+/* Computes statistics of tokens begin .. begin + rows->tokens - 1 and, if a->dx is set, their
+ * logits' gradients. */
 static int whole_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
                      const struct kern_loss_rows *rows, int64_t begin)
 {
@@ -275,7 +273,7 @@ static int whole_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 || a->dx == NULL ? rc : kern_cuda_loss_grad_rows(where, a->type, rows, a->scale);
 }
 
-/* Computes dw and then dx, which may replace x. */
+/* Computes dw, then dx, which may replace x. */
 static int whole_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           const struct kern_loss_rows *all, void *scratch)
 {

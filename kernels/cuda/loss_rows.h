@@ -10,36 +10,34 @@
 extern "C" {
 #endif
 
-/* Logits of `tokens` tokens for words begin .. begin + n - 1 of the vocabulary, and arrays that all
- * tiles share. */
+/* Logits of `tokens` tokens for words begin .. begin + n - 1, and arrays of all tiles. */
 struct kern_loss_rows {
     int64_t tokens, n, begin;
     float *logits; /* [tokens][n] */
     const int32_t *labels;
-    float *maxima; /* [tokens], over the tiles that have been read */
+    float *maxima; /* [tokens], over the tiles read so far */
     float *sums;   /* [tokens], of exp(logit - maximum) */
-    float *picked; /* [tokens], the label's logit, once its tile has been read */
-    /* With pairs, for kern_cuda_loss_grad_rows(): [tokens], the factor of each token's gradients;
-     * NULL: all have the same factor */
+    float *picked; /* [tokens], the label's logit once its tile is read */
+    /* Pairs: [tokens], the factor of a token's gradients; NULL: one factor for all */
     const float *scales;
-    /* gradients of the logits, in the type that kern_cuda_loss_grad_rows() is given; row t may
-     * overlap row t of `logits` */
+    /* gradients of the logits, in kern_cuda_loss_grad_rows()'s type; row t may overlap row t of
+     * `logits` */
     void *grads;
     int64_t grads_stride;
 };
 
-/* Updates maxima, sums and picked with the logits of a tile. The tile with begin = 0 comes first
- * and sets them. */
+/* Updates maxima, sums and picked with a tile's logits. The tile with begin = 0 comes first and
+ * sets them. */
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* Computes the gradients of the logits of rows->tokens; their factor is *scale, in device memory,
- * if rows->scales is NULL. Call after the statistics of all tiles. */
+/* Computes the logits' gradients of rows->tokens; without rows->scales their factor is *scale, in
+ * device memory. After the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
-/* Sums the loss into *loss, in device memory. Call after the statistics of all tiles. */
+/* Sums the loss into *loss, in device memory. After the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
-/* Sums the loss of pairs into *a->loss, and sets scales[tokens / 2], for the policy's tokens. Call
- * after the statistics of all tiles. */
+/* Sums the loss of pairs into *a->loss, and sets scales[tokens / 2], for the policy's tokens. After
+ * the statistics of all tiles. */
 int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
                              const struct kern_loss_rows *rows, float *scales);
 

@@ -1,10 +1,9 @@
-/* norm_grad.cu: the gradient of the norms. A team (lanes of a warp for short rows, else a block)
- * processes every n-th row, where n is the number of teams, and adds up in registers what the rows
- * add to the gradients of weight and bias. A block adds up its teams, and columns.cuh the blocks.
- * Which rows a team gets depends on the shape alone. bf16 has kernels for several widths, and
- * RMSNorm in bf16 has its own for aligned rows of whole groups; the kernels for all other cases are
- * marked ANY. Rows too wide for registers, in fp16 and fp32 all rows wider than a warp's groups, go
- * through memory; a block then has consecutive rows (norm_grad_wide_rows). */
+/* norm_grad.cu: the gradient of the norms.
+ * A team (lanes of a warp for short rows, else a block) takes every n-th of n teams' rows, and sums
+ * the gradients of weight and bias in registers. A block adds up its teams, columns.cuh the blocks.
+ * A team's rows depend on the shape alone. bf16 has kernels for several widths, RMSNorm in bf16
+ * also for aligned rows of whole groups; ANY marks the kernels for the rest. Rows too wide for
+ * registers (fp16, fp32: wider than a warp's groups) go through memory (norm_grad_wide_rows). */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -16,7 +15,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int BLOCKS_MAX = 264; /* two for each multiprocessor of an H100 or H200 */
+constexpr int BLOCKS_MAX = 264; /* two per multiprocessor of an H100 or H200 */
 
 struct runs {
     float *dweight; /* [blocks][width]; NULL: not wanted */
@@ -30,7 +29,7 @@ __device__ int64_t row_at(const kern_norm_grad_arguments &a, int64_t row, int64_
     return at.token * stride + at.head * a.width;
 }
 
-/* A thread's part of its team's sums over rows. */
+/* A thread's part of its team's sums. */
 template <int KEPT> struct gathered {
     float dweight[KEPT][KERN_GROUP];
     float dbias[KEPT][KERN_GROUP];
@@ -126,7 +125,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
     }
 }
 
-/* Writes the block's sums: those of its teams, added in order. */
+/* Writes the sum of the block's teams, in order. */
 template <int TEAM, int KEPT>
 __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out, int64_t width,
                                float *room)
@@ -159,14 +158,14 @@ __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out
     }
 }
 
-/* Whether the next row is loaded while a row is computed: where registers are free for it. */
+/* Loads the next row while a row is computed, where registers are free. */
 template <bool ANY, int KEPT> constexpr bool is_ahead = !ANY && KEPT <= 2;
 
 template <typename T, bool ANY, int TEAM, int KEPT>
 __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     norm_grad_rows(struct kern_norm_grad_arguments a, struct runs out, bool wide)
 {
-    /* Rows alternate between the halves, so the barriers of one row separate two uses of a half. */
+    /* Rows alternate between halves, so a row's barriers separate two uses of a half. */
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
@@ -202,8 +201,7 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     }
 }
 
-/* For rows that are not kept in registers: two passes over memory, with the running sums in
- * `out`. */
+/* For rows that do not fit in registers: two passes over memory, running sums in `out`. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     norm_grad_wide_rows(struct kern_norm_grad_arguments a, struct runs out)
@@ -269,8 +267,8 @@ int64_t part_floats(const struct kern_norm_grad_arguments *a)
     return kern_div_up(floats, 64) * 64;
 }
 
-/* Returns the number of blocks for the rows, if a block takes `teams` rows at once. Without rows it
- * is one block, which writes zeros. */
+/* Returns the blocks for the rows, at `teams` rows per block. Without rows one block writes
+ * zeros. */
 int blocks_of(const struct kern_norm_grad_arguments *a, int teams)
 {
     const int64_t blocks = kern_div_up(a->tokens * a->heads, teams);

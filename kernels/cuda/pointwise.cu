@@ -1,7 +1,6 @@
-/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout. They are
- * bound by memory, so a thread has a group of eight elements. It reads this group of every array
- * before it writes, so a result may replace its input. In RoPE a thread has the two groups that it
- * rotates. */
+/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout.
+ * Bound by memory: a thread has a group of eight elements (RoPE: the two that it rotates). It reads
+ * its groups before it writes, so a result may replace its input. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -133,7 +132,7 @@ template <int N> struct kind {
     static constexpr int value = N;
 };
 
-/* Copies *from into an int, because it may hold an invalid kind. */
+/* Copies *from into an int, because the kind may be invalid. */
 template <typename F> int by_kind(const char *op, const enum kern_act_kind *from, F f)
 {
     int which;
@@ -184,7 +183,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- Addition ---- */
 
-/* Adds a group of `base` to `to`; if `base` is NULL, adds nothing. */
+/* Adds a group of `base` to `to`, unless NULL. */
 __device__ void add_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                         int64_t index, int64_t left, bool wide)
 {

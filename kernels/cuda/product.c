@@ -1,11 +1,10 @@
-/* product.c: chooses the code that computes a product, and computes products that are added to
- * sums. */
+/* product.c: chooses the code of a product, and computes products that are added to sums. */
 #include "kernels/cuda/product.h"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* The results of a run of rows take at most SUM_BYTES, unless those of SUM_GRAIN rows take more. */
+/* The results of a run take at most SUM_BYTES, unless SUM_GRAIN rows take more. */
 enum { SUM_BYTES = 256 << 20, SUM_GRAIN = 256 };
 
 int kern_cuda_product(const struct dev_launch *where, const char *op,
@@ -25,8 +24,7 @@ int kern_cuda_product(const struct dev_launch *where, const char *op,
     return kern_cuda_product_plain(where, op, product);
 }
 
-/* Returns the number of rows of a run. It depends only on m and n, not on the destination of the
- * results. */
+/* Returns the rows of a run, which depend on m and n, not on the destination. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = SUM_BYTES / (int64_t)sizeof(float) / (n > 0 ? n : 1) / SUM_GRAIN *
@@ -45,7 +43,7 @@ static const void *at(const void *base, enum kern_type type, int64_t index)
     return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
-/* Returns fp32 memory that the run's results can go to unchanged, and sets *stride; NULL: none. */
+/* Returns fp32 memory that the run's results can go to, and sets *stride; or NULL. */
 static float *direct(const struct kern_cuda_finish *finish, int64_t begin, int64_t *stride)
 {
     if (!finish->first || (finish->out != NULL && finish->out_type != KERN_F32)) {

@@ -1,5 +1,5 @@
-/* product_lt.c: the wrapper of cuBLASLt. The library stores matrices by columns, so our out[m][n]
- * is its n x m result of b (its A) and a (its B). fp32 is computed in fp32, never in TF32. */
+/* product_lt.c: the wrapper of cuBLASLt, which stores matrices by columns: our out[m][n] is its n x
+ * m result of b (its A) and a (its B). fp32 is never computed in TF32. */
 #include "kernels/cuda/product_lt.h"
 
 #include <cublasLt.h>
@@ -39,13 +39,13 @@ typedef cublasStatus_t matmul_function(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t);
 
-/* Everything that the library's proposal may depend on; compared as bytes. */
+/* What the library's proposal may depend on; compared as bytes. */
 struct key {
     int64_t m, n, k;
     int64_t a_stride, b_stride, out_stride;
     uint8_t type, out_type, a_turned, b_turned;
-    uint8_t bias;                        /* alignment of the bias in bytes; 0: no bias */
-    uint8_t a_align, b_align, out_align; /* alignments of the addresses in bytes, at most 16 */
+    uint8_t bias;                        /* alignment in bytes; 0: no bias */
+    uint8_t a_align, b_align, out_align; /* of the addresses in bytes, at most 16 */
 };
 
 struct algorithm {
@@ -59,7 +59,7 @@ struct kern_lt {
     cublasLtHandle_t handle;
     struct algorithm *algorithms; /* owned, a ring of ALGORITHMS_MAX */
     size_t count, next;
-    bool warned; /* whether warn_none() has logged its warning */
+    bool warned; /* warn_none() has logged */
     char description[64];
 };
 
@@ -178,16 +178,14 @@ static struct key key_of(const struct kern_cuda_product *p)
     };
 }
 
-/* Returns the number of proposed algorithms, 0 on failure; the library puts its best estimate
- * first. */
+/* Returns the number of proposed algorithms, best estimate first; 0 on failure. */
 static int proposals_of(const struct kern_lt *lt, const struct key *key, struct shape *shape,
                         cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX])
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
-    /* If k is split, its parts are added in fp32; the library's default also allows the result's
-     * type. With a bias k is not split: when it was, cuBLASLt 13.1 on an H100 added the bias after
-     * it had rounded the sum to bf16. */
+    /* Parts of a split k are added in fp32, not in the result's type. With a bias k is not split:
+     * cuBLASLt 13.1 on an H100 added the bias after rounding the sum to bf16. */
     const uint32_t schemes = key->bias != 0 ? CUBLASLT_REDUCTION_SCHEME_NONE
                                             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;
@@ -243,7 +241,7 @@ static const struct algorithm *algorithm_find(const struct kern_lt *lt, const st
     return NULL;
 }
 
-/* Asks the library and stores its answer, in place of the oldest one if the table is full. */
+/* Asks the library and stores its answer; a full table loses its oldest one. */
 static const struct algorithm *algorithm_ask(struct kern_lt *lt, const char *op,
                                              const struct key *key, struct shape *shape)
 {

@@ -10,9 +10,9 @@
 #include "kernels/cuda/product_lt.h"
 
 static const char name[] = "libcublasLt.so.13";
-/* The folders to search, in order: the loader's own, then those of a toolkit. */
+/* Where to search, in order: the loader's folders, then a toolkit's. */
 static const struct {
-    const char *variable; /* an environment variable that names the toolkit; NULL: none */
+    const char *variable; /* names the toolkit; NULL: none */
     const char *folder;
 } places[] = {
     {NULL, ""},
@@ -36,7 +36,7 @@ static const char *const names[KERN_LT_SYMBOLS] = {
 };
 
 /* Opens the first library found and writes its path to `path`. RTLD_NODELETE: unloading would drop
- * the kernels that the library has put on the card, and the next engine would load them again. */
+ * the library's kernels from the card. */
 static void *library_open(char *path, size_t path_bytes)
 {
     void *opened = NULL;

@@ -1,5 +1,5 @@
 /* product_plain.cu: matrix products without tensor cores, and the finish of products that are added
- * to sums. A block computes 64 x 64 results, a thread 4 x 4 of them, in fp32 with k in order. */
+ * to sums. A block computes 64 x 64 results, a thread 4 x 4, in fp32 with k in order. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/rows.cuh"
@@ -8,9 +8,9 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int TILE = 64; /* rows and columns of a block's results */
-constexpr int STEP = 16; /* elements of k in one step */
-constexpr int EACH = 4;  /* rows and columns of a thread's results, TILE / EACH apart */
+constexpr int TILE = 64; /* of a block's results, squared */
+constexpr int STEP = 16; /* elements of k per step */
+constexpr int EACH = 4;  /* rows and columns of a thread, TILE / EACH apart */
 constexpr int LANES = TILE / EACH;
 
 __device__ float element(enum kern_type type, const void *from, int64_t index)
@@ -22,20 +22,19 @@ __device__ float element(enum kern_type type, const void *from, int64_t index)
     }
 }
 
-/* An operand: element (k, i) is at first + i * outer + k * inner. */
+/* Element (k, i) of an operand is at first + i * outer + k * inner. */
 struct operand {
     enum kern_type type;
     const void *from;
     int64_t first, outer, inner;
 };
 
-/* Loads STEP x TILE elements of an operand into shared memory; elements beyond k_left or i_left are
- * 0. */
+/* Loads STEP x TILE elements into shared memory; 0 beyond k_left or i_left. */
 __device__ void tile_load(float (&to)[STEP][TILE + 1], const operand &o, int64_t k_left,
                           int64_t i_left)
 {
     for (int e = threadIdx.x; e < STEP * TILE; e += THREADS) {
-        /* Neighbouring threads read neighbouring elements of memory. */
+        /* Neighbouring threads read neighbouring elements. */
         const int k = o.inner == 1 ? e % STEP : e / TILE;
         const int i = o.inner == 1 ? e / STEP : e % TILE;
         const bool inside = k < k_left && i < i_left;

@@ -1,6 +1,7 @@
-/* reduce.cuh: sums and maxima over the threads of a warp or of a block, in a fixed order, with the
- * result in every thread. `room` is shared memory for one value per warp; calls without a barrier
- * between them need different rooms. */
+/* reduce.cuh: sums and maxima over a warp or a block, in a fixed order, with the result in every
+ * thread.
+ * `room` is shared memory for one value per warp; calls without a barrier between them need
+ * different rooms. */
 #ifndef KERNELS_CUDA_REDUCE_CUH
 #define KERNELS_CUDA_REDUCE_CUH
 
@@ -8,7 +9,7 @@
 
 constexpr int KERN_WARP = 32;
 
-/* Returns the sum over LANES consecutive lanes of a warp; all lanes of the warp must call it. */
+/* Returns the sum over LANES consecutive lanes; all lanes of the warp must call. */
 template <int LANES = KERN_WARP> __device__ inline float kern_warp_sum(float value)
 {
 #pragma unroll
@@ -27,8 +28,7 @@ __device__ inline float kern_warp_max(float value)
     return value;
 }
 
-/* Returns the sum over TEAM consecutive threads, which are lanes of a warp or all threads of a
- * block. */
+/* Returns the sum over TEAM consecutive threads: lanes of a warp, or a block. */
 template <int TEAM> __device__ inline float kern_team_sum(float value, float *room)
 {
     constexpr int LANES = TEAM < KERN_WARP ? TEAM : KERN_WARP;

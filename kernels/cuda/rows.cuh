@@ -9,7 +9,7 @@
 constexpr int KERN_ROWS_THREADS = 256;
 constexpr int KERN_ROWS_WARP = 32;
 
-/* The token (the row) and the first element of a thread's group. */
+/* The token (row) and first element of a thread's group. */
 struct kern_place {
     int64_t token;
     int64_t i;
@@ -23,12 +23,12 @@ __device__ inline kern_place kern_place_of(uint32_t parts)
             (part * blockDim.x + threadIdx.x) * KERN_GROUP};
 }
 
-/* The token and the head of a row, if the heads of a token are consecutive rows. */
+/* The token and head of a row, where a token's heads are consecutive rows. */
 struct kern_head_row {
     int64_t token, head;
 };
 
-/* Divides in 32 bits where it can, which is faster. */
+/* Divides in 32 bits if possible: faster. */
 __device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
 {
     if (heads == 1) {
@@ -41,8 +41,8 @@ __device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
     return {row / heads, row % heads};
 }
 
-/* How to launch a kernel over rows of groups: its grid, and the number of blocks for each row.
- * Blocks have no more threads than a row fills, rounded up to whole warps. */
+/* A launch over rows of groups: grid, and blocks per row. A block has no more threads than a row
+ * fills, rounded up to whole warps. */
 struct kern_cut {
     kern_grid grid;
     uint32_t parts;

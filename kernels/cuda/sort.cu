@@ -1,7 +1,6 @@
-/* sort.cu: a radix sort of tokens by id, eight bits per pass. A pass has three kernels: each block
- * counts the digits of its run of tokens; one block turns the counts into places, by digit and then
- * by run; each block moves its tokens there, in order. The result does not depend on the order of
- * threads. */
+/* sort.cu: a radix sort of tokens by id, eight bits per pass, independent of the order of threads.
+ * A pass has three kernels: blocks count the digits of their runs of tokens; one block turns counts
+ * into places, by digit, then by run; blocks move their tokens there, in order. */
 #include "kernels/cuda/sort.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -11,13 +10,13 @@ namespace
 
 constexpr int BITS = 8;
 constexpr int DIGITS = 1 << BITS;
-constexpr int THREADS = DIGITS; /* threads of a block that counts or places: one per digit */
+constexpr int THREADS = DIGITS; /* of a block that counts or places: one per digit */
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
 constexpr int RUN = 4 * THREADS; /* tokens of a block */
-constexpr int SCANNERS = 1024;   /* threads of the block that turns counts into places */
+constexpr int SCANNERS = 1024;   /* of the block that turns counts into places */
 
-/* Tokens in the order of the previous pass; in the first pass `order` is NULL: input order. */
+/* Tokens in the previous pass's order; first pass: `order` NULL, input order. */
 struct tokens {
     kern_unsorted in;
     const int32_t *ids;
@@ -71,9 +70,8 @@ __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t
     }
 }
 
-/* Goes over slices of THREADS tokens: warps count their digits, the thread of each digit turns the
- * counts into places, and each token adds its rank among the lanes of its warp with the same
- * digit. */
+/* By slices of THREADS tokens: warps count digits, a digit's thread turns counts into places, and a
+ * token adds its rank among its warp's lanes with that digit. */
 __global__ void __launch_bounds__(THREADS)
     place_tokens(struct tokens t, int shift, const int32_t *places, int64_t runs, int32_t *ids,
                  int32_t *order)

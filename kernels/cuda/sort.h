@@ -12,13 +12,13 @@ extern "C" {
 #endif
 
 struct kern_unsorted {
-    const int32_t *ids; /* [tokens]; NULL: token t has id t % length */
+    const int32_t *ids; /* [tokens]; NULL: t % length */
     int64_t length;
     int64_t tokens; /* below 2^31 */
     int64_t limit;  /* ids are 0 .. limit - 1; the order of others is undefined */
 };
 
-/* Both [tokens], in scratch: place p holds token order[p], whose id is ids[p]. */
+/* [tokens], in scratch: place p holds token order[p], whose id is ids[p]. */
 struct kern_sorted {
     const int32_t *ids;
     const int32_t *order;

@@ -5,10 +5,10 @@
 namespace
 {
 
-constexpr int THREADS = 64; /* small blocks, to spread the tiles over more multiprocessors */
+constexpr int THREADS = 64; /* small blocks, which spread over more multiprocessors */
 constexpr int WARP = 32;
 constexpr int64_t TILE = CORE_UPDATE_TILE;
-constexpr int AHEAD = 32; /* loads of a thread in flight while as many values are added up */
+constexpr int AHEAD = 32; /* loads in flight while as many values are added */
 
 static_assert(TILE % (2 * WARP * AHEAD) == 0, "a whole tile is read in pairs of batches");
 
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args
     }
 }
 
-/* The types that the update and the ops have in common have the same numbers. */
+/* Types of the update and of the ops have the same numbers. */
 static_assert(static_cast<int>(CORE_UPDATE_F32) == static_cast<int>(KERN_F32) &&
                   static_cast<int>(CORE_UPDATE_BF16) == static_cast<int>(KERN_BF16) &&
                   static_cast<int>(CORE_UPDATE_FP16) == static_cast<int>(KERN_FP16) &&

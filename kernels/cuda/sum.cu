@@ -1,5 +1,4 @@
-/* sum.cu: sums of the arrays of several ranks, with the bits of core/coll/sum.c. A thread adds a
- * group of elements. */
+/* sum.cu: sums of several ranks' arrays, with the bits of core/coll/sum.c. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wide.cuh"

@@ -56,8 +56,8 @@ size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
     return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
 }
 
-/* TIDE_ATTENTION disables the Hopper kernels, for cards on which they fault (docs/cuda.md): "mma"
- * disables both, "mma-forward" and "mma-gradient" only one. */
+/* TIDE_ATTENTION disables Hopper kernels, for cards on which they fault (docs/cuda.md): "mma" both,
+ * "mma-forward" or "mma-gradient" one. */
 static int choose_attention(struct kern_cuda *cuda)
 {
     const char *wanted = getenv("TIDE_ATTENTION");
@@ -82,8 +82,7 @@ static int choose_attention(struct kern_cuda *cuda)
     return 0;
 }
 
-/* TIDE_PRODUCTS=plain computes products without cuBLASLt and tensor cores, to find out whether
- * these cause a fault. */
+/* TIDE_PRODUCTS=plain: no cuBLASLt and no tensor cores, to find the cause of a fault. */
 static int choose_products(const struct kern_options *options, bool *plain)
 {
     const char *wanted = getenv("TIDE_PRODUCTS");

@@ -1,4 +1,4 @@
-/* table.h: private to kernels/: the table of CUDA ops that kernels/table.c attaches. */
+/* table.h: private to kernels/: the table of CUDA ops for kernels/table.c. */
 #ifndef KERNELS_CUDA_TABLE_H
 #define KERNELS_CUDA_TABLE_H
 
@@ -9,7 +9,7 @@
 
 struct kern_cuda;
 
-/* Creates the context of the ops, for the calling thread's current card. */
+/* Creates the context for the calling thread's current card. */
 int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out);
 /* Accepts NULL. */
 void kern_cuda_destroy(struct kern_cuda *cuda);

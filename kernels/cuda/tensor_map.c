@@ -1,5 +1,5 @@
-/* tensor_map.c: makes tensor maps with the driver's function, which it gets from the runtime, so
- * that nothing links to libcuda. */
+/* tensor_map.c: makes tensor maps with the driver's function, from the runtime, so that nothing
+ * links to libcuda. */
 #include "kernels/cuda/tensor_map.h"
 
 #include <cuda.h>

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* A CUtensorMap. The driver makes it and the card reads it; kernels take it in a __grid_constant__
+/* A CUtensorMap, made by the driver and read by the card; a kernel's __grid_constant__
  * parameter. */
 struct kern_tensor_map {
 #ifdef __cplusplus
@@ -19,16 +19,16 @@ struct kern_tensor_map {
         uint64_t words[16];
 };
 
-/* An array [rows][length][stride] of 16-bit elements; of each `stride` elements only the first
- * `columns` are copied. */
+/* An array [rows][length][stride] of 16-bit elements; the first `columns` of `stride` are
+ * copied. */
 struct kern_tensor {
     const void *base;
     int64_t rows, length, stride, columns;
 };
 
-/* Makes a map with boxes of `box_rows` positions and 64 columns, stored in shared memory as a slice
- * (asm_sm90.cuh); positions from `length` on are zeros. base and stride must be multiples of 16
- * bytes. Returns -ENOSYS if the driver has no tensor maps, -EIO if it refuses this one. */
+/* Makes a map with boxes of `box_rows` positions by 64 columns, stored in shared memory as a slice
+ * (asm_sm90.cuh); positions from `length` on are zeros. base and stride: multiples of 16 bytes.
+ * -ENOSYS: the driver has no tensor maps; -EIO: it refuses this one. */
 int kern_cuda_tensor_map(const char *op, const struct kern_tensor *tensor, uint32_t box_rows,
                          struct kern_tensor_map *out);
 

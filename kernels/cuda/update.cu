@@ -1,8 +1,8 @@
-/* update.cu: the fused update. A warp updates one group of 256 parameters (by global index) at a
- * time; the parameters of a group share 16 Philox counters and, with moments in 8 bits, a scale.
- * Each lane has four parameters of the group's first half and four of its second, so that a warp's
- * accesses are dense. Groups that are only partly in the arrays, and arrays that are not aligned,
- * are processed element by element. Each rule and format of moments has its own kernel. */
+/* update.cu: the fused update, with a kernel per rule and format of moments.
+ * A warp updates a group of 256 parameters (by global index) at a time; a group shares 16 Philox
+ * counters and, with 8-bit moments, a scale. A lane has four parameters of either half, so that a
+ * warp's accesses are dense. Partial groups and arrays that are not aligned go element by
+ * element. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -17,14 +17,13 @@ constexpr int WARPS = THREADS / WARP;
 constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
 constexpr int HALVES = 2;
 constexpr int QUAD = 4;   /* elements of a lane in each half */
-constexpr int PAIR = 2;   /* groups for which a warp draws random words at once */
-constexpr int WORDS = 64; /* random words of a group, each used for one pair of elements in either
-                           * half */
+constexpr int PAIR = 2;   /* groups whose random words a warp draws at once */
+constexpr int WORDS = 64; /* of a group; one for a pair of elements in either half */
 
-/* Four consecutive elements. A group is DENSE if all of it is in the arrays and they are aligned:
- * then quads are loaded and stored whole, and all loads of a warp are in flight at once. */
+/* Four consecutive elements. A group is DENSE if it is whole and aligned: quads are loaded and
+ * stored whole, with all loads in flight at once. */
 struct quad {
-    int64_t i;     /* index of the first one in the arrays; negative if the arrays begin later */
+    int64_t i;     /* of the first one in the arrays; negative if the arrays begin later */
     uint32_t live; /* bit j: element i + j is in the arrays */
 };
 
@@ -144,7 +143,7 @@ __device__ uint32_t size_of(float x)
 
 constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
 
-/* Returns the bits of the largest magnitude; above INFINITE if an element is NaN. */
+/* Returns the bits of the largest magnitude; above INFINITE: an element is NaN. */
 __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
     uint32_t most = 0;
@@ -155,7 +154,7 @@ __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
     return most;
 }
 
-/* Replaces each NaN by the quiet one of its sign; `most` is sizes_max(x). */
+/* Replaces NaNs by the quiet one of their sign; `most` is sizes_max(x). */
 __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
 {
     if (most <= INFINITE) {
@@ -169,9 +168,9 @@ __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
     }
 }
 
-/* The weights before the update: fp32, or their halves. */
+/* The weights before the update: fp32, or halves. */
 struct master {
-    raw high[HALVES]; /* the high halves, or all 32 bits */
+    raw high[HALVES]; /* high halves, or all 32 bits */
     raw low[HALVES];
 };
 
@@ -186,7 +185,7 @@ __device__ void master_load(master &to, const core_update_args &u, const quad (&
     }
 }
 
-/* Joins the halves of a split master by integer arithmetic, so a NaN keeps its payload. */
+/* Joins the halves of a split master as integers, so that NaNs keep their payload. */
 __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
 {
 #pragma unroll
@@ -203,7 +202,7 @@ __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool 
     }
 }
 
-/* With a split master, the caller has made NaNs canonical. */
+/* NaNs of a split master are already canonical. */
 template <bool DENSE>
 __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, const quad &q)
 {
@@ -236,7 +235,7 @@ __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, 
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
-/* Returns the core_nonfinite_flags for the largest sizes of gradients and of weights. */
+/* Returns the core_nonfinite_flags of the largest gradient and weight. */
 __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
@@ -256,7 +255,7 @@ __device__ uint32_t chance_of(const uint32_t (&words)[2], int half, int j)
     return j % 2 == 0 ? word & 0xffffu : word >> 16;
 }
 
-/* One moment of this lane: both halves, in fp32. */
+/* One moment of this lane, in fp32. */
 struct moment {
     float x[HALVES][QUAD];
 };
@@ -286,8 +285,8 @@ __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
     }
 }
 
-/* Returns the scale of a block: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most` has the
- * bits of the largest magnitude of this lane; a NaN counts above infinity. */
+/* Returns a block's scale: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most`: bits of this
+ * lane's largest magnitude; NaN is above infinity. */
 __device__ float block_scale(uint32_t most)
 {
     const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));
@@ -298,7 +297,7 @@ struct both {
     float m, v;
 };
 
-/* Divides both with one division: each half of the warp computes one quotient. */
+/* Divides both at once, one quotient in each half of the warp. */
 __device__ both both_divide(const both &a, const both &b)
 {
     const bool first = threadIdx.x % WARP < WARP / 2;
@@ -335,8 +334,8 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
 
 /* ---- A group ---- */
 
-/* Draws the random words of two groups, each with half of the warp. Word w of position c is at
- * w * 16 + c of its group. */
+/* Draws the random words of two groups, one in each half of the warp. Word w of position c is at w
+ * * 16 + c. */
 __device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_update_args &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;
@@ -376,8 +375,8 @@ __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALV
     }
 }
 
-/* Updates group `index`, counted from the first one that the arrays touch, and returns its
- * core_nonfinite_flags. Loads everything before it computes anything, so a warp waits once. */
+/* Updates group `index`, counted from the first that the arrays touch, and returns its
+ * core_nonfinite_flags. Loads before it computes, so a warp waits once. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
                                  const uint32_t (&room)[WORDS])
@@ -405,7 +404,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     }
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
-    /* The words of the pairs of elements 4 l .. 4 l + 3, where l is the lane. */
+    /* The words of elements 4 l .. 4 l + 3, l being the lane. */
     if (MOMENTS != CORE_UPDATE_F32) {
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
@@ -464,8 +463,8 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     return found;
 }
 
-/* Updates groups begin .. end - 1 of the groups that the arrays touch. A warp takes PAIR of them,
- * one after the other. */
+/* Updates groups begin .. end - 1 of those that the arrays touch. A warp takes PAIR of them in
+ * turn. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     update_groups(struct core_update_args u, uint32_t *met, uint64_t begin, uint64_t end)
@@ -487,8 +486,7 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     }
 }
 
-/* Returns whether the array is aligned for whole quads: the first group's first quad is, or would
- * be, at a multiple of a quad's bytes. True for NULL. */
+/* Returns whether the array (or NULL) is aligned for whole quads of the first group. */
 bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;
@@ -505,8 +503,8 @@ int launch_groups(const struct dev_launch *where, const struct kern_update_argum
                             a->met, begin, end);
 }
 
-/* Launches the whole groups, then the partial groups before and after them. If the arrays are not
- * aligned, the second launch has all groups. */
+/* Launches the whole groups, then the partial ones around them. Without alignment, the second
+ * launch has all groups. */
 template <core_update_type MOMENTS, core_update_rule RULE>
 int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
                 uint64_t groups, bool wide)

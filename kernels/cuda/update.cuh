@@ -1,6 +1,6 @@
 /* update.cuh: the parts of the update that work on one number: rules, codes of 8-bit moments,
- * random numbers. docs/optimizers.md has the formulas. Multiply-adds are fused only where the code
- * says so, so that the bits are the CPU's. */
+ * random numbers (docs/optimizers.md).
+ * Multiply-adds are fused only where the code says so, which gives the CPU's bits. */
 #ifndef KERNELS_CUDA_UPDATE_CUH
 #define KERNELS_CUDA_UPDATE_CUH
 
@@ -17,7 +17,7 @@ struct kern_element {
 
 __device__ inline float kern_div_or_zero(float a, float b)
 {
-    const float quotient = __fdiv_rn(a, b); /* always computed, to avoid a branch */
+    const float quotient = __fdiv_rn(a, b); /* always computed: no branch */
     return b == 0.0f ? 0.0f : quotient;
 }
 
@@ -41,7 +41,7 @@ __device__ inline void kern_lion(kern_element &e, float g, const core_update_sca
     const float mixed = __fmaf_rn(g, s.one_minus_beta1, e.m * s.beta1);
     const uint32_t sign = __float_as_uint(mixed) & 0x80000000u;
     const float move = __uint_as_float(sign ^ __float_as_uint(s.rate));
-    /* NaN if `mixed` is not finite: the sign of a NaN differs between processors. */
+    /* NaN if `mixed` is not finite: a NaN's sign depends on the processor. */
     e.p = __fmaf_rn(e.p, s.decay, __fmaf_rn(mixed, 0.0f, move));
     e.m = __fmaf_rn(g, s.one_minus_beta2, e.m * s.beta2);
 }
@@ -67,7 +67,7 @@ __device__ inline void kern_sgd(kern_element &e, float g, const core_update_scal
 __device__ inline void kern_apply(core_update_rule rule, kern_element &e, float g,
                                   const core_update_scalars &s)
 {
-    /* No default: a new rule that is missing here is a warning, which is an error. */
+    /* No default: a missing new rule is a compiler warning. */
     switch (rule) {
     case CORE_UPDATE_ADAM: kern_adam(e, g, s, false); break;
     case CORE_UPDATE_ADAMW: kern_adam(e, g, s, true); break;

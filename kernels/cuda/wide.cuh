@@ -1,6 +1,6 @@
 /* wide.cuh: loads and stores groups of eight elements: in accesses of 16 bytes if the group is
- * whole and the host has found everything aligned (`wide`), else one by one. Elements beyond `left`
- * read as 0 and are not written. */
+ * whole and everything is aligned (`wide`), else one by one. Elements beyond `left` read as 0 and
+ * are not written. */
 #ifndef KERNELS_CUDA_WIDE_CUH
 #define KERNELS_CUDA_WIDE_CUH
 
@@ -18,7 +18,7 @@ template <typename T> union kern_words {
     typename T::store elements[KERN_GROUP];
 };
 
-/* Loads a group without widening it: a group that is used later then takes fewer registers. */
+/* Loads a group without widening, which takes fewer registers until its use. */
 template <typename T>
 __device__ inline void kern_words_load(kern_words<T> &group, const void *base, int64_t index,
                                        int64_t left, bool wide)
@@ -37,8 +37,7 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
     }
 }
 
-/* Does what kern_words_load() does. WHOLE promises that everything is aligned and rows have whole
- * groups; the code then takes fewer registers. */
+/* kern_words_load(); WHOLE (everything aligned, whole groups) takes fewer registers. */
 template <typename T, bool WHOLE>
 __device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
                                         int64_t left, bool wide)
@@ -79,8 +78,8 @@ __device__ inline void kern_words_narrow(kern_words<T> &group, const float (&fro
     }
 }
 
-/* Narrows two numbers per instruction. The instruction turns a NaN into 0x7fff, so a group with a
- * NaN is narrowed again. */
+/* Narrows two numbers per instruction, which turns a NaN into 0x7fff: a group with a NaN is
+ * narrowed again. */
 template <>
 __device__ inline void kern_words_narrow(kern_words<kern_bf16> &group,
                                          const float (&from)[KERN_GROUP])
@@ -130,7 +129,7 @@ __device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, i
     kern_words_store<T>(group, base, index, left, wide);
 }
 
-/* Does what kern_load() does, for a type that is known only at run time. */
+/* kern_load() for a type known at run time. */
 __device__ inline void kern_load_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                                      int64_t index, int64_t left, bool wide)
 {
@@ -155,7 +154,7 @@ __device__ inline void kern_store_any(enum kern_type type, const float (&from)[K
     }
 }
 
-/* Host: returns whether an array and its rows begin at multiples of 16 bytes; true for NULL. */
+/* Host: returns whether an array (or NULL) and its rows begin at multiples of 16 bytes. */
 static inline bool kern_is_wide(enum kern_type type, const void *base, int64_t stride)
 {
     const uint64_t bytes = type == KERN_F32 ? 4 : 2;
