@@ -4,28 +4,26 @@
  *
  * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks
  * are evicted: first those that do not occur in the recorded order of uses (tide_blocks_iteration),
- * beginning with the one not used for the longest time, then those whose next use in that order is
- * farthest away. A block that is not on the drives is written there first. If the drives are full,
- * or fail, such blocks stay in memory and can be read; only the call that needs their memory fails.
+ * least recently used first; then those whose next use in that order is farthest away. A block that
+ * is not on the drives is written there first. If the drives are full or fail, such blocks stay in
+ * memory and can be read; the call that needs their memory fails.
  *
- * Memory: `host_bytes`, allocated and touched when the store is created, and up to 16 MiB more.
- * These suffice for about 30,000 blocks with names of up to 50 bytes; each further block takes
- * about 400 bytes more.
+ * Memory: `host_bytes`, allocated and touched at creation, and up to 16 MiB more. These suffice for
+ * about 30,000 blocks with names of up to 50 bytes; a further block takes about 400 bytes.
  *
  * A block takes one contiguous piece of memory, and pieces of whole MiB on the drives. Blocks of
- * very different sizes leave gaps between them that larger blocks cannot use, so budgets need some
- * room to spare.
+ * very different sizes leave gaps that larger blocks cannot use, so budgets need some room to
+ * spare.
  *
- * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and
- * reserves the whole limit in it. One store at a time uses a directory. Blocks do not outlive the
- * store: destroying it removes the directory; what a killed process left is reused by the next
- * store there.
+ * Files: the library creates its own directory, tide-blocks, in each directory of `stores` and
+ * reserves the whole limit there. One store at a time uses a directory. Destroying the store
+ * removes tide-blocks. The next store there reuses what a killed process left.
  *
  * Threads: several threads may call functions of one block store at the same time, except destroy.
  * Operations on one block run in the order of their calls.
  *
- * A forked child has neither the memory nor the threads of a block store: in it every function of
- * the store returns -ECHILD, and destroy does nothing. */
+ * A forked child has neither the memory nor the threads of a block store: its functions return
+ * -ECHILD there, and destroy does nothing. */
 #ifndef TIDE_BLOCKS_H
 #define TIDE_BLOCKS_H
 
@@ -52,15 +50,14 @@ struct tide_blocks_options {
     /* `bytes` of each store is required, because the space is reserved at once: at least 1 MiB;
      * rounded down to whole MiB. */
     const struct tide_store_path *stores;
-    size_t store_count; /* up to TIDE_STORES_MAX; 0: blocks are only in memory */
+    size_t store_count; /* up to TIDE_STORES_MAX; 0: blocks are in memory only */
     /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
      * drives */
     const char *io;
-    uint32_t depth;        /* transfers of 1 MiB in flight on each drive; 0: 32 */
-    uint32_t no_checksums; /* 1: what is read is not compared with what was written */
-    /* Optional: up to 1024 buffers that puts and gets will use. They must stay mapped as long as
-     * the store exists. Where the I/O back end can register them with the kernel, this saves
-     * processor time. */
+    uint32_t depth;        /* transfers of 1 MiB in flight per drive; 0: 32 */
+    uint32_t no_checksums; /* 1: data is not verified when it is read */
+    /* Optional: up to 1024 buffers for puts and gets. They must stay mapped as long as the store
+     * exists. If the I/O back end can register them with the kernel, this saves processor time. */
     const struct tide_memory *memory;
     size_t memory_count;
     const char *device;    /* "cpu" (or NULL), "cuda", "cuda:N" */
@@ -73,8 +70,8 @@ struct tide_blocks_options {
 TIDE_API int tide_blocks_create(struct tide_context *context,
                                 const struct tide_blocks_options *options,
                                 struct tide_blocks **out);
-/* Destroys a store with all of its blocks. No other thread may be using it. Pinned blocks become
- * invalid. */
+/* Destroys a store and its blocks; pinned blocks become invalid. No other thread may be using
+ * it. */
 TIDE_API void tide_blocks_destroy(struct tide_blocks *blocks);
 
 /* ---- Blocks ---- */
@@ -82,40 +79,38 @@ TIDE_API void tide_blocks_destroy(struct tide_blocks *blocks);
 /* The result of a get. */
 struct tide_block {
     size_t struct_bytes;
-    /* the caller's buffer, or a pinned copy on the host or the device, valid until
-     * tide_blocks_release */
+    /* the caller's buffer, or a pinned copy on host or device, valid until tide_blocks_release */
     void *data;
     uint64_t bytes;
 };
 
-/* Stores `bytes` bytes under a name of 1 to 255 bytes; they replace those of an earlier put.
- * Returns 0, -EINVAL (also for 0 bytes), -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there
- * is no place for it (an earlier block of this name is then unchanged), -EAGAIN if
- * TIDE_BLOCKS_TOKENS operations are not done yet, or the error of writing. */
+/* Stores `bytes` bytes under a name of 1 to 255 bytes, in place of an earlier put. Returns 0;
+ * -EINVAL (also for 0 bytes); -EBUSY if the block is pinned; -ENOMEM or -ENOSPC if there is no
+ * place for it (an earlier block of this name stays); -EAGAIN if TIDE_BLOCKS_TOKENS operations are
+ * not done yet; or the error of writing. */
 TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
                              uint64_t bytes);
 
-/* Reads a block into `buffer`, which has room for `bytes` bytes. If `buffer` is NULL, pins the
- * block in memory of the store instead: the data of *out is then valid, and may be written to,
- * until tide_blocks_release was called once for each get of the block. `out` may be NULL if there
- * is a buffer. Reads from the drives go straight into the buffer if the block's size and the
- * buffer's address are multiples of 4096. Returns 0; -ENOENT; -EINVAL, also if the buffer is too
- * small; -EBUSY if `buffer` is NULL and the block is pinned on the device; -ENOMEM if the block is
- * larger than `host_bytes` or pinned blocks leave no memory; -ENOSPC if a block has to be evicted
- * and the drives have no space for it; -EBADMSG if the drive did not return the bytes that were
- * written; -EAGAIN like tide_blocks_put; or the error of reading, or of writing an evicted
- * block. */
+/* Reads a block into `buffer`, which has room for `bytes` bytes. `out` may be NULL if there is a
+ * buffer. If the block's size and the buffer's address are multiples of 4096, the drives write
+ * straight into the buffer.
+ * `buffer` NULL: pins the block in the store's memory instead. The data of *out is valid, and may
+ * be written to, until tide_blocks_release was called once for each get of the block.
+ * Returns 0; -ENOENT; -EINVAL, also if the buffer is too small; -EBUSY if `buffer` is NULL and the
+ * block is pinned on the device; -ENOMEM if the block is larger than `host_bytes` or pinned blocks
+ * leave no memory; -ENOSPC if a block has to be evicted and the drives are full; -EBADMSG if the
+ * drive did not return the bytes that were written; -EAGAIN like tide_blocks_put; or the error of
+ * reading, or of writing an evicted block. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
-/* Ends one pin. `changed` is 1 if the application has written to the pinned memory. If that memory
- * is on the device, the call first copies the new bytes to host memory; if that fails, it returns
- * an error of tide_blocks_put, and the pin stays. Returns 0, -ENOENT, or -EINVAL if the block is
- * not pinned. */
+/* Ends one pin. `changed` is 1 if the application has written to the pinned memory. Memory on the
+ * device is then first copied to the host; if that fails, the call returns an error of
+ * tide_blocks_put, and the pin stays. Returns 0, -ENOENT, or -EINVAL if the block is not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
-/* Begins to read a block into host memory. Does nothing if no memory can be had now. Returns 0,
- * -EINVAL or -ENOENT. */
+/* Begins to read a block into host memory, if there is memory now. Returns 0, -EINVAL or
+ * -ENOENT. */
 TIDE_API int tide_blocks_prefetch(struct tide_blocks *blocks, const char *name);
 
 /* Deletes a block. Returns 0, -ENOENT, -EINVAL, -EBUSY if it is pinned, or -EAGAIN like
@@ -128,47 +123,47 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 struct tide_block_io {
     size_t struct_bytes;
     uint32_t background; /* 1: transfers have a lower priority than those of other operations */
-    /* 1: a put writes `data` to the drives and leaves no copy in memory. No effect without
-     * `stores`, if `data` is device memory, if its address or `bytes` is not a multiple of 4096, or
-     * if the drives are full. */
+    /* 1: a put writes `data` to the drives and keeps no copy in memory. No effect without `stores`,
+     * if `data` is device memory, if its address or `bytes` is not a multiple of 4096, or if the
+     * drives are full. */
     uint32_t through;
     /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
-     * memory. TIDE_DEVICE: in a copy on the device, which stays there for later gets as long as
-     * there is memory. In a put, TIDE_DEVICE means that `data` is device memory; it may be the
-     * pinned copy of the same block. -EINVAL: TIDE_STORE, and TIDE_DEVICE in a get with a buffer */
+     * memory. TIDE_DEVICE: in a copy on the device, which stays for later gets while there is
+     * memory; in a put, `data` is device memory, which may be the pinned copy of the block.
+     * -EINVAL: TIDE_STORE, and TIDE_DEVICE in a get with a buffer */
     uint64_t place;
 };
 
-/* The number of operations that the library keeps: those that are not done, and results. */
+/* The operations that the library keeps: unfinished ones, and results. */
 enum { TIDE_BLOCKS_TOKENS = 1024 };
 
-/* Begins a put and sets *token to a number that names it. Its result is kept until a later
- * operation, synchronous or not, takes its place. There are TIDE_BLOCKS_TOKENS places, which are
- * taken in turn; an operation that is not done keeps its place. `data` is borrowed until the
- * operation is done. `io` NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or -EAGAIN if
- * TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the token. */
+/* Begins a put and sets *token, which names it. `data` is borrowed until the operation is done.
+ * `io` NULL: all zero. Results are kept in TIDE_BLOCKS_TOKENS places, taken in turn: until a later
+ * operation, synchronous or not, takes the place. An unfinished operation keeps its place. Returns
+ * 0, -EINVAL, -ENOMEM, or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors
+ * belong to the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
  * without a buffer pins its block even if nobody waits for it. A block can be pinned on the host or
- * on the device, not on both at a time. Returns like tide_blocks_put_begin, or -ENOENT. */
+ * on the device, not on both. Returns like tide_blocks_put_begin, or -ENOENT. */
 TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 
-/* Tells whether an operation is done; `out`, which may be NULL, receives the block of a get.
- * Returns 1 if it succeeded, 0 if it is not done, or its error, whose message names the block;
- * -ENOENT if the result of `token` is no longer kept. */
+/* Tells whether an operation is done; `out` (may be NULL) receives the block of a get. Returns 1 if
+ * it succeeded, 0 if it is not done, or its error, whose message names the block; -ENOENT if the
+ * result is no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
-/* Waits for an operation. The result is kept as long as a thread waits for it; several threads may
- * wait for the same operation. Returns 0, or an error like tide_blocks_poll. */
+/* Waits for an operation; several threads may wait for one. The result is kept as long as a thread
+ * waits. Returns 0, or an error like tide_blocks_poll. */
 TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 
 /* ---- The order of uses ---- */
 
-/* Begins an iteration. The library expects the gets of this iteration in the order of those between
- * the last call and this one. It reads blocks ahead in that order as memory allows, including the
- * first ones of the next iteration. Gets in another order work, too; the change is logged and
- * counted, and the next iteration is expected in the new order. Returns 0, or -ENOMEM. */
+/* Begins an iteration. The library expects its gets in the order of the previous iteration, and
+ * reads blocks ahead in that order as memory allows, also the first ones of the next iteration.
+ * Gets in another order work, too: the change is logged and counted, and becomes the expected
+ * order. Returns 0, or -ENOMEM. */
 TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 
 /* ---- Information ---- */
@@ -176,7 +171,7 @@ TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 struct tide_block_info {
     size_t struct_bytes;
     uint64_t bytes;
-    uint32_t in_memory; /* 1: a get does not have to read the drives */
+    uint32_t in_memory; /* 1: a get need not read the drives */
     uint32_t in_store;  /* 1: the drives have its bytes */
     uint64_t pins;
     uint64_t on_device; /* 1: the device has a copy */
@@ -186,13 +181,13 @@ struct tide_block_info {
 TIDE_API int tide_blocks_describe(struct tide_blocks *blocks, const char *name,
                                   struct tide_block_info *out);
 
-/* Memory and drive space in use, and counts since the store was created. */
+/* Memory and drive space in use, and counts since creation. */
 struct tide_blocks_stats {
     size_t struct_bytes;
     uint64_t host_bytes; /* the budget */
     uint64_t host_used_bytes;
-    uint64_t host_peak_bytes; /* the most that was used so far */
-    uint64_t store_bytes;     /* sum of the limits of all stores */
+    uint64_t host_peak_bytes; /* the most so far */
+    uint64_t store_bytes;     /* sum of the stores' limits */
     uint64_t store_used_bytes;
     uint64_t gets;
     uint64_t hits; /* gets whose block was in memory or on its way there */
@@ -200,7 +195,7 @@ struct tide_blocks_stats {
     uint64_t written_bytes;
     uint64_t evictions;  /* blocks removed from memory */
     uint64_t prefetches; /* blocks read ahead in the recorded order */
-    /* iterations whose gets did not follow the order of the previous iteration */
+    /* iterations with another order of gets than the previous one */
     uint64_t order_changes;
     uint64_t device_bytes; /* the budget on the device */
     uint64_t device_used_bytes;
@@ -211,17 +206,17 @@ TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_st
 
 /* ---- Memory for others ---- */
 
-/* Host memory for buffers of fast transfers. It is already touched, on large pages if the system
- * provides them, and begins at a multiple of 4096 bytes. */
+/* Host memory for buffers of fast transfers: touched, on large pages if possible, from a multiple
+ * of 4096 bytes on. */
 struct tide_pinned;
 
-/* Allocates `bytes` bytes, which are zero. `device` says what the memory is used with. NULL or
- * "cpu": drives. "cuda" or "cuda:N": drives and that GPU; the memory is pinned for copies to and
- * from it if its driver permits that. A forked child does not have the memory. Returns 0, -EINVAL,
- * -ENOMEM, or the error that opening the device had. */
+/* Allocates `bytes` zero bytes. `device` says what uses the memory. NULL or "cpu": drives. "cuda"
+ * or "cuda:N": drives and that GPU; the memory is pinned for its copies if the driver permits that.
+ * A forked child does not have the memory. Returns 0, -EINVAL, -ENOMEM, or the error of opening the
+ * device. */
 TIDE_API int tide_pinned_alloc(struct tide_context *context, const char *device, uint64_t bytes,
                                struct tide_pinned **out);
-/* Returns the address of the memory; NULL for NULL. */
+/* Returns the memory's address; NULL for NULL. */
 TIDE_API void *tide_pinned_memory(const struct tide_pinned *pinned);
 /* Frees the memory, which no operation may be using. Does nothing in a forked child. Accepts
  * NULL. */

@@ -21,23 +21,23 @@ enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD }
 /* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each
  * use. */
 enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
-/* The loss: cross-entropy of tokens, or direct preference optimization (DPO) of pairs of rows. */
+/* Cross-entropy of tokens, or direct preference optimization (DPO) of pairs of rows. */
 enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
-/* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
+/* INT8: codes of 8 bits, a scale per 256 of them; masters stay exact. */
 enum tide_gather { TIDE_GATHER_EXACT, TIDE_GATHER_INT8 };
-/* INT4: codes of 4 bits, with a scale for each 256 of them. FAST: sums in another order than that
- * of ranks. */
+/* INT4: codes of 4 bits, a scale per 256 of them. FAST: sums in another order than that of
+ * ranks. */
 enum tide_reduce { TIDE_REDUCE_EXACT, TIDE_REDUCE_INT4, TIDE_REDUCE_FAST };
 
-/* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
+/* The tier of weights, optimizer states or gradients. AUTO: the planner chooses. */
 enum tide_place { TIDE_AUTO, TIDE_DEVICE, TIDE_HOST, TIDE_STORE };
 
 /* What happens to activations between forward and backward. */
 enum tide_acts {
     TIDE_ACTS_AUTO,
     TIDE_ACTS_KEEP,      /* on the device */
-    TIDE_ACTS_RECOMPUTE, /* only the inputs of layers are kept; the rest is computed again */
+    TIDE_ACTS_RECOMPUTE, /* keeps only inputs of layers, and computes the rest again */
     TIDE_ACTS_HOST,
     TIDE_ACTS_STORE
 };
@@ -45,8 +45,8 @@ enum tide_acts {
 /* The order of layers and micro-batches in a step. */
 enum tide_order {
     TIDE_ORDER_AUTO,
-    TIDE_ORDER_LAYER, /* each layer runs for all micro-batches before the next layer runs */
-    TIDE_ORDER_MICRO  /* each micro-batch runs through all layers before the next one */
+    TIDE_ORDER_LAYER, /* a layer runs for all micro-batches, then the next layer */
+    TIDE_ORDER_MICRO  /* a micro-batch runs through all layers, then the next one */
 };
 
 /* When the optimizer updates run. */
@@ -54,55 +54,53 @@ enum tide_timing {
     TIDE_TIMING_AUTO,
     TIDE_TIMING_DEFERRED, /* during the forward pass of the next step */
     TIDE_TIMING_INSIDE,   /* during the backward pass; only without clipping and skipping */
-    /* some blocks deferred, the others inside; only where INSIDE is possible */
+    /* some blocks deferred, others inside; where INSIDE is possible */
     TIDE_TIMING_SPLIT,
-    /* During the backward pass, assuming that the norm will neither clip nor skip. What an update
-     * overwrites is kept until that is known. */
+    /* During the backward pass, as if the norm neither clips nor skips. What an update overwrites
+     * is kept until that is known. */
     TIDE_TIMING_SPECULATIVE
 };
 
 /* The largest number of stores. */
 enum { TIDE_STORES_MAX = 16 };
 
-/* A directory on a drive that holds data which is not in memory. */
+/* A directory on a drive, for data that is not in memory. */
 struct tide_store_path {
     size_t struct_bytes;
-    const char *directory; /* the library creates a directory of its own in it */
-    /* limit of the space that is used there. 0: the free space of its file system less 1 GiB, in
-     * equal parts if several directories are on one; a block store needs a limit */
+    const char *directory; /* the library creates its own directory there */
+    /* limit of the space used there. 0: the file system's free space less 1 GiB, shared equally by
+     * directories on it; a block store needs a limit */
     uint64_t bytes;
 };
 
-/* The options of a plan and an engine. tide_engine_options_init fills them; "init:" gives a default
+/* Options of a plan and an engine. tide_engine_options_init fills them; "init:" gives a default
  * other than 0. */
 struct tide_engine_options {
     size_t struct_bytes;
     const char *model; /* a Hugging Face folder with config.json and safetensors; required */
-    /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks each rank has its own GPU: "cuda"
-     * means the visible GPUs in order, "cuda:0,2" those of the list. The bits of a GPU's matrix
-     * products depend on the library, the driver and the GPU; resuming with different ones causes a
-     * warning */
+    /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks, a GPU per rank: "cuda" means the
+     * visible GPUs in order, "cuda:0,2" a list. The bits of a GPU's matrix products depend on
+     * library, driver and GPU; a resumed run warns if they differ */
     const char *device;
     /* compute threads, shared by the ranks; 0: one per processor; with a GPU, two fewer if there
-     * are at least four. The bits of results depend on it, so a resumed run with 0 uses the number
-     * of its checkpoint if it can */
+     * are at least four. The bits of results depend on it: a resumed run with 0 uses its
+     * checkpoint's number if it can */
     uint32_t threads;
-    /* number of data-parallel ranks, up to 64 (more with `machine`); 0: the number of processes of
-     * `world`, or 1 without a world */
+    /* data-parallel ranks, up to 64 (more with `machine`); 0: the number of processes of `world`,
+     * or 1 without one */
     uint32_t ranks;
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
-    /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length`
-     * tokens. */
+    /* A step has `accum` micro-batches per rank, of up to `batch` rows of up to `length` tokens. */
     uint32_t batch;  /* init: 1. 0 is refused. With TIDE_LOSS_DPO: pairs of rows */
     uint32_t accum;  /* init: 1. 0 means 1 */
     uint32_t length; /* tokens per row; required */
-    uint64_t seed;   /* seed of stochastic rounding, and of adapters' initial values and dropout */
+    uint64_t seed;   /* of stochastic rounding, and of adapters' initial values and dropout */
 
     uint32_t precision;          /* enum tide_precision */
     uint32_t optimizer;          /* enum tide_optimizer */
     uint32_t moments;            /* enum tide_moments */
-    uint32_t gradients_fp32;     /* 1: gradients are kept in fp32; 0: in the working precision */
+    uint32_t gradients_fp32;     /* 1: gradients in fp32; 0: in the working precision */
     double beta1;                /* beta1 of Adam(W) and Lion, momentum of SGD; init: 0.9 */
     double beta2;                /* beta2 of Adam(W) and Lion; init: 0.999 */
     double eps;                  /* init: 1e-8 */
@@ -110,9 +108,9 @@ struct tide_engine_options {
     uint32_t decay_all;          /* 1: norms and biases decay, too */
     uint32_t no_bias_correction; /* 1: Adam(W) without bias correction */
     double clip;                 /* largest norm of the gradients; 0: no clipping; init: 1 */
-    const char *const *frozen;   /* shell patterns of tensor names that are not trained */
+    const char *const *frozen;   /* shell patterns of tensors that are not trained */
     size_t frozen_count;
-    /* 1: a step whose norm is not finite is skipped; with fp16 it always is */
+    /* 1: a step whose norm is not finite is skipped; always with fp16 */
     uint32_t check_overflow;
 
     /* The loss scale of fp16, with DeepSpeed's rules. */
@@ -125,7 +123,7 @@ struct tide_engine_options {
 
     /* Budgets. */
     uint64_t device_bytes; /* 0: the device's memory less a reserve */
-    uint64_t host_bytes;   /* 0: the memory of the machine or the cgroup, less a reserve */
+    uint64_t host_bytes;   /* 0: the memory of machine or cgroup less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: no store */
     /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
@@ -150,35 +148,35 @@ struct tide_engine_options {
     uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB; no
                          * effect with `world` */
     uint32_t measure;   /* 1: rates are measured even if `cache` has them */
-    const char *resume; /* a directory of checkpoints. The run continues from the newest one that
+    const char *resume; /* a directory of checkpoints: the run continues from the newest that
                          * verifies, or begins with the model if there is none. NULL: begins with
                          * the model */
-    /* A folder that keeps measured rates for later runs; NULL: each engine measures them. */
+    /* A folder that keeps measured rates for later runs; NULL: engines measure them. */
     const char *cache;
     /* 1: a directory of `stores` that does not exist is -ENOENT, unless a file system is mounted in
      * the folder above; 0: it is created */
     uint64_t stores_must_exist;
 
     /* What the planner needs to know about the application. */
-    uint64_t application_bytes; /* bytes of host memory that the application will take while the
-                                 * engine exists */
-    /* Average tokens of data per row (with TIDE_LOSS_DPO: per pair), for predicted tokens per
-     * second; 0: `length` (per pair: twice that). */
+    uint64_t application_bytes; /* host memory that the application will take while the engine
+                                 * exists */
+    /* Average tokens per row (with TIDE_LOSS_DPO: per pair), to predict tokens per second; 0:
+     * `length` (per pair: twice that). */
     double tokens_per_row;
 
-    /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses the
-     * rates of the file, and its memory where a budget here is 0, and measures nothing on this
-     * machine. `ranks` is then the number of ranks on all `nodes` together. NULL: this machine */
+    /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses its
+     * rates, and its memory where a budget here is 0, and measures nothing. `ranks` then counts the
+     * ranks of all `nodes`. NULL: this machine */
     const char *machine;
-    uint64_t nodes; /* number of nodes like `machine`; 0: 1 */
-    /* For plans: the factor by which one rank is slower than the others. Its own work takes this
-     * many times as long, and the others wait for it. 0: 1 */
+    uint64_t nodes; /* nodes like `machine`; 0: 1 */
+    /* For plans: how many times as long one rank's own work takes as the others', which wait for
+     * it. 0: 1 */
     double straggler;
 
-    /* Each rank is a process of this world (world.h). Only the first process sets this, and the
-     * world stays open until the engine is destroyed. `ranks` is 0 or the number of processes,
-     * budgets are limits of each host, and the ranks of a host share `threads`. NULL: ranks are
-     * threads of this process */
+    /* Each rank is a process of this world (world.h), which stays open until the engine is
+     * destroyed. Only the first process sets this. `ranks` is 0 or the number of processes, budgets
+     * are limits of each host, and a host's ranks share `threads`. NULL: ranks are threads of this
+     * process */
     struct tide_world *world;
 
     /* Low-rank adapters (LoRA). The model is frozen, and adapters of its linear layers are trained;
@@ -186,80 +184,77 @@ struct tide_engine_options {
     uint32_t lora_rank;   /* 0: no adapters, or those of `adapter` */
     uint32_t lora_rslora; /* 1: the scale is alpha / sqrt(rank), not alpha / rank */
     double lora_alpha;    /* 0: twice the rank */
-    double lora_dropout;  /* dropout rate of the adapters' inputs in training; up to 0.999 */
+    double lora_dropout;  /* of the adapters' inputs in training; up to 0.999 */
     /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their
-     * paths ("self_attn.q_proj"). NULL or {"all-linear"}: all of all layers. */
+     * paths ("self_attn.q_proj"). NULL or {"all-linear"}: all linear layers. */
     const char *const *lora_targets;
     size_t lora_target_count;
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
     size_t modules_to_save_count;
-    /* A PEFT folder with the initial values of the adapters. Rank, alpha, dropout, targets and
-     * modules to save are those of the folder. A member above that is set must agree with the
-     * folder, except lora_dropout, which replaces its dropout. If tide wrote the folder, an adapter
-     * of another base model is refused with -EINVAL. NULL: adapters begin with initial values,
-     * which depend on `seed`. */
+    /* A PEFT folder with initial adapters, which sets rank, alpha, dropout, targets and modules to
+     * save. A member above that is set must agree with it, except lora_dropout, which replaces its
+     * dropout. If tide wrote the folder, an adapter of another base model is -EINVAL. NULL: initial
+     * values depend on `seed`. */
     const char *adapter;
-    uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
+    uint64_t base;      /* enum tide_base: how frozen layers, or their frozen parts, are kept */
     uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA) */
 
-    /* 1: the kernel places threads and memory, even on a machine with several NUMA nodes */
+    /* 1: the kernel places threads and memory, even with several NUMA nodes */
     uint64_t numa_off;
 
-    /* 1: with `world`, each machine writes its own ranks' ranges of a checkpoint to a drive of its
-     * own, in a directory whose path is the same on all machines. A run that resumes from such
-     * parts sets it, too: a machine then receives the ranges that it lacks from one that has them.
-     * 0: all machines share the directory */
+    /* 1: with `world`, each machine writes its ranks' ranges of a checkpoint to its own drive, at
+     * the same path on all machines. A run that resumes from such parts sets it, too: a machine
+     * then receives the ranges that it lacks from one that has them. 0: all machines share the
+     * directory */
     uint64_t checkpoint_local;
 
-    /* 1: a base in 8 or 4 bits is not kept for later engines: no file beside the first of `stores`
-     * is written or read */
+    /* 1: a base in 8 or 4 bits is not kept for later engines, in a file beside the first of
+     * `stores` */
     uint64_t no_keep_base;
 
-    /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3.
+    /* enum tide_gather: how ranks send each other 16-bit weights with ZeRO stage 3.
      * TIDE_GATHER_INT8 changes results, and is -ENOTSUP on a GPU */
     uint64_t gather;
 
-    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs, and a micro-batch has two rows for
-     * each: a chosen and a rejected answer to the same prompt, whose tokens have the label -100.
-     * Only adapters are trained (`lora_rank` or `adapter`), and the reference is the model without
-     * them. -ENOTSUP with `modules_to_save` */
+    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs. A micro-batch has two rows for each:
+     * a chosen and a rejected answer to the same prompt, whose tokens have the label -100. Only
+     * adapters are trained (`lora_rank` or `adapter`); the reference is the model without them.
+     * -ENOTSUP with `modules_to_save` */
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
     /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change
      * results. TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: on
-     * the CPU the ranks of a node add theirs first; on GPUs NCCL adds all. -EINVAL if nodes have
-     * different numbers of ranks, or the ranks of a node are not consecutive */
+     * the CPU a node's ranks add theirs first; on GPUs NCCL adds all. -EINVAL if nodes have
+     * different numbers of ranks, or a node's ranks are not consecutive */
     uint64_t reduce;
 
     /* With ZeRO stage 3: the size of groups of consecutive ranks, usually the ranks of a node.
-     * After the first gather of a block in a step, the ranks of a group together keep a copy of its
-     * weights, which later gathers of the step use. Must divide the number of ranks; 0 and 1: every
-     * gather is over all ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
+     * After the first gather of a block in a step, the ranks of a group together keep its weights,
+     * for later gathers of the step. Must divide the number of ranks; 0 and 1: gathers are over all
+     * ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
     uint64_t gather_within;
 
-    /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them:
-     * tokens with which both rows begin count once. Each pair takes compute and memory for this
-     * many tokens. 0: 2 * length, which is enough for every pair. A step refuses a longer pair. The
-     * bits of results depend on this number. A resumed run therefore uses the number of its
-     * checkpoint, unless the number here is larger or 2 * length is smaller, which causes a
-     * warning */
+    /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them;
+     * a step refuses a longer pair. A pair takes compute and memory for this many tokens. 0: 2 *
+     * length, enough for every pair. The bits of results depend on it. A resumed run therefore uses
+     * its checkpoint's number, unless the number here is larger or 2 * length is smaller, which
+     * causes a warning */
     uint64_t pair_length;
 };
 
-/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
- * tide_engine_options_init(&options, sizeof options). Returns 0, or -EINVAL if `options` is NULL or
- * `struct_bytes` is not the size of a struct. */
+/* Fills the caller's struct with the defaults: tide_engine_options_init(&options, sizeof options).
+ * Returns 0, or -EINVAL if `options` is NULL or `struct_bytes` is not the size of a struct. */
 TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes);
 
 /* ---- Plans ---- */
 
 struct tide_plan;
 
-/* Plans where everything is kept and what a step costs, without taking the memory or reading the
- * weights. Measures rates unless `rates`, `cache` or `machine` has them. Returns 0, -EINVAL or
- * -E2BIG for wrong options, -EFBIG if the model does not fit (the message names budgets that would
- * suffice), -ENOMEM, or the error of reading the model. */
+/* Plans where everything is kept and what a step costs, without taking memory or reading weights.
+ * Measures rates unless `rates`, `cache` or `machine` has them. Returns 0, -EINVAL or -E2BIG for
+ * wrong options, -EFBIG if the model does not fit (the message names budgets that would suffice),
+ * -ENOMEM, or the error of reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -269,8 +264,7 @@ struct tide_plan_info {
     size_t struct_bytes;
     uint64_t parameters;
     uint64_t trained_parameters;
-    /* Bytes in each tier, for all ranks of a node together, including what the library itself
-     * needs. */
+    /* Bytes in each tier, for all ranks of a node, including the library's own. */
     uint64_t device_bytes;
     uint64_t host_bytes;
     uint64_t store_bytes;
@@ -288,21 +282,20 @@ struct tide_plan_info {
     uint64_t up_bytes;          /* of one rank per step, host to device */
     uint64_t down_bytes;        /* of one rank per step, device to host */
     uint64_t commands;          /* of one rank per step */
-    double plan_seconds;        /* time that planning took, without measuring */
-    /* predicted time of a step whose norm clips or skips. Differs from step_seconds if updates are
-     * speculative */
+    double plan_seconds;        /* planning without measuring */
+    /* a step whose norm clips or skips. Differs from step_seconds if updates are speculative */
     double clipped_seconds;
-    uint64_t sectioned_blocks; /* blocks whose weights are moved to slots in sections, not whole */
-    uint64_t gather_bytes;     /* weights that one rank receives from the others per step */
-    uint64_t reduce_bytes;     /* gradients that one rank sends to the others per step */
-    /* the parts of gather_bytes and reduce_bytes that pass between nodes */
+    uint64_t sectioned_blocks; /* blocks whose weights move to slots in sections */
+    uint64_t gather_bytes;     /* weights that one rank receives from others per step */
+    uint64_t reduce_bytes;     /* gradients that one rank sends to others per step */
+    /* the parts of gather_bytes and reduce_bytes between nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
-    /* size of the file that keeps a quantised base beside the first store; not part of store_bytes.
-     * 0: no base is kept. Always 0 in the plan of an engine */
+    /* size of the file that keeps a quantised base beside the first store, not part of store_bytes.
+     * 0: no base is kept. Always 0 in an engine's plan */
     uint64_t kept_base_bytes;
-    uint64_t kept_base_exists; /* 1: an earlier run has written that file, and this run reads it */
-    /* enum tide_reduce: the option, or TIDE_REDUCE_EXACT if the option has no effect */
+    uint64_t kept_base_exists; /* 1: an earlier run wrote that file, and this run reads it */
+    /* enum tide_reduce: the option, or TIDE_REDUCE_EXACT if it has no effect */
     uint64_t reduce;
 };
 
@@ -322,8 +315,8 @@ struct tide_plan_part {
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
-/* Another plan that fits. Its figures are those from before slots and chunks were tuned.
- * device_bytes and host_bytes are those of all ranks of a node together. */
+/* Another plan that fits, with figures from before slots and chunks were tuned. device_bytes and
+ * host_bytes are of all ranks of a node. */
 struct tide_plan_alternative {
     size_t struct_bytes;
     uint32_t acts;   /* enum tide_acts */
@@ -341,14 +334,14 @@ struct tide_plan_alternative {
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
-/* The predicted step if one part of the machine were twice as fast or as large. */
+/* The predicted step if one part of the machine were twice as fast or large. */
 struct tide_plan_what_if {
     size_t struct_bytes;
     char part[32]; /* "drives", "size of host memory" ... */
     double step_seconds;
 };
 
-/* Plans again, as if part `index` were twice as fast or as large. Takes as long as the plan took.
+/* Plans again, as if part `index` were twice as fast or large; takes as long as the plan took.
  * Returns 0, -ENOENT if `index` is beyond the last one, -EINVAL or -ENOMEM. */
 TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
                                   struct tide_plan_what_if *out);
@@ -358,41 +351,39 @@ TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
 
-/* Writes the predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL,
- * or the error of writing. */
+/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL, or
+ * the error of writing. */
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 
-/* Writes the rates that the plan is based on as JSON, for tide_engine_options.rates. Returns 0,
- * -EINVAL, or the error of writing. */
+/* Writes the plan's rates as JSON, for tide_engine_options.rates. Returns 0, -EINVAL, or the error
+ * of writing. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
 
-/* Removes this plan's rates from `cache`, so that the next run measures again. Returns 0 or
- * -EINVAL. */
+/* Removes this plan's rates from `cache`: the next run measures again. Returns 0 or -EINVAL. */
 TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
 /* ---- Engines ---- */
 
 struct tide_engine;
 
-/* Plans, takes all memory and storage, and loads the weights or a checkpoint. Progress is reported
- * as "measure", "store" and "load". The stores' directories are locked until the engine is
- * destroyed. Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit,
- * -EBUSY if another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a
- * file; -EIO if a file would exceed a limit of the system: -EFBIG always means the budgets. */
+/* Plans, takes memory and storage, and loads the weights or a checkpoint. Progress is reported as
+ * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
+ * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit, -EBUSY if
+ * another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a file;
+ * -EIO if a file would exceed a limit of the system: -EFBIG always means the budgets. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
-/* Destroys an engine and removes its files from the stores, except a kept base. A checkpoint that
- * is still being written is discarded. */
+/* Destroys an engine and removes its files from the stores, except a kept base. An unfinished
+ * checkpoint is discarded. */
 TIDE_API void tide_engine_destroy(struct tide_engine *engine);
 
-/* Returns the plan of an engine. It is valid as long as the engine and is not destroyed by the
- * caller. */
+/* Returns an engine's plan: valid as long as the engine, not to be destroyed. */
 TIDE_API const struct tide_plan *tide_engine_plan(const struct tide_engine *engine);
 
-/* A micro-batch: `rows` rows of `length` tokens, one row after the other in each array. The arrays
- * are read during the call only. Fewer or shorter rows than the engine was created for are allowed;
- * the library pads them, and padding does not count. */
+/* A micro-batch: `rows` rows of `length` tokens, row after row in each array. The arrays are read
+ * during the call only. Fewer or shorter rows than the engine's are padded; padding does not
+ * count. */
 struct tide_batch {
     size_t struct_bytes;
     uint32_t rows;
@@ -406,80 +397,80 @@ struct tide_batch {
     const int32_t *starts;
 };
 
-/* Counts the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens
- * with which both rows begin count once, and tokens after a row's last target do not count. Returns
- * 0, or -EINVAL for rows that are not pairs. */
+/* Counts the tokens of a batch's longest pair with TIDE_LOSS_DPO, for `pair_length`: tokens with
+ * which both rows begin count once, tokens after a row's last target not at all. Returns 0, or
+ * -EINVAL for rows that are not pairs. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
     size_t struct_bytes;
-    uint64_t step;     /* number of this step, from 1; skipped steps count */
-    double loss;       /* mean over the targets of this step, or over its pairs */
-    double grad_norm;  /* before clipping; not finite if the step was skipped */
-    double loss_scale; /* used in this step; 1 without fp16 */
-    uint64_t skipped;  /* 1: the gradients overflowed and the weights did not change */
-    uint64_t tokens;   /* tokens in the rows as they were passed */
-    uint64_t targets;  /* tokens, or pairs, that contributed to the loss */
-    double seconds;    /* since the end of the previous call that changed or read the model */
+    uint64_t step;             /* from 1; skipped steps count */
+    double loss;               /* mean over this step's targets, or pairs */
+    double grad_norm;          /* before clipping; not finite if the step was skipped */
+    double loss_scale;         /* used in this step; 1 without fp16 */
+    uint64_t skipped;          /* 1: the gradients overflowed; the weights did not change */
+    uint64_t tokens;           /* tokens in the rows as passed */
+    uint64_t targets;          /* tokens, or pairs, that contributed to the loss */
+    double seconds;            /* since the end of the previous call that used the model */
     uint64_t store_read_bytes; /* summed over the ranks, like the next three members */
     uint64_t store_write_bytes;
     uint64_t up_bytes;    /* host to device */
     uint64_t down_bytes;  /* device to host */
-    uint32_t guess_right; /* 1: the update was speculative, and the norm confirmed it */
-    uint32_t guess_wrong; /* 1: the update was speculative and had to be undone */
-    uint64_t guess_bytes; /* moved between memory and stores for speculation that failed */
-    /* lost in this step to failed speculation of this step and the previous one */
+    uint32_t guess_right; /* 1: a speculative update was confirmed by the norm */
+    uint32_t guess_wrong; /* 1: a speculative update had to be undone */
+    uint64_t guess_bytes; /* moved between memory and stores for failed speculation */
+    /* lost in this step to failed speculation of this and the previous step */
     double guess_seconds;
     uint64_t ranks;
-    uint64_t slowest_rank; /* the rank that waited least for the others in this step */
-    /* the mean time that a rank waited for the others, less that of slowest_rank */
+    uint64_t slowest_rank; /* the rank that waited least for others in this step */
+    /* mean time that a rank waited for others, less that of slowest_rank */
     double imbalance_seconds;
-    /* bytes of weights that ranks received from each other, summed over the ranks */
+    /* weights that ranks received from each other, summed over the ranks */
     uint64_t gather_bytes;
-    uint64_t reduce_bytes; /* bytes of gradients, counted in the same way */
-    /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the
-     * difference of the log probabilities of its targets, with adapters and without */
+    uint64_t reduce_bytes; /* gradients, counted in the same way */
+    /* With TIDE_LOSS_DPO, means over the pairs. A row's reward is dpo_beta times the difference of
+     * its targets' log probabilities with and without adapters */
     double reward_chosen;
     double reward_rejected;
-    double reward_accuracy; /* share of pairs whose chosen row has the larger reward */
-    /* the parts of gather_bytes and reduce_bytes that went between ranks of different nodes */
+    double reward_accuracy; /* pairs whose chosen row has the larger reward */
+    /* the parts of gather_bytes and reduce_bytes between nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
 };
 
-/* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first. If there
- * are fewer, the missing ones are not computed (a rank without any computes one of padding), but
- * the activations and weights that the plan moves for them are still moved. `lr` is the learning
- * rate. A norm that is not finite skips the step with fp16 or `check_overflow`; otherwise the step
- * fails with -EDOM, and the message names the block.
+/* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first; `lr` is
+ * the learning rate. Missing micro-batches are not computed (a rank without any computes one of
+ * padding), but the plan's data for them is still moved. A norm that is not finite skips the step
+ * with fp16 or `check_overflow`; otherwise the step fails with -EDOM, and the message names the
+ * block.
  * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as
  * before; or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale,
- * -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT). After such an error every later call that needs the model
- * returns it again, and the engine can only be destroyed. */
+ * -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT). Later calls that need the model return that error again;
+ * the engine can only be destroyed. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
-/* Reasons why the device or the optimizer update of a rank had nothing to do during a step. */
+/* Why a rank's device or optimizer update had nothing to do during a step. */
 enum tide_wait {
     TIDE_WAIT_STORE_READ,
     TIDE_WAIT_STORE_WRITE,
     TIDE_WAIT_UPDATE,    /* optimizer update */
     TIDE_WAIT_COPY,      /* between host and device */
-    TIDE_WAIT_IMBALANCE, /* compute and update wait for each other, or ranks wait for ranks */
-    TIDE_WAIT_OTHER      /* data, the beginning and the end of a step */
+    TIDE_WAIT_IMBALANCE, /* compute and update, or ranks, wait for each other */
+    TIDE_WAIT_OTHER      /* data, a step's beginning and end */
 };
 
 /* The stalls of rank 0 in one step for one reason. */
 struct tide_engine_wait {
     size_t struct_bytes;
     const char *name;       /* "store_read", "store_write" ... */
-    double compute_seconds; /* time in which the device waited */
-    double update_seconds;  /* time in which the update waited */
+    double compute_seconds; /* the device waited */
+    double update_seconds;  /* the update waited */
 };
 
-/* Describes the stalls of the last step for the reason `index`, a value of enum tide_wait. A newer
- * library may have further reasons. Returns 0, -ENOENT if `index` is beyond the last reason, or
- * -EINVAL for a wrong struct_bytes. */
+/* Describes the last step's stalls for the reason `index`, a value of enum tide_wait; a newer
+ * library may have more. Returns 0, -ENOENT if `index` is beyond the last reason, or -EINVAL for a
+ * wrong struct_bytes. */
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
@@ -492,20 +483,20 @@ struct tide_engine_drive {
     uint64_t write_bytes;
 };
 
-/* Describes the store `index`, in the order of `stores`, in the last step. Returns 0, -ENOENT if
- * `index` is beyond the last store, or -EINVAL for a wrong struct_bytes. */
+/* Describes the store `index` of `stores` in the last step. Returns 0, -ENOENT if `index` is beyond
+ * the last store, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
                                   struct tide_engine_drive *out);
 
-/* Sets the betas of the following steps, for schedules that change them. SGD uses beta1 as its
- * momentum; Adagrad uses neither. Returns 0, or -EINVAL for values outside [0, 1). */
+/* Sets the betas of later steps. SGD uses beta1 as its momentum; Adagrad uses neither. Returns 0,
+ * or -EINVAL for values outside [0, 1). */
 TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);
 
 struct tide_evaluation {
     size_t struct_bytes;
     double loss_sum; /* over the targets */
     uint64_t targets;
-    /* With TIDE_LOSS_DPO `targets` counts pairs. The two sums below are over all pairs. */
+    /* With TIDE_LOSS_DPO `targets` counts pairs; these sums are over all pairs. */
     double reward_chosen_sum;
     double reward_rejected_sum;
     uint64_t reward_right; /* pairs whose chosen row has the larger reward */
@@ -516,57 +507,56 @@ struct tide_evaluation {
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
-/* Computes the most likely token after `length` ids, with a forward pass over all of them. Returns
- * 0, -EINVAL for wrong arguments or more ids than a row of the engine has tokens, or an error that
+/* Computes the most likely token after `length` ids, by a forward pass over all of them. Returns 0,
+ * -EINVAL for wrong arguments or more ids than a row of the engine has tokens, or an error that
  * ends the run. */
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
 /* Writes a Hugging Face folder: weights in the working precision (of a run with adapters: a PEFT
- * folder with the adapters in fp32), configuration, and tokenizer files from the model's folder.
- * The files are written to FOLDER.partial and read back from the drive. Then FOLDER.partial is
- * renamed to FOLDER or, if FOLDER exists, the files are renamed into it one by one. `overwrite`
- * replaces files of the same names and weights (model*.safetensors and their index); everything
- * else in FOLDER stays. Progress is reported as "save". Returns 0; -EEXIST if FOLDER exists and is
- * not empty, unless `overwrite` is 1, or if FOLDER.partial has files that no run of tide wrote;
- * -EBUSY if another run has reserved FOLDER; -EBADMSG if other bytes were read back; -EINVAL;
- * -ECANCELED; or the error of writing. If only the last renames fail, FOLDER.partial keeps the
- * complete model, and the next run that reserves or saves to FOLDER continues the renames. */
+ * folder in fp32), configuration, and tokenizer files from the model's folder. Files are written to
+ * FOLDER.partial and read back. Then FOLDER.partial is renamed to FOLDER or, if FOLDER exists, its
+ * files are renamed into FOLDER one by one. `overwrite` replaces files of the same names and
+ * weights (model*.safetensors and their index); other files stay. Progress is reported as "save".
+ * Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1, or if
+ * FOLDER.partial has files that no run of tide wrote; -EBUSY if another run has reserved FOLDER;
+ * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If only the
+ * last renames fail, FOLDER.partial keeps the complete model; the next run that reserves or saves
+ * to FOLDER continues the renames. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
-/* Checks that tide_engine_save could write this folder and that there is space for all of its
- * files, and reserves the folder for this engine. The reservation is a mark in FOLDER.partial; it
- * ends when the folder is saved, when another folder is reserved, or when the engine is destroyed.
- * Returns 0, or the errors of tide_engine_save. */
+/* Checks that tide_engine_save could write this folder and that there is space for its files, and
+ * reserves it for this engine by a mark in FOLDER.partial. The reservation ends when the folder is
+ * saved, another folder is reserved, or the engine is destroyed. Returns 0, or the errors of
+ * tide_engine_save. */
 TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *folder,
                                       int overwrite);
 
-/* Reserves a folder before there is an engine, so that the second of two runs for the same folder
- * fails early. `context` must not be NULL. Does not check the contents of FOLDER. A context
- * reserves one folder at a time, until it is destroyed or one of its engines saves to the folder or
- * reserves it. Returns 0; -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if
- * FOLDER.partial has files that no run of tide wrote, or has the complete result of a stopped run,
- * which would replace newer files in FOLDER; -ENOENT if a part of such a result is missing; or the
- * error of creating FOLDER.partial. */
+/* Reserves a folder before there is an engine, so that a second run for it fails early. Does not
+ * check the contents of FOLDER. `context` must not be NULL. A context reserves one folder at a
+ * time, until it is destroyed or one of its engines saves to the folder or reserves it. Returns 0;
+ * -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if FOLDER.partial has files that no
+ * run of tide wrote, or a stopped run's complete result, which would replace newer files in FOLDER;
+ * -ENOENT if a part of such a result is missing; or the error of creating FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was
- * written to it. A signal handler may call it. NULL is allowed. */
+ * written there. May be called from a signal handler. Accepts NULL. */
 TIDE_API void tide_folder_unclaim(struct tide_context *context);
 
 struct tide_engine_memory {
     size_t struct_bytes;
-    /* resident memory of this process, or of all processes of its world; includes hugetlb pages */
+    /* resident memory of this process or its world; includes hugetlb pages */
     uint64_t rss_bytes;
-    uint64_t peak_bytes; /* the peak so far; of a world, the sum of the peaks of its processes */
+    uint64_t peak_bytes; /* so far; of a world, the sum of its processes' peaks */
     /* device memory that the plan takes for all ranks; host_bytes: host memory */
     uint64_t device_bytes;
     uint64_t host_bytes;
 };
 
-/* Does the pending update, then writes the timeline that the option `trace` requests. Without this
- * call tide_engine_destroy writes it, and an error is only logged. Returns 0, even without `trace`,
- * or the error of the update or of writing; an incomplete file is removed. */
+/* Does the pending update, then writes the timeline of the option `trace`. Otherwise
+ * tide_engine_destroy writes it and only logs an error. Returns 0, even without `trace`, or the
+ * error of the update or of writing; an incomplete file is removed. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
 /* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */

@@ -1,28 +1,25 @@
 /* optimizer.h: an optimizer for programs that compute gradients themselves. Its states, fp32
- * masters and moments, are kept in host memory up to a budget, and on drives beyond it. C17 and
- * C++11; the rules of tide.h apply. docs/api.md has a short program.
- * A step: the program submits the gradient of each parameter as soon as it has computed it
+ * masters and moments, are in host memory up to a budget, and on drives beyond it. C17 and C++11;
+ * the rules of tide.h apply. docs/api.md has a short program.
+ * A step: the program submits each parameter's gradient as soon as it is computed
  * (tide_optim_submit), closes the step (tide_optim_step), and waits for a parameter before it uses
- * its weights again (tide_optim_wait_parameter). Updates run on threads of the library. Parameters
- * that share a block are updated together. Without clipping and skipping, the update of a block
- * begins when the gradients of all its parameters have been submitted, so it runs during the rest
- * of the backward pass. With clipping or skipping, it begins after the end of the step and runs
- * during the next forward pass. Results are bit-identical wherever states are kept and in whatever
- * order gradients are submitted. The order may change in each step; the order of the last step
- * determines only which states are read early.
- * Between the first gradient of a step and tide_optim_step, the thread that submits may call
- * tide_optim_wait_parameter and may wait for tokens of earlier steps: these waits end without
- * another call. The thread must not wait for a token of the current step, which may not be reached
- * before tide_optim_step, but it may poll the token.
+ * its weights again (tide_optim_wait_parameter). Threads of the library update; parameters of a
+ * block are updated together. Without clipping and skipping, a block's update begins when its
+ * gradients are submitted, during the rest of the backward pass; otherwise after the end of the
+ * step, during the next forward pass. Results are bit-identical wherever states are kept and in any
+ * order of gradients. The last step's order determines only which states are read early.
+ * Between a step's first gradient and tide_optim_step, the submitting thread may call
+ * tide_optim_wait_parameter and wait for tokens of earlier steps. It must not wait for a token of
+ * the current step, which may not be reached before tide_optim_step; it may poll the token.
  * Memory: the caller's weights and gradients are used in place. The library allocates at most 16
  * MiB more than `host_bytes`.
- * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time;
- * all other functions by one thread at a time.
- * An error of a drive or of a gradient ends an optimizer: all calls then return it, except destroy,
- * describe, share and set_stream, and waits for what was reached before the error. Until the
+ * Threads: several threads may call tide_optim_wait and tide_optim_poll at the same time; one
+ * thread at a time calls other functions.
+ * An error of a drive or of a gradient ends an optimizer: later calls return that error, except
+ * destroy, describe, share and set_stream, and waits for what was reached before. Until the
  * optimizer is destroyed, its threads may still use the program's arrays.
- * A forked child has neither the memory nor the threads of an optimizer: in it every function
- * returns -ECHILD, and destroy does nothing. */
+ * A forked child has neither the memory nor the threads of an optimizer: its functions return
+ * -ECHILD there, and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H
 #define TIDE_OPTIMIZER_H
 
@@ -38,7 +35,7 @@ struct tide_optim;
 
 /* ---- Options ---- */
 
-/* Hyperparameters that parameters share. tide_optim_group_init fills them. */
+/* Hyperparameters shared by parameters. tide_optim_group_init fills them. */
 struct tide_optim_group {
     size_t struct_bytes;
     double lr;                   /* init: 1e-3 */
@@ -55,23 +52,23 @@ TIDE_API int tide_optim_group_init(struct tide_optim_group *group, size_t struct
 
 struct tide_optim_parameter {
     size_t struct_bytes;
-    const char *name; /* 1 to 255 bytes; no two are equal */
-    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. No two
-     * overlap: tied weights are one parameter. */
+    const char *name; /* 1 to 255 bytes; unique */
+    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. Arrays
+     * must not overlap: tied weights are one parameter. */
     void *weights;
     uint64_t elements;
-    /* enum tide_precision: type of the weights; those in bf16 and fp16 have fp32 masters */
+    /* enum tide_precision of the weights; bf16 and fp16 have fp32 masters */
     uint32_t precision;
     uint32_t gradients; /* enum tide_precision: type of the gradients */
     uint64_t group;     /* index in `groups` */
 };
 
-/* The options of an optimizer. tide_optim_options_init fills them; "init:" gives a default other
- * than 0. */
+/* Options of an optimizer. tide_optim_options_init fills them; "init:" gives a default other than
+ * 0. */
 struct tide_optim_options {
     size_t struct_bytes;
-    /* In the order of the forward pass, so that parameters that share a block get their gradients
-     * at about the same time. */
+    /* In the order of the forward pass, so that parameters of a block get their gradients at about
+     * the same time. */
     const struct tide_optim_parameter *parameters;
     size_t parameter_count;
     const struct tide_optim_group *groups;
@@ -81,40 +78,40 @@ struct tide_optim_options {
     double clip;        /* largest norm of all gradients; 0: no clipping */
     /* 1: a step whose norm is not finite is skipped; 0: it ends the optimizer. */
     uint32_t check_overflow;
-    /* 1: a parameter may have several gradients in a step; they are added up in fp32, which
-     * takes 4 bytes of `host_bytes` per element. */
+    /* 1: a parameter may have several gradients in a step, added up in fp32, which takes 4 bytes of
+     * `host_bytes` per element. */
     uint32_t accumulate;
     uint64_t seed;       /* seed of stochastic rounding */
-    uint64_t host_bytes; /* budget; 0: the memory of the machine or the cgroup, less a reserve */
+    uint64_t host_bytes; /* budget; 0: the memory of machine or cgroup less a reserve */
     const struct tide_store_path *stores;
-    size_t store_count; /* up to TIDE_STORES_MAX; 0: all states are in memory */
+    size_t store_count; /* up to TIDE_STORES_MAX; 0: states are in memory only */
     /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
      * drives */
     const char *io;
-    const char *cache; /* folder for measured rates of later runs; NULL: they are measured again */
+    const char *cache; /* folder for measured rates of later runs; NULL: none */
     uint32_t threads;  /* threads of the update; 0: one per processor */
     uint32_t states;   /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
     /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
     uint32_t world; /* number of processes; 0 and 1: this one has all */
     uint32_t rank;  /* rank of this process, below `world` */
-    /* Replaces `values` by their sums over all processes, and returns 0. It is called once in each
-     * step, on a thread of the library, and may wait for the other processes; it must not call a
-     * tide function. At each index only one process has a value other than 0, so the order of
-     * additions does not matter. NULL: the norm is that of this process's share; `clip` and
-     * `check_overflow` need the sum. */
+    /* Replaces `values` by their sums over all processes, and returns 0. Called once in each step,
+     * on a thread of the library; may wait for other processes, but must not call a tide function.
+     * At each index only one process has a value other than 0, so the order of additions does not
+     * matter. NULL: the norm is that of this process's share; `clip` and `check_overflow` need the
+     * sum. */
     int (*sum)(void *user, double *values, size_t count);
     void *user; /* passed to `sum` */
-    /* "cuda" or "cuda:N": `weights` and gradients are in the memory of that GPU; see
+    /* "cuda" or "cuda:N": `weights` and gradients are in that GPU's memory; see
      * tide_optim_set_stream. The library keeps copies of both in pinned host memory, which count
      * towards `host_bytes`. Weights must be complete when tide_optim_create is called. NULL or
      * "cpu": they are in host memory. */
     const char *device;
     /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with
-     * -EFAULT, and the message names the parameter. Gradients are hashed when they are submitted,
-     * and before and after each use. By then some weights may have been updated and others not:
-     * load a checkpoint. Gradients on a GPU and those of `accumulate` are copied and not checked.
-     * 0: such a gradient gives wrong weights, or a crash. init: 1 in a debug build of the library
-     * (meson -Ddebug=true), else 0 */
+     * -EFAULT; the message names the parameter. Gradients are hashed at submission, and before and
+     * after each use. Some weights may have been updated by then: load a checkpoint. Not checked:
+     * gradients on a GPU and those of `accumulate`, which are copied. 0: such a gradient gives
+     * wrong weights, or a crash. init: 1 in a debug build of the library (meson -Ddebug=true), else
+     * 0 */
     uint64_t check_gradients;
 };
 
@@ -122,14 +119,14 @@ struct tide_optim_options {
  * -EINVAL. */
 TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes);
 
-/* Takes all memory and storage. Masters are initialised with the weights, moments with zero.
- * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if
- * another run uses a store, -ECANCELED, or the error of a drive; -EIO if a file would exceed a
- * limit of the system, so that -EFBIG always means the budgets. */
+/* Takes memory and storage. Masters are initialised with the weights, moments with zero. Returns 0,
+ * -EINVAL or -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if another run uses
+ * a store, -ECANCELED, or the error of a drive; -EIO if a file would exceed a limit of the system,
+ * so that -EFBIG always means the budgets. */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
-/* Waits for the updates of closed steps, then destroys the optimizer. Gradients of a step that was
- * not closed are dropped. Files in the stores are removed. */
+/* Waits for the updates of closed steps, then destroys the optimizer and its files in the stores.
+ * Gradients of an open step are dropped. */
 TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 
 /* ---- Steps ---- */
@@ -138,32 +135,32 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 #define TIDE_OPTIM_ALL UINT64_MAX
 
 /* Submits a gradient of parameter `parameter`. The array is borrowed (on a GPU it is copied): it
- * must not change until *token is reached, which may happen only after the end of the step. `last`
- * 0: more gradients of this parameter follow in this step (only with `accumulate`; the array is
- * then free on return). Waits until the parameter's update of the last step is done. Returns 0,
- * -EINVAL, -EALREADY after the parameter's last gradient, or the error that ended the optimizer. */
+ * must not change until *token is reached, which may be after the end of the step. `last` 0: more
+ * gradients of this parameter follow in this step (only with `accumulate`; the array is then free
+ * on return). Waits for the parameter's update of the last step. Returns 0, -EINVAL, -EALREADY
+ * after the parameter's last gradient, or the error that ended the optimizer. */
 TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient,
                                int last, uint64_t *token);
 
-/* Closes the step, without waiting. A parameter without a gradient keeps its weights, its states
- * and its count of steps. *token is reached when all updates of the step are done. Returns 0,
- * -EINVAL, -ENODATA if no gradient was submitted, or the error that ended the optimizer. After a
- * later error, polls of the token and waits for it return that. */
+/* Closes the step, without waiting. A parameter without a gradient keeps its weights, states and
+ * count of steps. *token is reached when the step's updates are done. Returns 0, -EINVAL, -ENODATA
+ * if no gradient was submitted, or the error that ended the optimizer. Polls and waits return a
+ * later error. */
 TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 
 /* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */
 TIDE_API int tide_optim_wait(struct tide_optim *optim, uint64_t token);
 /* Returns 1 if a token is reached, 0 if not, or the error that ended the optimizer. */
 TIDE_API int tide_optim_poll(struct tide_optim *optim, uint64_t token);
-/* Waits until a parameter (TIDE_OPTIM_ALL: every parameter) has its weights of the last closed
- * step. Returns like tide_optim_wait, or -EINVAL. */
+/* Waits until a parameter (TIDE_OPTIM_ALL: all of them) has its weights of the last closed step.
+ * Returns like tide_optim_wait, or -EINVAL. */
 TIDE_API int tide_optim_wait_parameter(struct tide_optim *optim, uint64_t parameter);
 
 struct tide_optim_result {
     size_t struct_bytes;
     uint64_t step;    /* steps closed so far */
-    double grad_norm; /* norm of all gradients divided by the loss scale, before clipping */
-    double factor;    /* factor by which clipping multiplied the gradients; 1: no clipping */
+    double grad_norm; /* norm of the gradients divided by the loss scale, before clipping */
+    double factor;    /* by which clipping multiplied the gradients; 1: no clipping */
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
@@ -173,65 +170,62 @@ struct tide_optim_result {
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The
- * library queues its copies to and from the GPU on this stream. No call synchronises with the
- * stream, except tide_optim_weights_changed and submits with `accumulate`. Work that is put on the
- * stream after tide_optim_submit may overwrite the gradient. Work that is put there after
- * tide_optim_wait_parameter finds the new weights. If the parameter's next gradient has been
- * submitted already, tide_optim_wait_parameter does not copy the weights to the GPU; the next call
- * after that step does. Weights that tide_optim_load or tide_optim_set_states changed are copied by
- * tide_optim_wait_parameter, too. Returns 0, or -EINVAL without `device`. */
+ * library queues its copies to and from the GPU there. Only tide_optim_weights_changed and submits
+ * with `accumulate` synchronise with the stream. Work put on the stream after tide_optim_submit may
+ * overwrite the gradient; work put there after tide_optim_wait_parameter finds the new weights. If
+ * the parameter's next gradient is already submitted, tide_optim_wait_parameter copies no weights
+ * to the GPU; its next call after that step does. It also copies weights that tide_optim_load or
+ * tide_optim_set_states changed. Returns 0, or -EINVAL without `device`. */
 TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
 
-/* Tells which elements of a parameter this process updates: `count` of them from `first` on;
- * `count` may be 0. All processes pass the same parameters, with their whole weights, and submit
- * the same parameters in each step. Before a submit the program sums the gradients of these
- * elements over all processes (reduce-scatter); other elements of the gradient are not read. After
- * the update it sends the weights of these elements to all processes (all-gather). The results are
- * bit-identical to those of one process. Each process has its own directories of stores and of
- * checkpoints (tide_optim_load_shares). Returns 0 or -EINVAL. */
+/* Tells which elements of a parameter this process updates: `count` (may be 0) from `first` on.
+ * Processes pass the same parameters, with their whole weights, and submit the same parameters in
+ * each step. Before a submit the program sums these elements' gradients over all processes
+ * (reduce-scatter); other elements are not read. After the update it sends these elements' weights
+ * to all processes (all-gather). Results are bit-identical to those of one process. Each process
+ * has its own directories of stores and checkpoints (tide_optim_load_shares). Returns 0 or
+ * -EINVAL. */
 TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
                               uint64_t *count);
 
 /* ---- Between steps ---- */
 
-/* Replaces the hyperparameters of a group for the steps after the last closed one: call it before
- * the first gradient of a step. Returns 0, -EINVAL for values out of range, or the error that ended
- * the optimizer. */
+/* Replaces a group's hyperparameters for the steps after the last closed one; call it before the
+ * first gradient of a step. Returns 0, -EINVAL for values out of range, or the error that ended the
+ * optimizer. */
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
-/* Sets the factor by which the program multiplies the loss, above 0 and up to 1e30; gradients of
- * the next steps are divided by it. Initially 1. Waits for the last step. Returns 0, -EINVAL,
- * -EBUSY after the first gradient of a step, or the error that ended the optimizer. */
+/* Sets the factor by which the program multiplies the loss, above 0 and up to 1e30 (initially 1);
+ * gradients of later steps are divided by it. Waits for the last step. Returns 0, -EINVAL, -EBUSY
+ * after the first gradient of a step, or the error that ended the optimizer. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
-/* Reports that the program wrote a parameter's weights: its master is set to them, and its moments
- * stay. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step, or
- * the error that ended the optimizer. */
+/* Reports that the program wrote a parameter's weights: sets its master to them, and keeps its
+ * moments. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step,
+ * or the error that ended the optimizer. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
-/* Arrays of the program for the states of one parameter, in fp32. NULL: that state is not
- * copied. */
+/* The program's arrays for one parameter's states, in fp32. NULL: that state is not copied. */
 struct tide_optim_arrays {
     size_t struct_bytes;
-    /* elements of each array: those of the parameter, or of this process's share of it */
+    /* of each array: those of the parameter, or of this process's share */
     uint64_t elements;
     float *master; /* the weights, unrounded */
     float *m;      /* Adam(W): exp_avg; Lion and SGD: the momentum */
     float *v;      /* Adam(W): exp_avg_sq; Adagrad: the sum of squares */
 };
 
-/* Copies a parameter's states from memory or the drive to `arrays`. *updates is the number of steps
- * that updated it. Waits for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule
- * does not have, -EBUSY after the first gradient of a step, or the error that ended the
- * optimizer. */
+/* Copies a parameter's states to `arrays`. *updates is the number of steps that updated it. Waits
+ * for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule does not have, -EBUSY
+ * after the first gradient of a step, or the error that ended the optimizer. */
 TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t *updates);
 
 /* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias.
  * The weights follow the master. Moments of fewer bits are rounded to nearest. Waits for the last
- * step. Returns like tide_optim_get_states; after an error of a drive the parameter may have some
- * of its old states and some of the new ones. */
+ * step. Returns like tide_optim_get_states; after an error of a drive, old and new states may be
+ * mixed. */
 TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t updates);
 
@@ -242,32 +236,30 @@ TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
  * or the error of writing. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 
-/* Reads the checkpoint at `path` or, if that is a directory of checkpoints, the newest one that
- * verifies. It must have been written by an optimizer with the same parameters, rule and moments;
- * budgets may differ. The caller's weights are overwritten; groups keep their settings. *step is
- * the number of steps done. Returns 0, -EINVAL if it does not fit, -EBUSY after the first gradient
- * of a step, -ENOENT if there is none, -EBADMSG if all are damaged, or the error of reading. After
- * an error the optimizer may hold parts of a checkpoint and should be destroyed, except after
- * -EINVAL, -EBUSY and -ENOENT. */
+/* Reads the checkpoint at `path` or, in a directory of checkpoints, the newest one that verifies.
+ * Parameters, rule and moments must be those of the optimizer that wrote it; budgets may differ.
+ * The caller's weights are overwritten; groups keep their settings. *step is the number of steps
+ * done. Returns 0, -EINVAL if it does not fit, -EBUSY after the first gradient of a step, -ENOENT
+ * if there is none, -EBADMSG if all are damaged, or the error of reading. After an error other than
+ * -EINVAL, -EBUSY and -ENOENT, destroy the optimizer: it may hold parts of a checkpoint. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
-/* Like tide_optim_load, for checkpoints that several processes saved, even if another number of
- * processes loads them. `paths` are the checkpoints of all processes that saved, or their
- * directories, in any order; from directories, the newest step that all of them have is read. Only
- * those that have states of this process's share are needed and read. The weights of this share are
- * overwritten; the program sends them to all processes as after an update, and compares *step: all
- * must have loaded the same. Returns like tide_optim_load; -EINVAL also names a process whose
- * checkpoint is missing. */
+/* Like tide_optim_load, for checkpoints that several processes saved, even another number of
+ * processes. `paths` are the checkpoints of all processes that saved, or their directories, in any
+ * order; from directories, the newest step that all of them have is read. Only checkpoints with
+ * states of this process's share are needed and read. The weights of this share are overwritten;
+ * the program sends them to all processes as after an update, and checks that all loaded the same
+ * *step. Returns like tide_optim_load; -EINVAL also names a process whose checkpoint is missing. */
 TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths,
                                     size_t count, uint64_t *step);
 
 struct tide_optim_info {
     size_t struct_bytes;
-    uint64_t elements;       /* elements that this process updates, in all parameters */
+    uint64_t elements;       /* elements that this process updates, of all parameters */
     uint64_t host_bytes;     /* memory that the library allocates */
     uint64_t resident_bytes; /* bytes of states in memory */
-    uint64_t store_bytes;    /* bytes of extents in the stores */
-    uint64_t blocks;         /* number of blocks; small parameters share one */
+    uint64_t store_bytes;    /* extents in the stores */
+    uint64_t blocks;         /* small parameters share one */
 };
 
 /* Describes an optimizer. Returns 0 or -EINVAL. */

@@ -4,52 +4,46 @@
  * These rules apply to every public header.
  *
  * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on
- * failure. After a failure tide_last_error() returns a message with names and numbers. The message
- * belongs to the calling thread, even if the work failed on a thread of the library. Output
- * parameters come last and are written on success only.
+ * failure. Then tide_last_error() returns a message with names and numbers. The message belongs to
+ * the calling thread, even if another thread did the work. Output parameters come last and are
+ * written on success only.
  *
  * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL.
- * Every other function needs a valid object, unless its comment says what NULL means. A function
- * that can fail returns -EINVAL if an object or an output parameter is NULL, unless its comment
- * allows that. A `context` parameter may be NULL, which means a silent context.
+ * Other functions need a valid object, unless their comment says what NULL means. A function that
+ * can fail returns -EINVAL if an object or an output parameter is NULL, unless its comment allows
+ * that. A `context` parameter may be NULL: a silent context.
  *
  * Ownership. The caller keeps everything that it passes. The library reads strings, structs and
  * arrays during the call only, unless a comment names a longer time. Strings are UTF-8 and end with
- * a zero byte. Strings that the library returns live as long as the library, unless their comment
- * says otherwise. A char array in a struct always ends with a zero byte; text that does not fit is
- * cut.
+ * a zero byte. Returned strings live as long as the library, unless their comment says otherwise. A
+ * char array in a struct ends with a zero byte; longer text is cut.
  *
  * Threads. Objects share no visible state except each thread's last error. A context and the
  * objects created with it form a group. Any thread may use a group, but only one at a time, unless
- * the header of an object allows more. Different groups are independent: several threads may each
- * use a context of their own at the same time. An object that was created with the context NULL is
- * a group of its own. Functions without a context or an object may be called by any thread at any
- * time.
+ * the header of an object allows more. Different groups are independent: several threads may use a
+ * context each at the same time. An object created with the context NULL is a group of its own. Any
+ * thread may call functions without a context or an object at any time.
  *
  * The application. The library installs no signal handlers, never exits (except in
  * tide_world_close), writes neither to stdout nor to stderr, and changes neither the environment
- * nor the working directory. Its threads block all signals except those that report faults. The
- * caller's floating-point modes and locale are not used and not changed.
+ * nor the working directory. Its threads block all signals except those that report faults. It
+ * neither uses nor changes the caller's floating-point modes and locale.
  *
- * Growth. The library may be newer or older than the header that a program was compiled with:
- *   - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, even in
- *     structs that the library fills. Fields are only ever added at the end, and no struct has
- *     padding. In an array of structs all elements have the same `struct_bytes`, which is also the
- *     distance from one element to the next.
- *   - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A
- *     field that the program does not know counts as zero.
- *   - Newer program, older library: bytes that the library does not know must be zero in structs
- *     that it reads, otherwise the call fails with -E2BIG. In structs that it fills they become
- *     zero.
- *   - In a struct that the library passes to a callback, `struct_bytes` is the library's size. A
- *     program does not read a field that ends beyond it.
- *   - New values may be added to an enum. Fields and parameters carry enums as integers of fixed
- *     size.
+ * Growth. The library may be newer or older than a program's header:
+ * - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, even in
+ *   structs that the library fills. Fields are only added at the end; no struct has padding.
+ *   Elements of an array have the same `struct_bytes`, which is also their distance.
+ * - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A
+ *   field unknown to the program counts as zero.
+ * - Newer program, older library: bytes unknown to the library must be zero in structs that it
+ *   reads, otherwise the call fails with -E2BIG. In structs that it fills they become zero.
+ * - In a struct that the library passes to a callback, `struct_bytes` is the library's size. A
+ *   program does not read a field that ends beyond it.
+ * - Enums may get new values. Fields and parameters carry enums as integers of fixed size.
  *
- * Defaults. Zero is the default of every field of a struct that has no init function. A struct that
- * has an init function is filled by it first; a zero in one of its fields then means what the
- * field's comment says. In a field that was added later, zero always means the behaviour from
- * before the field existed.
+ * Defaults. Zero is the default of every field of a struct without an init function. An init
+ * function fills a struct first; a zero in one of its fields then means what the field's comment
+ * says. In a field added later, zero means the behaviour from before the field existed.
  *
  * All names begin with tide_ or TIDE_. The shared library exports nothing else. */
 #ifndef TIDE_TIDE_H
@@ -72,20 +66,20 @@ extern "C" {
 #define TIDE_VERSION_MINOR 1
 #define TIDE_VERSION_PATCH 0
 
-/* Returns the message of this thread's last error, "" if there was none. It is valid until this
- * thread's next call of a tide function. */
+/* Returns the message of this thread's last error, or "". Valid until this thread's next call of a
+ * tide function. */
 TIDE_API const char *tide_last_error(void);
 
 /* ---- The build ---- */
 
-/* Returns the version of the running library, such as "0.1.0". It may differ from TIDE_VERSION_* of
- * the header. */
+/* Returns the running library's version, such as "0.1.0". It may differ from the header's
+ * TIDE_VERSION_*. */
 TIDE_API const char *tide_version(void);
 
 struct tide_build {
     size_t struct_bytes;
     const char *version;
-    /* commit of the sources; "unknown" if the build found no git history */
+    /* of the sources; "unknown" without a git history */
     const char *commit;
     const char *compiler; /* "gcc 12.2.0" */
     const char *target;   /* "x86_64 linux release" */
@@ -94,12 +88,12 @@ struct tide_build {
 /* Describes the running library. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_build_info(struct tide_build *out);
 
-/* A back end: one of several implementations of one task. */
+/* One of several implementations of one task. */
 struct tide_backend {
     size_t struct_bytes;
     const char *task; /* "device" or "ranks" */
     const char *name; /* "cuda" */
-    uint64_t built;   /* 1: compiled in. Opening it shows whether it works on this machine */
+    uint64_t built;   /* 1: compiled in. Opening it shows whether it works here */
 };
 
 /* Describes one back end, compiled in or not. Returns 0, -ENOENT if `index` is beyond the last one,
@@ -110,7 +104,7 @@ TIDE_API int tide_backend_at(unsigned index, struct tide_backend *out);
 struct tide_library {
     size_t struct_bytes;
     const char *name;  /* "hwloc" */
-    const char *state; /* the version that was found, or the reason why the library is not used */
+    const char *state; /* the version found, or why the library is not used */
 };
 
 /* Describes one third-party library. Returns 0, -ENOENT if `index` is beyond the last one, or
@@ -131,15 +125,14 @@ struct tide_progress {
 struct tide_context_options {
     size_t struct_bytes;
     uint64_t log_level; /* enum tide_log_level; messages of higher levels are dropped */
-    /* Receives one message without a newline. Any thread that works for this context calls it,
-     * possibly several at the same time. It must not call a tide function. NULL: messages are
-     * dropped. */
+    /* Receives one message without a newline, on any thread that works for this context, possibly
+     * on several at once. Must not call a tide function. NULL: messages are dropped. */
     void (*log)(void *user, uint32_t level, const char *line);
-    /* Receives the progress of a long call, on the thread that made the call. A non-zero return
-     * value requests cancellation: the call returns -ECANCELED as soon as it can. It must not call
-     * a tide function. NULL: nothing is reported. */
+    /* Receives the progress of a long call, on the calling thread. A result other than 0 requests
+     * cancellation: the call returns -ECANCELED as soon as it can. Must not call a tide function.
+     * NULL: nothing is reported. */
     int (*progress)(void *user, const struct tide_progress *progress);
-    void *user; /* passed to both callbacks; must live as long as the context */
+    void *user; /* passed to both callbacks; lives as long as the context */
 };
 
 struct tide_context;
@@ -148,7 +141,7 @@ struct tide_context;
  * -ENOMEM. */
 TIDE_API int tide_context_create(const struct tide_context_options *options,
                                  struct tide_context **out);
-/* Destroys a context. All objects that were made with it must have been destroyed. */
+/* Destroys a context. All objects made with it must have been destroyed. */
 TIDE_API void tide_context_destroy(struct tide_context *context);
 
 /* ---- Devices ---- */
@@ -163,13 +156,13 @@ struct tide_device_info {
     int64_t numa_node;           /* the nearest one; -1: unknown */
 };
 
-/* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more);
- * -ENODEV if there is none, -ENOTSUP if the kind is not compiled in, each with a message that says
- * what to do; -EINVAL for an unknown kind. */
+/* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more).
+ * -ENODEV: there is none; -ENOTSUP: the kind is not compiled in; both messages say what to do.
+ * -EINVAL: unknown kind. */
 TIDE_API int tide_device_count(struct tide_context *context, const char *kind);
 
 /* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. Returns 0, -EINVAL for an
- * unknown name or a wrong struct_bytes, or the error that opening the device had. */
+ * unknown name or a wrong struct_bytes, or the error of opening the device. */
 TIDE_API int tide_device_describe(struct tide_context *context, const char *device,
                                   struct tide_device_info *out);
 
@@ -182,9 +175,8 @@ struct tide_device_rates {
     double within; /* copies inside the device */
 };
 
-/* Measures copies of `bytes` bytes. Needs memory for two buffers of this size on the host and two
- * on the device. Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error that opening the device
- * had. */
+/* Measures copies of `bytes` bytes. Needs two buffers of this size on the host and two on the
+ * device. Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error of opening the device. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 

@@ -1,9 +1,9 @@
 /* world.h: ranks in several processes that a launcher (mpirun, srun, torchrun) has started
  * together. C17 and C++11; the rules of tide.h apply.
  * The first process creates an engine with the option `world` and uses it as if all ranks were its
- * own. The other processes call tide_world_follow, which runs their ranks for that engine; they
- * need no options, read no data and print nothing. All processes must be of the same build and must
- * find the model, the checkpoints and the stores at the same paths. Each has one rank. */
+ * own. The other processes call tide_world_follow, which runs their ranks; they need no options,
+ * read no data and print nothing. All processes have one rank each, are of the same build, and find
+ * the model, the checkpoints and the stores at the same paths. */
 #ifndef TIDE_WORLD_H
 #define TIDE_WORLD_H
 
@@ -19,35 +19,33 @@ struct tide_world;
 
 struct tide_world_options {
     size_t struct_bytes;
-    /* seconds without a response from a process after which the run ends, up to 1e9; 0: 60 */
+    /* seconds without a response from a process that end the run, up to 1e9; 0: 60 */
     uint64_t silence_seconds;
-    /* Called at least ten times a second on a thread of the library. A return value other than 0 in
-     * any process requests a stop, which tide_world_stopping reports in the first process. NULL:
-     * never called */
+    /* Called at least ten times a second on a thread of the library. A result other than 0 in any
+     * process requests a stop, which tide_world_stopping reports in the first process. NULL: never
+     * called */
     int (*stop)(void *user);
     void *user;
-    /* 1: engines of this world compute on GPUs, one for each rank. Processes of torchrun need it:
-     * torchrun does not connect them, so NCCL connects their GPUs and all other data goes over
-     * TCP */
+    /* 1: engines of this world compute on GPUs, one per rank. Required with torchrun, which does
+     * not connect its processes: NCCL connects their GPUs, and other data goes over TCP */
     uint64_t cards;
-    /* torchrun: the address at which its processes meet, "HOST:PORT", on the machine of the first
-     * process. It is the same in all processes. NULL: MASTER_ADDR and the port after MASTER_PORT */
+    /* torchrun: where its processes meet, "HOST:PORT", on the first process's machine; the same in
+     * all processes. NULL: MASTER_ADDR and the port after MASTER_PORT */
     const char *rendezvous;
-    /* Arguments of this process. They should be those of the first process, because only those have
-     * an effect; tide_world_info.difference describes a difference. Together they have less than
-     * 1 GiB. NULL: none */
+    /* This process's arguments, less than 1 GiB together. Only those of the first process have an
+     * effect; tide_world_info.difference describes a difference. NULL: none */
     const char *const *arguments;
     uint64_t argument_count;
 };
 
-/* Connects the processes that were started together, and waits until all are connected. Uses the
- * MPI library that their launcher belongs to; with torchrun, TCP. *out is NULL if this process was
- * started alone. `options` may be NULL.
+/* Connects the processes that were started together, and waits until all are connected, by the MPI
+ * library of their launcher or, with torchrun, TCP. *out is NULL if this process was started alone.
+ * `options` may be NULL.
  *
- * An application that uses MPI itself initialises it with MPI_THREAD_MULTIPLE before this call. The
- * library then uses a duplicate of MPI_COMM_WORLD on its own thread, and the application finalizes
- * MPI. Otherwise the library initialises MPI, and tide_world_close finalizes it; MPI cannot be
- * initialised again after that, so this process cannot open another world.
+ * An application that uses MPI itself initialises it with MPI_THREAD_MULTIPLE before this call, and
+ * finalizes it; the library then uses a duplicate of MPI_COMM_WORLD on its own thread. Otherwise
+ * the library initialises MPI, and tide_world_close finalizes it. MPI cannot be initialised again,
+ * so this process cannot open another world.
  *
  * Returns 0; -EINVAL for wrong options, or if environment variables contradict each other or name
  * no rendezvous; -ENOTSUP if torchrun started the processes and `cards` is 0 or NCCL is missing, or
@@ -61,38 +59,38 @@ struct tide_world_info {
     uint32_t rank;  /* rank of this process, from 0 */
     uint32_t ranks; /* number of processes */
     uint32_t hosts;
-    uint32_t ranks_per_host; /* the largest number of ranks on one host */
-    uint64_t first_on_host;  /* 1: this process has the lowest rank of its host */
-    /* "mpirun (Open MPI)"; this string and the next one live as long as the world */
+    uint32_t ranks_per_host; /* largest number of ranks on one host */
+    uint64_t first_on_host;  /* 1: the lowest rank of its host */
+    /* "mpirun (Open MPI)"; valid with `library` as long as the world */
     const char *launcher;
     const char *library; /* "Open MPI v4.1.4" */
-    /* in the first process: describes the first argument that differs in another process, for an
-     * error message; NULL: none differs. It lives as long as the world */
+    /* in the first process: the first argument that differs in another process, for an error
+     * message; NULL: none. Valid as long as the world */
     const char *difference;
 };
 
 /* Describes a world. Returns 0 or -EINVAL. */
 TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_world_info *out);
 
-/* Returns the rank of this process, according to the variables of its launcher; 0 if it was started
- * alone. Needs no open world. */
+/* Returns this process's rank from its launcher's variables; 0 if it was started alone. Needs no
+ * open world. */
 TIDE_API unsigned tide_world_rank(void);
 
-/* Serves the engines of the first process until that process closes the world, and sets *code to
- * the `code` of its tide_world_close. Log messages go to `context`. Every process except the first
+/* Serves the first process's engines until that process closes the world, and sets *code to the
+ * `code` of its tide_world_close. Log messages go to `context`. Every process except the first
  * calls this once. Returns 0; -EINVAL for wrong arguments or in the first process; or the error
  * that ended the world. If the first process reports that error, the call returns 0 and sets *code
  * to 1. */
 TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
 
-/* Returns 1 if `stop` has requested a stop in any process, else 0. NULL: 0. Only for the first
- * process. */
+/* Returns 1 if `stop` has requested a stop in any process, else 0 (also for NULL). Only for the
+ * first process. */
 TIDE_API int tide_world_stopping(const struct tide_world *world);
 
-/* Closes the world after all engines that use it were destroyed; NULL is allowed. The other
- * processes receive `code` from tide_world_follow. If an error has ended the world (a process died,
- * does not respond, or closed the world without calling tide_world_follow), this call does not
- * return: it ends all processes with the exit code `code`, or 1 if `code` is not positive. */
+/* Closes the world after the engines that use it; accepts NULL. The other processes receive `code`
+ * from tide_world_follow. If an error has ended the world (a process died, does not respond, or
+ * closed the world without calling tide_world_follow), this call does not return: it ends all
+ * processes with the exit code `code`, or 1 if `code` is not positive. */
 TIDE_API void tide_world_close(struct tide_world *world, int code);
 
 #ifdef __cplusplus

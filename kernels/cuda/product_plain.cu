@@ -8,7 +8,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int TILE = 64; /* of a block's results, squared */
+constexpr int TILE = 64; /* rows and columns of a block's results */
 constexpr int STEP = 16; /* elements of k per step */
 constexpr int EACH = 4;  /* rows and columns of a thread, TILE / EACH apart */
 constexpr int LANES = TILE / EACH;
