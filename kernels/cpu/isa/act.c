@@ -12,9 +12,7 @@ VF_INLINE vf sigmoid(vf x)
     return vf_set(1.0f) / (vf_set(1.0f) + vf_exp(-x));
 }
 
-/* Returns tanh: from exp for large
- * x
- * ; from a series near 0, to avoid cancellation. */
+/* Returns tanh: from exp for large |x|, from a series near 0 to avoid cancellation. */
 VF_INLINE vf tanh_of(vf x)
 {
     const vf e = vf_exp(vf_min(x + x, vf_set(40.0f)));
@@ -30,8 +28,7 @@ VF_INLINE vf tanh_of(vf x)
 }
 
 /* Returns erf within 1e-7: from a series near 0; elsewhere 1 - t exp(-x^2 + p(t)) with t = 2 / (2 +
- * x
- * ). */
+ * |x|). */
 VF_INLINE vf erf_of(vf x)
 {
     const vf s = x * x;
