@@ -1,5 +1,5 @@
-/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio.
- * Asynchronous only on direct files. `wake` writes an eventfd that the context polls. */
+/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. Asynchronous
+ * only on direct files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>

@@ -1,5 +1,4 @@
-/* backend_mem.c: a back end whose disk is memory, for `--io mem` and tests. Data is copied in
- * submit; the transfer completes when a disk of the given speed would complete it. */
+/* backend_mem.c: a back end whose disk is memory of a given speed, for `--io mem` and tests. */
 #include "aio/backend.h"
 
 #include <errno.h>
@@ -18,7 +17,7 @@ struct completion {
 
 struct mem {
     struct aio_mem_disk *disk;      /* borrowed */
-    struct completion *completions; /* owned: ring of [size], in submission order */
+    struct completion *completions; /* owned: ring, in submission order */
     uint32_t size;
     uint32_t first, count;
     struct core_bell bell;

@@ -1,5 +1,4 @@
-/* backend_threads.c: calls pread and pwrite on worker threads; works everywhere.
- * The drive's thread hands transfers to idle workers. Workers share only a bit mask and a bell. */
+/* backend_threads.c: calls pread and pwrite on worker threads; works everywhere. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,7 +30,7 @@ struct worker {
 struct threads {
     struct worker *workers; /* owned */
     unsigned count, started;
-    uint64_t idle; /* mask of workers without a transfer; the drive's */
+    uint64_t idle; /* mask of workers without a transfer */
     const struct core_log *log;
     _Atomic bool ending;
     _Alignas(64) _Atomic uint64_t done; /* mask of workers whose event is ready */

@@ -1,5 +1,4 @@
-/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later).
- * The drive's thread owns the ring; `wake` writes an eventfd that the ring reads. */
+/* backend_uring.c: io_uring, and the wrapper of liburing (2.3 or later). */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -22,7 +21,7 @@ struct uring {
     bool ring_open;
     bool file_table; /* files are registered */
     bool can_wake;   /* false if completions are polled: such a ring cannot read an eventfd */
-    bool armed;      /* a read of the eventfd is in flight */
+    bool armed;      /* reads the eventfd */
     int eventfd;     /* owned */
     uint64_t wake_count;
     unsigned flags;
@@ -41,12 +40,12 @@ static const struct {
     {IORING_SETUP_SUBMIT_ALL, "submit_all"},
 };
 
-/* Flags that older kernels refuse, newest first. Set-up drops the next one after each refusal. */
+/* Flags that older kernels refuse, newest first. */
 static const unsigned droppable[] = {IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER,
                                      IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL};
 
-/* Orders the unmapping of one ring before the next mapping at that address, for ThreadSanitizer,
- * which does not see liburing's system calls. */
+/* ThreadSanitizer does not see liburing's system calls: a ring is unmapped before the next one gets
+ * its address. */
 static void ring_order_mappings(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -152,7 +151,7 @@ static void uring_close(void *state)
     }
     if (uring->ring_open) {
         ring_order_mappings();
-        /* The kernel frees a ring later and would keep removed files open until then. */
+        /* The kernel frees a ring later and would keep removed files open. */
         if (uring->file_table) {
             (void)io_uring_unregister_files(&uring->ring);
         }
@@ -164,8 +163,7 @@ static void uring_close(void *state)
     free(uring);
 }
 
-/* Registers an empty file table, which attach fills, so that the kernel looks up no file per
- * transfer. */
+/* A file table, filled by attach, saves the kernel a look-up per transfer. */
 static void make_file_table(struct uring *uring)
 {
     int fds[AIO_FILES_MAX];
@@ -305,8 +303,7 @@ static int enter(struct uring *uring, unsigned min, int64_t wait_ns)
     return rc == -ETIME || rc == -EINTR || rc > 0 ? 0 : rc;
 }
 
-/* A wake-up counts as one of `min` completions. The drive waits for several only at full depth,
- * when new requests need no wake-up. */
+/* A wake-up counts as one of `min` completions. */
 static int uring_reap(void *state, struct aio_event *events, unsigned max, unsigned min,
                       int64_t wait_ns)
 {
@@ -333,7 +330,7 @@ static void uring_cancel(void *state, uint64_t token)
 {
     struct uring *uring = state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
-    if (sqe != NULL) { /* if the ring is full, the transfer ends by itself */
+    if (sqe != NULL) { /* a full ring: the transfer ends by itself */
         io_uring_prep_cancel64(sqe, token, 0);
         io_uring_sqe_set_data64(sqe, cancel_token);
     }

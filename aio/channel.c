@@ -1,6 +1,5 @@
-/* channel.c: chooses the next channel and cuts pieces off its requests.
- * Stride scheduling: the channel with the fewest bytes served, divided by its weight, is next. An
- * idle channel saves up no service. */
+/* channel.c: chooses the next channel and cuts pieces off its requests. Stride scheduling: the
+ * channel with the fewest bytes served, by weight, is next. */
 #include <assert.h>
 
 #include "aio/drive_internal.h"
@@ -56,8 +55,8 @@ void aio_channel_drop(struct channel *channel)
     }
 }
 
-/* A sync waits for earlier requests, and later requests wait for the sync. A piece that waits for
- * its repetition stops the channel: other pieces would fail the same way. */
+/* A sync is a barrier in its channel. So is a piece that waits for its repetition: others would
+ * fail the same way. */
 static bool can_cut(const struct channel *channel, int64_t now_ns)
 {
     if (channel->cut == atomic_load_explicit(&channel->tail, memory_order_seq_cst) ||
@@ -95,7 +94,6 @@ struct channel *aio_channel_pick(struct aio_drive *drive)
     return best;
 }
 
-/* With checksums, a piece is whole checksum units. */
 static uint32_t piece_bytes(const struct aio_drive *drive, const struct drive_request *request,
                             uint64_t left)
 {

@@ -1,5 +1,5 @@
 /* directory.c: opens and checks directories and files by descriptor and inode, so that nobody can
- * exchange them between two look-ups of a path. */
+ * exchange them meanwhile. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -55,7 +55,6 @@ static int walk(int at, const char *path, int flags)
     return fd;
 }
 
-/* Opens a directory without following links. Returns -1 with errno set on failure. */
 static int open_plain(const char *path)
 {
     bool absolute = path[0] == '/';
@@ -76,7 +75,6 @@ static int open_plain(const char *path)
     return fd;
 }
 
-/* Copies `path` up to its first symbolic link, if it has one. */
 static void copy_to_link(const char *path, char *out)
 {
     struct stat info;
@@ -109,7 +107,7 @@ int aio_dir_look(const char *path)
     return fd >= 0 ? fd : explain(path, errno);
 }
 
-/* Splits off the last name. Returns false if that name cannot be created ("/", ".."). */
+/* Returns false if the last name cannot be created ("/", ".."). */
 static bool split(const char *path, char *parent, char *leaf)
 {
     size_t end = strlen(path);
@@ -180,8 +178,7 @@ static int check(const struct aio_dir *dir)
     return 0;
 }
 
-/* Locks the directory, then checks that it still has a name: an ending run removes its
- * directory. */
+/* Checks the name after locking: an ending run removes its directory. */
 static int lock(struct aio_dir *dir)
 {
     struct stat info;
@@ -245,7 +242,6 @@ fail:
     return rc;
 }
 
-/* Returns whether the name refers to the inode of `fd`. */
 static bool is_same(int at, const char *name, int fd)
 {
     struct stat here;
@@ -295,8 +291,7 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
     return fd;
 }
 
-/* Locks a file, in up to LOCK_TRIES attempts: the I/O of a killed process keeps its file locked for
- * a while. The caller holds the directory's lock, so no other run is active. */
+/* Tries up to LOCK_TRIES times: I/O of a killed process keeps its file locked for a while. */
 static bool lock_soon(int fd)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
@@ -388,7 +383,7 @@ enum { PROBE_BYTES = 4096, ALIGN_DEFAULT = 4096 };
 static const struct {
     uint64_t magic;
     const char *type;
-    enum aio_fs_verdict verdict; /* the verdict if direct I/O works */
+    enum aio_fs_verdict verdict; /* if direct I/O works */
     const char *reason;
 } known[] = {
     {0xef53, "ext4", AIO_FS_DIRECT, ""},
@@ -454,8 +449,8 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
     return fd;
 }
 
-/* Writes one block and reads it back. Returns 1 if the data is equal, 0 if it differs or the file
- * refuses such I/O, -errno if the drive or memory fails. */
+/* Returns 1 if the data read back is equal, 0 if it differs or the file refuses such I/O, else
+ * -errno. */
 static int write_and_read(int fd)
 {
     void *memory = NULL;

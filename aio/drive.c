@@ -1,5 +1,5 @@
-/* drive.c: the drive's thread. One turn answers calls, submits pieces, collects completions,
- * verifies reads and looks for late pieces. */
+/* drive.c: the drive's thread. A turn answers calls, submits, collects completions, verifies reads
+ * and looks for late pieces. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum {
     VERIFY_AT_ONCE = 4,        /* pieces hashed between two collections */
     SPIN_NS = 20000,           /* spins this long before it sleeps */
     WAIT_NS = 100000000,       /* the longest wait for completions */
-    BATCH_WAIT_NS = 5000000,   /* the longest wait for several completions at once */
+    BATCH_WAIT_NS = 5000000,   /* for several completions at once */
     WATCH_NS = 250000000,      /* time between checks for late pieces */
     FAILING_CALLS_MAX = 10000, /* failures of submit or reap in a row */
 };
@@ -49,7 +49,7 @@ void aio_drive_wake(struct aio_drive *drive)
     }
 }
 
-/* Runs a function on the drive's thread and waits for its result. Any thread. */
+/* Any thread; waits for the result. */
 static int drive_call_run(struct aio_drive *drive,
                           int (*run)(struct aio_drive *, struct drive_call *), void *argument)
 {
@@ -89,8 +89,8 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers calls that close a channel: when none of its pieces is in flight, or with -ETIMEDOUT
- * after the limit (dead drive: warn_ns). */
+/* Answers a close when none of the channel's pieces is in flight, or with -ETIMEDOUT after the
+ * limit (dead drive: warn_ns). */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -115,7 +115,7 @@ static void close_channels(struct aio_drive *drive)
     }
 }
 
-/* Fails all queues with this thread's error message, and ends submission. */
+/* Fails all queues with this thread's error message. */
 static void drive_fail(struct aio_drive *drive, int rc)
 {
     drive->dead = true;
@@ -130,8 +130,8 @@ static void drive_fail(struct aio_drive *drive, int rc)
     aio_pieces_cancel(drive, NULL);
 }
 
-/* Handles a failed call into the back end. A transient failure is repeated, up to FAILING_CALLS_MAX
- * times in a row, not before *call_ns. Another failure fails the drive. */
+/* Repeats a transient failure, not before *call_ns and at most FAILING_CALLS_MAX times in a row.
+ * Others fail the drive. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
@@ -166,7 +166,7 @@ static bool is_called(struct aio_drive *drive)
     return atomic_load_explicit(&drive->call, memory_order_seq_cst) != NULL;
 }
 
-/* Returns how long there is nothing to do, at most until `until_ns`; 0: work now; -1: no limit. */
+/* Returns the time until there is work, at most until `until_ns`; 0: now; -1: no limit. */
 static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 {
     const bool full = drive->dead || drive->in_flight >= drive->depth;
@@ -178,8 +178,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
     return first_ns == INT64_MAX ? -1 : first_ns - drive->now_ns;
 }
 
-/* Collects completions; waits if there is nothing else to do. At full depth it waits for several,
- * which saves calls; after such a wait without result, for one. */
+/* Waits if there is nothing else to do: at full depth for several completions, which saves
+ * calls. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;
@@ -202,7 +202,6 @@ static int drive_reap(struct aio_drive *drive, struct aio_event *events)
     return rc;
 }
 
-/* Sleeps until `until_ns` or until there is work. */
 static void drive_sleep(struct aio_drive *drive, int64_t until_ns)
 {
     uint32_t seen = core_bell_look(&drive->bell);
@@ -212,8 +211,7 @@ static void drive_sleep(struct aio_drive *drive, int64_t until_ns)
     }
 }
 
-/* Collects the remaining completions after a reap that returned `got`. Returns false if a reap
- * failed. */
+/* Collects the rest after a reap that returned `got`. Returns false if a reap failed. */
 static bool drive_drain(struct aio_drive *drive, int got)
 {
     struct aio_event events[EVENTS];
@@ -264,7 +262,7 @@ static void drive_turn(struct aio_drive *drive)
         aio_pieces_verify(drive, VERIFY_AT_ONCE);
     }
     if (reaps && drive->ran_ns - drive->watched_ns >= WATCH_NS && drive_drain(drive, got)) {
-        drive->watched_ns = drive->ran_ns; /* all ready completions are processed */
+        drive->watched_ns = drive->ran_ns;
         rc = drive->dead ? 0 : aio_pieces_watch(drive);
         if (rc != 0) {
             drive_fail(drive, rc);
@@ -396,7 +394,7 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* A back end refuses pieces beyond its depth_max; offering them would be a busy loop. */
+        /* A back end refuses pieces beyond its depth_max, in a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive, *options);
@@ -523,8 +521,8 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Returns the end of the slab that begins at `at`. Unaligned ends become separate slabs, because
- * the kernel keeps huge pages whole only in a slab without small pages. */
+/* Returns a slab's end. Unaligned ends are separate slabs: the kernel keeps huge pages whole only
+ * in slabs without small pages. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;

@@ -32,10 +32,10 @@ struct aio_path {
     struct aio_drive *drive; /* owned */
     int fd;                  /* owned */
     bool direct;
-    bool reserved;  /* space is allocated before it is written */
-    bool formatted; /* an earlier run has written the whole file */
-    bool linked;    /* the file must be removed at close */
-    bool removed;   /* take_over() removed a file still open elsewhere */
+    bool reserved;  /* space is allocated already */
+    bool formatted; /* an earlier run wrote the whole file */
+    bool linked;    /* to be removed at close */
+    bool removed;   /* take_over() removed a file open elsewhere */
     uint32_t file;
     uint64_t file_bytes, data_offset;
 };
@@ -90,8 +90,7 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
                                   AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
-/* Removes an extent file that a child or unfinished I/O of a dead process keeps locked. Another
- * locked file is an error. */
+/* Removes a dead process's extent file that a child or unfinished I/O keeps locked. */
 static int replace_locked(struct aio_path *path, const struct aio_header *header, const char *name,
                           int fd)
 {
@@ -106,8 +105,8 @@ static int replace_locked(struct aio_path *path, const struct aio_header *header
     return aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, fd);
 }
 
-/* Takes over the extent file of a dead run, if there is one. Another file of that name is an error.
- * An empty file is of a run that died before it wrote the header. */
+/* Takes over the extent file of a dead run, if any. An empty file's run died before it wrote the
+ * header. */
 static int take_over(struct aio_path *path, const struct aio_path_options *options)
 {
     bool locked = false;
@@ -159,7 +158,7 @@ static int no_space(const struct aio_path *path, const struct aio_path_options *
                         options->directory, path->file_bytes, fs->free_bytes, strerror(cause));
 }
 
-/* Allocates all space, so that a full drive is noticed at the start. */
+/* A full drive is noticed at the start. */
 static int reserve(struct aio_path *path, const struct aio_path_options *options,
                    const struct aio_fs *fs)
 {
@@ -211,7 +210,7 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
             ioctl(path->fd, FS_IOC_SETFLAGS, &flags);
         }
     }
-    /* The header comes first, so that the next run recognises the file if this run is killed. */
+    /* The next run must recognise the file even if this one is killed. */
     rc = write_header(path, options, path->formatted);
     return rc == 0 && !path->formatted ? reserve(path, options, fs) : rc;
 }
@@ -269,7 +268,6 @@ static int open_drive(struct aio_path *path, const struct aio_path_options *opti
     return aio_drive_attach(path->drive, &file, &path->file);
 }
 
-/* Fills the file with zeros, then marks it as formatted. */
 static int write_zeros(struct aio_path *path, const struct aio_path_options *options,
                        struct aio_queue *queue, const unsigned char *zeros)
 {
@@ -414,7 +412,7 @@ static bool is_locked(int fd)
     return false;
 }
 
-/* Sets the error of an incomplete file. `wanted`: its full size, or 0 without a header. */
+/* `wanted`: the full size, or 0 without a header. */
 static int unfinished(const char *name, const struct aio_look *look, uint64_t wanted)
 {
     char of[48] = "";

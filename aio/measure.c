@@ -26,14 +26,14 @@ enum {
     FILL_LEAST = 32 << 20,
     FILL_PIECE = 8 << 20
 };
-/* Largest and smallest buffer of one direction. */
+/* Of one direction. */
 static const uint64_t buffer_bytes_max = (uint64_t)64 << 20;
 static const uint64_t buffer_bytes_min = (uint64_t)8 << 20;
 static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
 static const double seconds_default = 1.6;
 static const int64_t patience_ns = 120000000000;
 
-/* One direction: requests that go through its part of the file repeatedly. */
+/* One direction: requests that cycle through a range of the file. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -45,7 +45,7 @@ struct stream {
     uint64_t at, memory_at;
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
-    uint64_t ahead;     /* requests kept in flight */
+    uint64_t ahead;     /* requests in flight */
     uint64_t ahead_max; /* limit of `ahead` */
 };
 
@@ -86,8 +86,8 @@ static int stream_push(struct stream *stream)
     return rc;
 }
 
-/* Limits requests in flight to what completes in a tenth of the measurement, whose end waits for
- * the last request. */
+/* Keeps in flight what completes in a tenth of the measurement, because its end waits for the last
+ * request. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;
@@ -124,8 +124,7 @@ static int run(struct stream *streams, unsigned count, double seconds, double *b
     return 0;
 }
 
-/* Plans requests of one block, up to twice the drive's depth, as `half` (memory of one direction)
- * permits. */
+/* `half`: memory of one direction. */
 static void plan(struct stream *stream, struct aio_drive *drive, uint64_t half)
 {
     uint64_t request = aio_drive_block_bytes(drive);
@@ -145,7 +144,7 @@ static double middle(const double rates[TURNS])
     return fmax(low, fmin(high, rates[2]));
 }
 
-/* Measures writes, reads and mixed I/O three times each; medians hide a short stall. */
+/* Medians of three hide a short stall. */
 static int measure_in(struct aio_drive *drive, struct stream streams[2], double seconds,
                       struct aio_rates *out)
 {
@@ -238,8 +237,8 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
                    out);
 }
 
-/* Fills the file with zeros, because first writes are slower than those of a run. A slow path is
- * filled for `seconds`, at least to FILL_LEAST. Sets range->bytes to the bytes written. */
+/* First writes are slower than those of a run. Fills for `seconds`, at least FILL_LEAST, and sets
+ * range->bytes. */
 static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};
@@ -282,7 +281,7 @@ end:
     return rc;
 }
 
-/* Makes a checksum per MiB, as a store does, if requests are whole MiB. */
+/* As a store does, if requests are whole MiB. */
 static int make_sums(const struct aio_drive *drive, struct range *range)
 {
     const uint64_t sums = range->bytes / AIO_SUM_BYTES;

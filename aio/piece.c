@@ -1,5 +1,5 @@
-/* piece.c: one transfer from submission to end: continues it if short, repeats it if failed,
- * verifies what was read, reports it if late. */
+/* piece.c: one transfer from submission to end: continued if short, repeated if failed, verified if
+ * read, reported if late. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -63,12 +63,11 @@ int aio_pieces_create(struct aio_drive *drive)
     return 0;
 }
 
-/* Returns the registered buffer that holds the memory, or NONE. */
 static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *memory, uint32_t bytes)
 {
     unsigned low = 0;
     unsigned high = drive->slabs_count;
-    while (low < high) { /* finds the last slab that begins at or before the memory */
+    while (low < high) { /* finds the last slab at or before the memory */
         unsigned middle = (low + high) / 2;
         if ((const unsigned char *)drive->slabs[middle].iov_base <= memory) {
             low = middle + 1;
@@ -113,7 +112,6 @@ static void piece_release(struct aio_drive *drive, int32_t index)
     aio_channel_finish(piece->channel, piece->request);
 }
 
-/* Queues the piece again, unless its queue has failed. */
 static void piece_retry(struct aio_drive *drive, int32_t index)
 {
     if (drive->dead || aio_channel_failed(drive->pieces[index].channel)) {
@@ -129,7 +127,7 @@ static bool is_dropped(const struct io_piece *piece)
     return aio_channel_failed(piece->channel);
 }
 
-/* Takes the first ready piece whose pause is over; releases pieces of failed queues on the way. */
+/* Also releases pieces of failed queues on the way. */
 static int32_t ready_take(struct aio_drive *drive)
 {
     struct piece_list kept = {NONE, NONE};
@@ -167,7 +165,7 @@ int64_t aio_pieces_due(struct aio_drive *drive)
     return due_ns > drive->submit_ns ? due_ns : drive->submit_ns;
 }
 
-/* Repeated pieces go before new ones. */
+/* Repeated pieces go first. */
 static int32_t next_piece(struct aio_drive *drive)
 {
     int32_t index = ready_take(drive);
@@ -233,7 +231,6 @@ void aio_pieces_drop(struct aio_drive *drive)
     drive->ready = kept;
 }
 
-/* Fails the queue with this thread's error message, and releases the piece. */
 static void piece_fail(struct aio_drive *drive, int32_t index, int rc)
 {
     const struct io_piece *piece = &drive->pieces[index];
@@ -256,7 +253,7 @@ static void piece_finish(struct aio_drive *drive, int32_t index)
     piece_release(drive, index);
 }
 
-/* Pauses grow, to about 4 s in total, so that the kernel can recover memory. */
+/* Growing pauses, about 4 s in total: the kernel can recover memory. */
 static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *piece)
 {
     if (piece->repeats > 8) {
@@ -265,21 +262,21 @@ static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *
     }
 }
 
-/* io_uring also returns ECANCELED when a signal keeps the kernel from starting a worker. */
+/* io_uring also returns ECANCELED if a signal stops a worker's start. */
 static bool is_transient(int64_t rc)
 {
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM || rc == -ECANCELED;
 }
 
-/* Returns whether a retry cannot fix the error. */
+/* A retry cannot fix these. */
 static bool is_final(int64_t rc)
 {
     return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EINVAL || rc == -EBADF ||
            rc == -EFAULT || rc == -EROFS || rc == -EPERM || rc == -EOPNOTSUPP;
 }
 
-/* Repeats the piece after an error that is not final; fails it at the limit, or if the queue or the
- * drive closes. */
+/* Fails the piece if the error is final, at the limit, or if queue or drive closes; else repeats
+ * it. */
 static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
 {
     struct io_piece *piece = &drive->pieces[index];

@@ -1,7 +1,6 @@
 /* queue.c: submits the requests of a queue, and completes them in order.
- * A request has a drive_request per range; `left` counts the unfinished ones. A thread that
- * finishes a request adds a notice; whoever adds the first notice advances the line for the others,
- * so no drive waits for another. */
+ * A thread that finishes a request adds a notice; the first notice's thread advances the line for
+ * the others, so no drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>
@@ -24,8 +23,8 @@ struct aio_queue {
     uint32_t depth;
     uint64_t mask;
     uint64_t submitted; /* used only by the owner */
-    uint64_t completed; /* used by the thread that is advancing the line */
-    /* owned, [mask + 1]: unfinished drive_requests of a request */
+    uint64_t completed; /* used by the thread advancing the line */
+    /* owned: unfinished drive_requests of a request */
     _Atomic uint32_t *left;
     _Atomic uint32_t notices;
     _Atomic bool failed; /* release pairs with the drives' acquire */
@@ -36,8 +35,8 @@ static bool is_failed(const struct aio_queue *queue)
     return atomic_load_explicit(&queue->failed, memory_order_acquire);
 }
 
-/* Called by the channels. `failed` is set before the failing range counts as finished: no other
- * drive may complete the request while the message is being written. */
+/* Sets `failed` before the failing range counts as finished: no other drive may complete the
+ * request before the message is written. */
 static void queue_done(void *user, uint64_t value, int rc)
 {
     struct aio_queue *queue = user;
@@ -221,7 +220,6 @@ static int check_iov(const struct aio_queue *queue, const struct aio_iov *iov)
     return 0;
 }
 
-/* Returns how many more requests fit into the channel. */
 static uint64_t channel_room(const struct channel *channel)
 {
     uint64_t tail = atomic_load_explicit(&channel->tail, memory_order_relaxed);
@@ -316,7 +314,7 @@ int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, con
     union {
         const void *in;
         void *out;
-    } pointer = {.in = memory}; /* a write only reads the memory */
+    } pointer = {.in = memory}; /* a write only reads it */
     struct aio_iov iov = {.file = file, .offset = offset, .memory = pointer.out, .bytes = bytes};
     return aio_queue_submit(queue, AIO_WRITE, &iov, 1, out);
 }

@@ -1,5 +1,4 @@
-/* store.c: the paths of a store, extents on them, and requests on extents. The set-up thread calls;
- * a queue's owner makes requests. */
+/* store.c: the paths of a store, extents on them, and requests on extents. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -26,13 +25,13 @@ struct segment {
 struct aio_extent {
     uint64_t bytes;
     uint64_t run, owner;
-    uint64_t first;       /* number of the first checksum within the owner */
+    uint64_t first;       /* first checksum's number within the owner */
     struct aio_sum *sums; /* owned, one per unit; NULL: no checksums */
     bool pages;           /* a unit is a page, not a MiB */
     /* data in files that the store does not own; read-only */
     bool adopted;
     unsigned segments_count;
-    struct segment segments[]; /* room for AIO_IOV_MAX until the extent is complete */
+    struct segment segments[]; /* AIO_IOV_MAX until the extent is complete */
 };
 
 struct aio_store {
@@ -42,7 +41,7 @@ struct aio_store {
     struct aio_space *spaces[AIO_PATHS_MAX]; /* owned */
     double weights[AIO_PATHS_MAX], credit[AIO_PATHS_MAX];
     uint64_t bytes;
-    /* extents are spread in whole units, and a shorter rest */
+    /* extents consist of whole units and a shorter rest */
     uint64_t align_bytes, unit_bytes;
     uint64_t run;
     bool no_sums;
@@ -115,7 +114,7 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
     return aio_space_create(aio_path_data_offset(store->paths[i]), given->bytes, &store->spaces[i]);
 }
 
-/* Measures the paths without a weight in turn. The weight is the mixed rate. */
+/* Of paths without a weight: the mixed rate. */
 static int measure_weights(struct aio_store *store, const struct aio_store_options *options)
 {
     for (unsigned i = 0; i < store->paths_count; i++) {
@@ -228,7 +227,7 @@ int aio_store_queue(struct aio_store *store, const struct aio_queue_options *opt
     return aio_queue_open(store->drives, store->paths_count, options, out);
 }
 
-/* Allocates `bytes` on one path in as few ranges as possible; advances *at. */
+/* In as few ranges as possible; advances *at. */
 static int take(struct aio_store *store, struct aio_extent *extent, unsigned path, uint64_t bytes,
                 uint64_t *at)
 {
@@ -270,8 +269,7 @@ static uint64_t free_units(const struct aio_store *store, unsigned path)
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
 }
 
-/* Returns the path for a remainder shorter than a unit: the one with the largest credit among those
- * with space; paths_count if none. */
+/* For a rest shorter than a unit: the path with the largest credit and space, or paths_count. */
 static unsigned place_rest(struct aio_store *store, uint64_t bytes)
 {
     unsigned best = store->paths_count;
@@ -508,7 +506,7 @@ static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_
                               bytes, offset, extent->bytes, extent->pages ? "pages" : "MiB");
 }
 
-/* Writes one range per touched segment to `iovs`. Returns their number. */
+/* Returns the number of `iovs`, one per touched segment. */
 static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsigned char *memory,
                         uint64_t bytes, struct aio_iov iovs[AIO_IOV_MAX])
 {
@@ -554,7 +552,7 @@ int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t
                     const void *memory, uint64_t bytes, struct core_fence *out)
 {
     struct aio_iov iovs[AIO_IOV_MAX];
-    /* struct aio_iov also serves reads, so its memory is not const. */
+    /* not const, because struct aio_iov also serves reads */
     union {
         const void *in;
         void *out;

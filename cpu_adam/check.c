@@ -14,7 +14,6 @@ struct span {
     size_t element_bytes;
 };
 
-/* Returns whether a range of 8-bit moments may end at element `index`. */
 static bool is_block_edge(const struct adam *adam, uint64_t index)
 {
     return index % CORE_UPDATE_Q8_BLOCK == 0 || index == adam->options.count;

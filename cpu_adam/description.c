@@ -50,7 +50,7 @@ static int check_options(const struct adam_options *o)
     return 0;
 }
 
-/* A step cannot fail because of invalid scalars later. */
+/* A step cannot fail because of scalars later. */
 static int check_groups(const struct adam_options *o)
 {
     for (size_t i = 0; i < o->groups_count; i++) {
@@ -142,8 +142,7 @@ int adam_step_scalars(struct adam *adam, double gradient_scale)
     return 0;
 }
 
-/* Returns the Philox stream of a step, unique for the largest step of all groups and the array's
- * number. */
+/* The Philox stream, unique for the step and the array's number. */
 static uint64_t stream_of(const struct adam *adam)
 {
     uint64_t step = 0;

@@ -1,4 +1,4 @@
-/* norm.c: shares an array's tiles among a team and sums the squares of each. */
+/* norm.c: shares an array's tiles among a team and sums their squares. */
 #include "cpu_adam/norm.h"
 
 #include <errno.h>
@@ -74,8 +74,7 @@ static int check_pieces(const struct adam_norm_pieces *of)
                               of->count);
 }
 
-/* Adds squares of a piece's elements to `lanes`. `begin` and `end` are indices in the array; an
- * incomplete last group is padded with zeros. */
+/* `begin` and `end` are indices in the array; an incomplete last group is padded with zeros. */
 static void add_squares(const struct adam_ops *ops, enum core_update_type type,
                         const struct adam_norm_piece *piece, uint64_t begin, uint64_t end,
                         double lanes[ADAM_NORM_LANES])
@@ -94,7 +93,7 @@ static void add_squares(const struct adam_ops *ops, enum core_update_type type,
     }
 }
 
-/* Returns the first piece that ends after element `at`; list_count if there is none. */
+/* Returns the first piece that ends after `at`, or list_count. */
 static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
 {
     size_t low = 0;
@@ -108,7 +107,6 @@ static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
     return low;
 }
 
-/* Returns the sum of squares of elements begin .. end - 1, one tile. */
 static double tile_sum(const struct adam_ops *ops, const struct adam_norm_pieces *of,
                        uint64_t begin, uint64_t end)
 {

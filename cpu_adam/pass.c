@@ -89,8 +89,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Updates one run of equal scalars, begin < end: a part of a group, whole groups, a part of a
- * group. */
+/* A run of equal scalars: a part of a group, whole groups, a part of a group. */
 static unsigned update_run(const struct adam_pass *pass, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {
@@ -115,7 +114,6 @@ static unsigned update_run(const struct adam_pass *pass, const struct core_updat
     return met;
 }
 
-/* Returns the run that contains element `index`. */
 static size_t run_of(const struct adam_pass *pass, uint64_t index)
 {
     size_t low = 0;
@@ -131,7 +129,7 @@ static size_t run_of(const struct adam_pass *pass, uint64_t index)
     return low;
 }
 
-/* Updates run by run. `arrays` may be staged copies. */
+/* `arrays` may be staged copies. */
 static unsigned update_runs(const struct adam_pass *pass, const struct core_update_args *arrays,
                             uint64_t begin, uint64_t end)
 {
@@ -154,8 +152,8 @@ static uint64_t whole_blocks(uint64_t count)
     return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
-/* Returns the arguments to decode or encode a stage. Codes are used in place or, if the array ends
- * within a block, in `codes` with zeros after `count`. */
+/* Codes are used in place or, if the array ends within a block, in `codes` with zeros after
+ * `count`. */
 static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
 {
@@ -230,8 +228,7 @@ static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint
     return met;
 }
 
-/* Returns the end of the run of whole blocks with equal scalars; `begin` if the first block is
- * cut. */
+/* Returns the end of whole blocks with equal scalars; `begin` if the first block is cut. */
 static uint64_t q8_run_end(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     const uint64_t stop = least(end, pass->runs[run_of(pass, begin)].end);

@@ -1,5 +1,4 @@
-/* scalars.c: one group's scalars for one step: computed in double, rounded once to fp32, refused if
- * fp32 cannot hold them. */
+/* scalars.c: one group's scalars for one step: computed in double, rounded once to fp32. */
 #include <errno.h>
 #include <math.h>
 
@@ -54,8 +53,8 @@ static int check_scalars(const struct core_update_scalars *s)
     return 0;
 }
 
-/* The arithmetic and checks of adam_scalars(): even a comparison with NaN traps if the application
- * has enabled traps. Not inlined, so that it stays between adam_fp_begin() and adam_fp_end(). */
+/* Even a comparison with NaN may trap. Not inlined, so that it stays between adam_fp_begin() and
+ * adam_fp_end(). */
 __attribute__((noinline)) static int compute_scalars(enum core_update_rule rule,
                                                      const struct adam_group *group,
                                                      double gradient_scale,

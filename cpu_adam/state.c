@@ -19,7 +19,7 @@ static int check_value(const struct adam *adam, enum adam_value value)
     return 0;
 }
 
-/* Turns a NaN into the quiet NaN of its sign. */
+/* The quiet NaN of its sign. */
 static float canonical(float x)
 {
     const uint32_t bits = core_f32_bits(x);
@@ -43,7 +43,7 @@ static void master_set(const struct core_update_args *u, uint64_t i, float x)
     }
 }
 
-/* Encodes the moment stage by stage, rounded to nearest. */
+/* Stage by stage, rounded to nearest. */
 static void write_q8(const struct adam *adam, const struct core_update_args *u, bool is_m,
                      const float *in)
 {
@@ -56,8 +56,7 @@ static void write_q8(const struct adam *adam, const struct core_update_args *u, 
     }
 }
 
-/* The arithmetic of adam_state_write(). Not inlined, so that it stays between adam_fp_begin() and
- * adam_fp_end(). */
+/* Not inlined, so that it stays between adam_fp_begin() and adam_fp_end(). */
 __attribute__((noinline)) static void write_values(const struct adam *adam,
                                                    const struct core_update_args *u,
                                                    enum adam_value value, const float *in)
@@ -129,7 +128,6 @@ __attribute__((noinline)) static void read_values(const struct adam *adam,
     }
 }
 
-/* Checks a range and finds its arrays. */
 static int bind(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                 const uint64_t range[2], struct core_update_args *out)
 {

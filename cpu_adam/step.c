@@ -14,7 +14,7 @@ enum {
     STEP_TURNS = 8     /* shares of a member if all are equally fast */
 };
 
-/* One call of adam_step() or adam_step_sums(), shared by the team. */
+/* One step, shared by the team. */
 struct team_step {
     struct adam_pass pass;
     uint64_t begin;
@@ -25,7 +25,6 @@ struct team_step {
     _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
 };
 
-/* Updates tile by tile and sums the squares of the tiles' gradients. */
 static unsigned tiles_range(const struct team_step *step, uint64_t begin, uint64_t end)
 {
     unsigned nonfinite = 0;
@@ -45,7 +44,7 @@ static uint64_t grain_of(const struct team_step *step)
     return step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
 }
 
-/* Takes shares until none is left: a busy member takes fewer. */
+/* Until none is left: a busy member takes fewer. */
 static void step_shares(void *argument, unsigned index, unsigned count)
 {
     struct team_step *step = argument;
@@ -77,7 +76,6 @@ static void cut_shares(struct team_step *step, unsigned members)
     step->turn = members == 1 ? count : turn > 0 ? turn : grain;
 }
 
-/* Runs a step whose range and sums are set. */
 static int run_step(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
                     struct team_step *step)
 {
@@ -129,7 +127,7 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
     return run_step(adam, arrays, gradient_scale, &step);
 }
 
-/* Returns the end of consecutive runs of one group around element `index`, and the group. */
+/* Returns the end of consecutive runs of one group around `index`. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)
 {
     const struct adam_run *runs = adam->runs;
@@ -146,7 +144,6 @@ static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *gro
     return end;
 }
 
-/* Returns whether a piece's end cuts a block of 8-bit moments. */
 static bool cuts_block(const struct adam *adam, uint64_t end)
 {
     return adam->options.moments == CORE_UPDATE_Q8 && end % CORE_UPDATE_Q8_BLOCK != 0 &&

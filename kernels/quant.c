@@ -1,5 +1,5 @@
-/* quant.c: the encoder and decoder of stored weights. Operations and their order are those of
- * bitsandbytes, because the codes depend on them. */
+/* quant.c: the encoder and decoder of stored weights, with bitsandbytes' order of operations, on
+ * which codes depend. */
 #include "kernels/quant.h"
 
 #include <assert.h>
@@ -108,7 +108,7 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored)
     part->nested = (const float *)(const void *)(bytes + spans.nested.begin);
 }
 
-/* Returns the largest magnitude, also infinity or NaN. Compares bits, which compilers vectorise. */
+/* Also infinity or NaN. Compares bits, which compilers vectorise. */
 static float largest(const float *values, int64_t count)
 {
     int32_t most = 0;
@@ -121,7 +121,7 @@ static float largest(const float *values, int64_t count)
 
 /* ---- NF4 ---- */
 
-/* Computes the midpoints between neighbouring values. A weight above k midpoints gets code k. */
+/* Midpoints between neighbouring values. A weight above k midpoints gets code k. */
 static void make_bounds(const float *values, int codes, float *bounds)
 {
     for (int i = 0; i + 1 < codes; i++) {
@@ -152,8 +152,8 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     return whole || isnan(most) ? most : least;
 }
 
-/* Returns the code of the dynamic map nearest to number `step` of STEPS evenly spaced numbers from
- * -1 to 1. bitsandbytes rounds to these first. */
+/* The code nearest to number `step` of STEPS evenly spaced numbers from -1 to 1, to which
+ * bitsandbytes rounds first. */
 static uint8_t nearest(const float *bounds, int step)
 {
     const float value = -1.0f + (2.0f * (float)step) / (STEPS - 1);
@@ -170,7 +170,7 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* Subtracts the scales' mean, rounded to fp32, and encodes them, with one scale per 256 of them. */
+/* Less their mean, rounded to fp32, with one scale per 256 of them. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];
@@ -201,7 +201,7 @@ static void encode_nested(const struct kern_quant_layout *layout, float *scales,
 
 /* ---- INT8 ---- */
 
-/* Copies weights; with `rounds`, through fp16 as bitsandbytes does. */
+/* With `rounds`, through fp16 as bitsandbytes does. */
 static void take_part(const float *from, int64_t count, bool rounds, float *to)
 {
     uint16_t halves[KERN_NF4_NESTED];
@@ -215,7 +215,7 @@ static void take_part(const float *from, int64_t count, bool rounds, float *to)
 
 static float encode_int8_row(const float *weights, int64_t cols, bool halves, uint8_t *codes)
 {
-    static const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    static const float magic = 12582912.0f; /* 1.5 * 2^23: rounds to a whole number */
     float part[KERN_NF4_NESTED];
     float most = 0;
     for (int64_t at = 0; at < cols; at += KERN_NF4_NESTED) {

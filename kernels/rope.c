@@ -23,7 +23,7 @@ static int64_t original_positions(const struct kern_rope_config *c)
     return c->original_max_positions > 0 ? c->original_max_positions : c->max_positions;
 }
 
-/* NTK: the base grows if the sequence is longer than the trained length. */
+/* NTK: the base grows beyond the trained length. */
 static void dynamic(const struct kern_rope_config *c, int64_t sequence, double *frequency)
 {
     const double trained = (double)c->max_positions;
@@ -52,7 +52,7 @@ static void llama3(const struct kern_rope_config *c, double *frequency)
     }
 }
 
-/* Returns the dimension whose frequency turns `turns` times over the trained length. */
+/* The dimension that turns `turns` times over the trained length. */
 static double yarn_dimension(const struct kern_rope_config *c, double turns)
 {
     const double trained = (double)original_positions(c);
@@ -138,7 +138,7 @@ static int check(const struct kern_rope_config *c)
     return 0;
 }
 
-/* Fills `frequency`, and returns the factor for cosine and sine. */
+/* Returns the factor for cosine and sine. */
 static double frequencies(const struct kern_rope_config *c, int64_t sequence, double *frequency)
 {
     switch (c->kind) {

@@ -1,4 +1,4 @@
-/* table.c: attaches to a device the ops of its kind, and asks that kind for their scratch. */
+/* table.c: attaches a device's ops, and asks its kind for their scratch. */
 #include "kernels/table.h"
 
 #include <errno.h>
@@ -78,7 +78,6 @@ static void detach_cpu(struct kern_ops *ops)
     kern_cpu_destroy(ops->cpu);
 }
 
-/* The kinds of device that have ops. */
 static const struct kind {
     const char *name;
     int (*attach)(struct dev_device *device, const struct kern_options *options,

@@ -1,11 +1,11 @@
-/* attention.c: cuts a micro-batch into documents and tiles of queries, which the members of the
- * team take in turn. The bits do not depend on which member takes an item. */
+/* attention.c: cuts a micro-batch into documents and tiles of queries for the team. The bits do not
+ * depend on which member takes an item. */
 #include <stdatomic.h>
 
 #include "core/base/team.h"
 #include "kernels/cpu/cpu.h"
 
-/* A tile of a document, or for the gradient a document; in scratch. */
+/* In scratch. For the gradient: a whole document. */
 struct piece {
     int32_t row;
     int32_t start, stop;
@@ -20,7 +20,7 @@ struct job {
     int64_t piece_count;
     char *scratch;
     size_t part_bytes;
-    _Atomic int64_t next; /* next item to take; relaxed: core_team_run orders the rest */
+    _Atomic int64_t next; /* relaxed: core_team_run orders the rest */
 };
 
 static int64_t document_end(const struct kern_attention_arguments *a, int64_t row, int64_t start)
@@ -57,7 +57,7 @@ static void run_items(void *argument, unsigned index, unsigned count)
         if (item >= items) {
             return;
         }
-        /* The last pieces take longest, so they go first. */
+        /* The last pieces take longest and go first. */
         const struct piece *piece = &job->pieces[job->piece_count - 1 - item / job->a->kv_heads];
         const struct kern_attention_item what = {
             .row = piece->row,

@@ -1,5 +1,5 @@
-/* cpu.c: helpers shared by the ops of the CPU device: scratch, sharing work over the team, sums
- * over rows, and the choice between oneDNN and our own product. */
+/* cpu.c: helpers of the CPU device's ops: scratch, work shared over the team, sums over rows, and
+ * the choice of oneDNN or our own product. */
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>

@@ -1,6 +1,5 @@
-/* embed.c: looks up rows of a table by id, and computes their gradient.
- * Tokens are sorted by id (stably), so that one member writes a row of the table, summed in token
- * order. */
+/* embed.c: looks up rows of a table by id, and computes their gradient. Sorted by id, tokens of a
+ * row belong to one member, in order. */
 #include <errno.h>
 #include <string.h>
 
@@ -71,7 +70,6 @@ static int32_t id_of(const struct kern_embed_grad_arguments *a, int64_t t)
     return a->ids != NULL ? a->ids[t] : (int32_t)(t % a->length);
 }
 
-/* One pass of a radix sort, from `order` to `other`. */
 static void sort_digit(struct grad_job *job, int shift)
 {
     int64_t starts[DIGITS + 1] = {0};
@@ -101,7 +99,7 @@ static void sort(struct grad_job *job)
     }
 }
 
-/* Returns the first position in `order` with an id of `id` or more. */
+/* Returns the first position with an id of `id` or more. */
 static int64_t place_of(const struct grad_job *job, int64_t id)
 {
     int64_t low = 0;

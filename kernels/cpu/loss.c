@@ -1,6 +1,6 @@
-/* loss.c: linear + loss over tiles of the vocabulary: statistics of all tiles, then the loss and
- * the tokens' factors, then gradients, for which logits are computed again.
- * Only one tile of logits exists at a time; its gradients replace it. */
+/* loss.c: linear + loss over tiles of the vocabulary: statistics, then the loss and the tokens'
+ * factors, then gradients.
+ * Gradients replace a tile's logits, which are computed twice. */
 #include <errno.h>
 #include <math.h>
 
@@ -44,14 +44,12 @@ static size_t logits_bytes(int64_t tokens, int64_t n)
     return kern_cpu_round((size_t)(tokens * n) * sizeof(float));
 }
 
-/* Arrays for all tiles. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
     float *scales;                 /* [tokens]: factor of a token's gradients */
     float *dx_sum;                 /* [tokens][width] */
 };
 
-/* Returns the number of tokens that have gradients. */
 static int64_t grad_tokens(const struct kern_loss_arguments *a)
 {
     return a->pairs > 0 ? a->tokens / 2 : a->tokens;
@@ -67,7 +65,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* Computes the logits of the first `tokens` tokens, [tokens][n] = x w^T, in fp32 scratch. */
+/* [tokens][n] = x w^T of the first `tokens` tokens, in fp32 scratch. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           int64_t tokens, struct part part, char **scratch, float **out)
 {
@@ -109,7 +107,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return 0;
 }
 
-/* Sums -log p of some tokens' labels, and counts these labels. */
+/* Sums -log p of some tokens' labels. */
 static struct kern_loss sum_labels(const struct kern_loss_arguments *a, const struct arrays *arrays,
                                    int64_t first, int64_t count)
 {
@@ -131,7 +129,7 @@ static void fill_scales(const struct arrays *arrays, int64_t first, int64_t coun
     }
 }
 
-/* Returns the loss of the pairs, and sets their tokens' factors. */
+/* Also sets the tokens' factors. */
 static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
                                      const struct arrays *arrays)
 {
@@ -167,7 +165,6 @@ static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
     return loss;
 }
 
-/* Computes the loss and the factors from the statistics. */
 static void settle(const struct kern_loss_arguments *a, const struct arrays *arrays)
 {
     if (a->pairs > 0) {
@@ -295,7 +292,7 @@ static struct arrays take_arrays(const struct kern_loss_arguments *a, char **mem
     return arrays;
 }
 
-/* Computes statistics or gradients of the arguments' part of w. */
+/* Statistics or gradients of the arguments' part of w. */
 static int rows_run(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     const struct part part = {a->first_row, a->row_count};

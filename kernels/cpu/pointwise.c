@@ -1,5 +1,4 @@
-/* pointwise.c: ops on independent tokens, rows or elements: RoPE, activations, addition, dropout,
- * DoRA. */
+/* pointwise.c: ops on independent tokens, rows or elements. */
 #include "kernels/cpu/cpu.h"
 
 enum { TOKEN_GRAIN = 4, ROW_GRAIN = 4, ELEMENT_GRAIN = 16384 };

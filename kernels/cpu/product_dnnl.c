@@ -1,8 +1,6 @@
 /* product_dnnl.c: the wrapper of oneDNN.
- * A shape's first use runs both ways: with b as stored, and with b reordered into oneDNN's
- * preferred layout. The second is chosen only if it is faster and gives the same bits, so timing
- * affects only speed. Primitives are cached by shape. Results are fp32, finished by our loops or
- * written to their destination. */
+ * A shape's first use tries b as stored and b reordered into oneDNN's layout. The second is chosen
+ * only if it is faster and gives the same bits, so timing affects only speed. */
 #include "kernels/cpu/product_dnnl.h"
 
 #include <assert.h>
@@ -25,7 +23,6 @@ enum { SHAPES_MAX = 512, WAYS = 2, TRIES = 2, SCRATCH_GRAIN = 64 };
 
 static const int64_t result_bytes_max = (int64_t)64 << 20;
 
-/* Identifies a product's primitive. */
 struct shape {
     dnnl_data_type_t type, result;
     int64_t m, n, k;
@@ -58,7 +55,7 @@ struct kern_dnnl {
     void *own;      /* owned: scratch where queues have none (`all`) */
     size_t own_bytes;
     size_t count;
-    struct entry *entries; /* owned, [SHAPES_MAX]; when full, new shapes use our own product */
+    struct entry *entries; /* owned; when full, new shapes use our own product */
     char description[64];
 };
 
@@ -68,8 +65,7 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
-/* Passes the limit of TIDE_ISA to oneDNN by a call: the process's environment belongs to the
- * application. */
+/* By a call, because the environment belongs to the application. */
 static int limit_library(const struct kern_dnnl *d)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
@@ -219,7 +215,7 @@ static dnnl_status_t memory(const struct kern_dnnl *d, const dnnl_memory_desc_t 
     return d->dnnl_memory_create(out, desc, d->engine, DNNL_MEMORY_NONE);
 }
 
-/* Builds the primitive for a layout of b, and a reorder if that is not the stored layout. */
+/* With a reorder if b's stored layout differs. */
 static dnnl_status_t way_build(const struct kern_dnnl *d, struct way *way,
                                const dnnl_memory_desc_t desc[3], const dnnl_memory_desc_t *b)
 {
@@ -341,8 +337,7 @@ static int way_time(const struct kern_dnnl *d, const struct way *way, const stru
     return rc;
 }
 
-/* Times both ways and leaves the first one's result in c. Allocates a copy of the result once per
- * shape. */
+/* Leaves the first way's result in c. Allocates a copy of the result once per shape. */
 static int entry_choose(const struct kern_dnnl *d, struct entry *entry, const struct operands *with)
 {
     const struct shape *s = &entry->shape;
@@ -382,8 +377,7 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-/* Returns the rows computed at once: all, or a multiple of 64 whose fp32 result fits in
- * result_bytes_max (at least 64). */
+/* All rows, or a multiple of 64 (at least 64) whose fp32 result fits in result_bytes_max. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);
@@ -415,8 +409,7 @@ size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_
     return result_bytes(m, n) + packed_bytes(n, k, kern_type_bytes(type));
 }
 
-/* Returns where oneDNN can write the result (fp32, or a bf16 activation rounded once); NULL if our
- * loops must finish it. */
+/* Returns where oneDNN can write the result itself (fp32, or a bf16 activation), or NULL. */
 static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_type_t *type)
 {
     const struct kern_finish *f = &p->finish;
@@ -431,8 +424,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* Keeps the queue's scratch, or replaces it by our own with `all`, for which queues reserve
- * none. */
+/* With `all`, queues reserve no scratch: uses our own. */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

@@ -1,5 +1,5 @@
-/* product_plain.c: the blocked product, shared among a team in a grid of parts; results do not
- * depend on the grid. */
+/* product_plain.c: the blocked product, shared among a team in a grid of parts that does not affect
+ * results. */
 #include <assert.h>
 
 #include "core/base/team.h"
@@ -21,8 +21,7 @@ static int64_t share_max(int64_t total, int64_t grain, unsigned parts)
     return (int64_t)end;
 }
 
-/* Chooses the cheapest grid: elements of its largest part, plus 32 per row and column that this
- * part packs. */
+/* Lowest cost: elements of the largest part, plus 32 per row and column that it packs. */
 static struct grid grid_choose(const struct kern_isa *isa, int64_t m, int64_t n, unsigned threads)
 {
     struct grid best = {0};

@@ -1,4 +1,4 @@
-/* table.c: the CPU device's rows of the op table, and the scratch of each. */
+/* table.c: the CPU device's rows of the op table, and their scratch. */
 #include "kernels/cpu/table.h"
 
 #include <assert.h>

@@ -1,7 +1,6 @@
-/* attention_check.c: checks on this card that the Hopper kernels (attention_sm90.cu,
- * attention_grad_sm90.cu) agree with those for all cards.
- * A card that interprets memory descriptors differently would train on wrong numbers. The check
- * runs on the queue's stream, in its scratch; the submitting thread waits. */
+/* attention_check.c: checks on this card that the Hopper kernels agree with those for all cards: a
+ * card that interprets memory descriptors differently would train on wrong numbers.
+ * Runs on the queue's stream, in its scratch; the submitting thread waits. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>
@@ -22,8 +21,7 @@ enum {
     DOCUMENT = 70, /* tokens of the first document */
 };
 
-/* The scratch before tiles and deltas. Arrays of [2]: results of the kernel for all cards, then of
- * Hopper's. */
+/* Arrays of [2]: results of the kernel for all cards, then of Hopper's. */
 struct sheet {
     _Alignas(256) uint16_t q[LENGTH * WIDTH_MAX];
     _Alignas(256) uint16_t k[LENGTH * DIM_MAX];
@@ -37,8 +35,7 @@ struct sheet {
     _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-/* A comparison of kernel 0 (all cards) with kernel 1 (Hopper). Without a window (0) the row has two
- * documents. */
+/* Without a window (0) the row has two documents. */
 struct check_case {
     enum kern_type type;
     int64_t dim, window;
@@ -69,7 +66,7 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, const stru
     };
 }
 
-/* Gradients use the results of kernel 0. */
+/* Of kernel 0's results. */
 static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
                                                     int way)
 {
@@ -105,7 +102,7 @@ static float larger(float worst, float part)
     return part <= worst ? worst : part; /* NaN is the worst */
 }
 
-/* Returns the largest difference of results and lse, relative to a bound of two roundings. */
+/* Of results and lse, relative to a bound of two roundings. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;
@@ -124,8 +121,8 @@ static float worst_of(const struct sheet *sheet, const struct check_case *c)
     return worst;
 }
 
-/* Returns the largest difference of a gradient, relative to its bound. The bound contains the
- * array's root mean square, because errors grow with the sums. */
+/* Of a gradient, relative to its bound, which contains the root mean square: errors grow with the
+ * sums. */
 static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
 {
     double squares = 0;
@@ -178,7 +175,6 @@ static int attend_grad(const struct dev_launch *where, struct sheet *card,
     return kern_cuda_attention_grad_sm90(where, &other);
 }
 
-/* One of the two checks: attention or its gradient. */
 struct question {
     const char *name;
     int (*compute)(const struct dev_launch *where, struct sheet *card, const struct check_case *c);
@@ -191,8 +187,7 @@ static int fail(cudaError_t error)
     return core_err_set(-EIO, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-/* Runs both kernels on one set of numbers. Sets *worst, or returns the error that prevented the
- * comparison. */
+/* Sets *worst, or returns the error that prevented the comparison. */
 static int compare(const struct dev_launch *where, struct sheet *sheet,
                    const struct question *question, const struct check_case *c, float *worst)
 {
@@ -217,7 +212,7 @@ static int compare(const struct dev_launch *where, struct sheet *sheet,
     error = rc != 0 ? cudaSuccess
                     : cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost,
                                       where->stream);
-    /* Also after a failure: queued copies may still use the sheet. */
+    /* Queued copies may still use the sheet, even after a failure. */
     const cudaError_t waited = cudaStreamSynchronize(where->stream);
     if (rc != 0) {
         return rc;
@@ -241,7 +236,6 @@ size_t kern_cuda_attention_grad_check_bytes(void)
     return kern_cuda_attention_check_bytes();
 }
 
-/* Returns whether the Hopper kernels are compiled for this card. */
 static bool card_is_hopper(void)
 {
     struct cudaDeviceProp card;

@@ -1,8 +1,7 @@
-/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels. A block owns what
- * it writes, so no sum depends on the order of blocks.
- * For dk and dv a block has 64 keys of a key head and goes over the query heads and queries that
- * see them. For dq it has 64 queries of a query head and goes over their keys. Probabilities are
- * recomputed from the saved lse. */
+/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels: for dk and dv a
+ * block has 64 keys and goes over the queries that see them; for dq 64 queries, over their keys.
+ * A block owns what it writes, so no sum depends on the order of blocks. Probabilities are
+ * recomputed from lse. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -42,7 +41,7 @@ __device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_
     kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
 }
 
-/* The lse and delta of one query of the next step, in each thread below STEP. */
+/* Of one query of the next step, in threads below STEP. */
 struct query_numbers {
     float lse, delta;
 };
@@ -57,7 +56,7 @@ __device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, 
     return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
 }
 
-/* After the products of a step, which hide the latency of the loads. */
+/* After the products of a step, which hide the loads' latency. */
 template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
 {
     if (threadIdx.x < STEP) {
@@ -66,7 +65,7 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
     }
 }
 
-/* Turns the scores in p into probabilities, and dp into score gradients. */
+/* p: scores to probabilities; dp: to score gradients. */
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
@@ -127,7 +126,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         kern_copy_wait<1>();
         __syncthreads();
         const int32_t first_key = tile.begin + warp_row;
-        /* Skips a step whose queries see none of the warp's keys. */
+        /* Queries that see none of the warp's keys. */
         if (query + STEP > first_key && !kern_gap_hides(gap, query, first_key, WARP_ROWS)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -152,7 +151,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
     __syncthreads();
 }
 
-/* A row's first tiles are seen by the most queries and go first. */
+/* The first tiles are seen by the most queries and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct kern_grad_job j)
 {
@@ -176,8 +175,7 @@ template <int D> struct queries_room {
     } stages[2];
 };
 
-/* The lse and delta of rows g and g + 8, and the factor of their dq: 0 if the query sees only one
- * key, else 1. */
+/* Of rows g and g + 8; the factor of dq is 0 if the query sees only one key. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
@@ -254,7 +252,7 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips keys that the warp's rows do not see. */
+        /* Keys that the warp's rows do not see. */
         if (key < first_row + WARP_ROWS && !kern_gap_hides(gap, first_row, key, STEP)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -284,8 +282,8 @@ __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct kern_grad_job j)
     }
 }
 
-constexpr size_t SHARED_MAX = 99 << 10; /* a block's shared memory on sm_86 and sm_89, the least of
-                                         * the supported cards */
+constexpr size_t SHARED_MAX = 99 << 10; /* a block's on sm_86 and sm_89, the least of the supported
+                                         * cards */
 
 template <typename T, int D>
 int launch(const struct dev_launch *where, const struct kern_grad_job &j)

@@ -1,9 +1,8 @@
 /* attention_grad_sm90.cu: the gradient of attention with Hopper's warpgroup products and bulk
  * copies: two kernels, as in attention_grad.cu.
- * A block has 128 keys of a key head (or 128 queries), a consumer 64 of them. Queries (or keys) are
- * copied to shared memory some steps ahead. One consumer computes probabilities while the other's
- * products run. Compiled for sm_90a only; used only if attention_check.c finds agreement on this
- * card. */
+ * A block has 128 keys (or queries), a consumer 64 of them; queries (or keys) are copied some steps
+ * ahead. One consumer computes probabilities while the other's products run. Used only if
+ * attention_check.c finds agreement on this card. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
@@ -25,7 +24,7 @@ struct tensors {
     kern_tensor_map q, d_o, k, v;
 };
 
-/* Return the first row of this thread's warpgroup, and of its warp, in the block's tile. */
+/* In the block's tile: of this thread's warpgroup, and of its warp. */
 __device__ int32_t group_row()
 {
     return kern_wg_group() * KERN_WG_ROWS;
@@ -42,8 +41,8 @@ constexpr int QUERIES = 64; /* processed in one step */
 static_assert(QUERIES == 2 * KERN_LANES);
 template <int D> constexpr int query_bytes = kern_wg_tile_bytes<D, QUERIES>;
 
-/* Offsets in shared memory, in bytes: keys and values; stages of queries and their d_o; per stage
- * the lse (times log2 e), then the delta; barriers. */
+/* Offsets in shared memory: keys and values; stages of queries and their d_o; per stage the lse
+ * (times log2 e), then the delta; barriers. */
 template <int D> struct keys_room {
     static constexpr int stages = 4;
     static constexpr int k = 0;
@@ -66,15 +65,15 @@ template <int D> struct keys_rings {
         : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
     }
-    /* Returns the stage's barrier whose phase ends when the consumers have read its numbers. */
+    /* Its phase ends when the consumers have read the stage's numbers. */
     __device__ uint32_t numbers_read() const
     {
         return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
     }
 };
 
-/* Calls f(tile, row, kv_head) for the block's tiles: one slot of one row and key head. A row's
- * first tiles are seen by the most queries and go first. */
+/* Calls f(tile, row, kv_head) for the block's tiles. The first tiles of a row are seen by the most
+ * queries and go first. */
 template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
 {
     const uint32_t rows = static_cast<uint32_t>(j.g.forward.rows);
@@ -88,8 +87,8 @@ template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_
     }
 }
 
-/* Calls f(head, query) for steps over the queries that see the tile's keys, head by head; `query`
- * is the step's first. */
+/* Calls f(head, query) for steps over the queries that see the tile's keys; `query` is the step's
+ * first. */
 template <typename F>
 __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_tile &tile,
                                            int32_t kv_head, F f)
@@ -102,7 +101,7 @@ __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_ti
     }
 }
 
-/* Starts the bulk copies, on one thread. */
+/* The bulk copies; one thread. */
 template <int D>
 __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors &from,
                                           uint32_t shared)
@@ -129,8 +128,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* Copies the lse (`which` 0) or the delta (1) of a step's queries, on one warp. Not bulk copies:
- * the numbers need not begin at a multiple of 16 bytes. */
+/* The lse (`which` 0) or delta (1) of a step's queries; one warp. Not bulk copies: the numbers need
+ * not begin at a multiple of 16 bytes. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {
@@ -155,7 +154,7 @@ __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, 
     });
 }
 
-/* Sets scores of keys (from first_key on) that queries (from first_query on) do not see to minus
+/* Scores of keys (from first_key on) that queries (from first_query on) do not see become minus
  * infinity. */
 __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t first_key,
                                           int32_t first_query, int32_t stop, int32_t window)
@@ -174,7 +173,7 @@ __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t fi
 
 constexpr kern_gap NO_GAP = {INT32_MAX, INT32_MAX};
 
-/* Sets dp to 0 for queries (from first_query on) that see only one key. */
+/* For queries (from first_query on) that see only one key. */
 __device__ __forceinline__ void keys_clear(float (&dp)[QUERIES / 8][4], int32_t first_query,
                                            int32_t start, int32_t window)
 {
@@ -330,8 +329,7 @@ constexpr int KEYS = 128;        /* processed in one step */
 static_assert(TILE % KEYS == 0); /* no step begins after a consumer's last query */
 template <int D> constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;
 
-/* Offsets in shared memory, in bytes: queries and their d_o; stages of keys and values;
- * barriers. */
+/* Offsets in shared memory: queries and their d_o; stages of keys and values; barriers. */
 template <int D> struct queries_room {
     static constexpr int stages = 2;
     static constexpr int q = 0;
@@ -353,7 +351,7 @@ template <int D> struct queries_rings {
     }
 };
 
-/* Calls f(tile, row, head) for the block's tiles. A row's last tiles see the most keys and go
+/* Calls f(tile, row, head) for the block's tiles. The last tiles of a row see the most keys and go
  * first. */
 template <typename F> __device__ __forceinline__ void queries_each(const kern_grad_job &j, F f)
 {
@@ -396,8 +394,7 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
     });
 }
 
-/* The lse and delta of rows g and g + 8, and the factor of their dq: 0 if the query sees only one
- * key, else the scale. */
+/* Of rows g and g + 8; the factor of dq is 0 if the query sees only one key. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];

@@ -1,7 +1,6 @@
 /* attention_mma.cu: attention on tensor cores, after FlashAttention-2.
- * A block processes 128 queries of one head at a time, a warp 16 of them with sums in registers.
- * Tiles of 64 keys and values are copied while the previous tile is processed. The order of sums
- * depends on the document alone. */
+ * A block processes 128 queries of one head, a warp 16 of them with sums in registers, while the
+ * next 64 keys and values are copied. The order of sums depends on the document alone. */
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -27,7 +26,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     int32_t key = kern_first_keys(tile, a, KEYS);
     q.first = tile.begin;
     k.first = v.first = key;
-    /* The second stage's memory holds the queries until they are in registers. */
+    /* It holds the queries until they are in registers. */
     kern_rows_copy<D, QUERIES, THREADS>(shared + 2 * TILE, q, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared, k, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared + TILE, v, tile.end, a.head_dim);
@@ -56,7 +55,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips keys that the warp's rows do not see. */
+        /* Keys that the warp's rows do not see. */
         if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};
@@ -79,8 +78,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     __syncthreads();
 }
 
-/* Blocks in x: the heads of a slot, slot after slot; in y: rows. The last tiles see the most keys
- * and go first. */
+/* In x: a slot's heads, slot after slot; in y: rows. The last tiles see the most keys and go
+ * first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     attend(struct kern_attention_arguments a, struct kern_tiles tiles)

@@ -1,7 +1,7 @@
-/* attention_plain.cu: attention and its gradient without tensor cores, for fp32 and other arguments
- * that tensor-core kernels do not take.
- * A warp computes one query of one head (for dk and dv: one key) and visits keys (queries) 32 at a
- * time: a lane computes one score, then all lanes add up the weighted vectors. */
+/* attention_plain.cu: attention and its gradient without tensor cores, for arguments that
+ * tensor-core kernels do not take.
+ * A warp computes one query (for dk and dv: one key) and visits keys (queries) 32 at a time, a
+ * score per lane. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/attention_gap.cuh"
@@ -27,7 +27,6 @@ template <typename T> __device__ void store(void *base, int64_t index, float val
     static_cast<typename T::store *>(base)[index] = T::narrow(value);
 }
 
-/* The token and head of this warp, if it `lives`. */
 struct place {
     bool lives;
     int64_t row, position, token, head;
@@ -47,13 +46,11 @@ __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
     return p;
 }
 
-/* Returns the first position of the token's document. */
 __device__ int64_t start_of(const kern_attention_arguments &a, int64_t token)
 {
     return a.starts != nullptr ? a.starts[token] : 0;
 }
 
-/* Returns the first key that the query at `position` may see. */
 __device__ int64_t first_key(const kern_attention_arguments &a, int64_t token, int64_t position)
 {
     const int64_t start = start_of(a, token);
@@ -86,8 +83,8 @@ __device__ float dot(const float (&x)[DIM_MAX], const void *base, int64_t at, in
     return sum;
 }
 
-/* Adds the weight of each of the first `count` lanes times the vector at `at` + lane * stride to
- * sums[]. */
+/* sums[] += the lane's weight times the vector at `at` + lane * stride, for the first `count`
+ * lanes. */
 template <typename T>
 __device__ void gather(float (&sums)[EACH], float weight, int64_t count, const void *base,
                        int64_t at, int64_t stride, int64_t dims)
@@ -163,7 +160,7 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
     }
 }
 
-/* Returns the gradient of a pair's score and sets *probability. */
+/* Also sets *probability. */
 __device__ float score_grad(const kern_attention_grad_arguments &g, const float *delta, float score,
                             float dp, int64_t at, float *probability)
 {
@@ -215,7 +212,7 @@ __global__ void __launch_bounds__(THREADS)
                     p.token * g.dq_stride + p.head * d, d);
 }
 
-/* Returns one past the last query that may see the key: the end of the document or window. */
+/* The end of the document or window. */
 __device__ int64_t queries_end(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;

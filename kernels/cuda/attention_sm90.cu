@@ -1,9 +1,8 @@
 /* attention_sm90.cu: attention with Hopper's warpgroup products and bulk copies.
- * A block processes tiles of queries of one head, one after another. A consumer has 64 of a tile's
- * queries and goes over tiles of 128 keys from the last to the first. It starts two products
- * together, the scores of a tile of keys and the previous probabilities times their values, and
- * turns the scores into probabilities while the second one runs. Compiled for sm_90a only; used
- * only if attention_check.c finds agreement on this card. */
+ * A consumer has 64 of a tile's queries and goes over tiles of 128 keys from the last to the first.
+ * It starts the scores of a tile of keys together with the previous probabilities times their
+ * values, and turns the scores into probabilities meanwhile. Used only if attention_check.c finds
+ * agreement on this card. */
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
@@ -13,7 +12,7 @@ namespace
 
 constexpr int KEYS = 128;
 
-/* By head size: consumers in a block, stages of keys and of values, registers per thread. */
+/* Consumers in a block, stages of keys and of values, registers per thread. */
 template <int D> struct shape {
     static constexpr int groups = D == 64 ? 3 : 2;
     static constexpr int queries = groups * KERN_WG_ROWS;
@@ -24,7 +23,7 @@ template <int D> struct shape {
     static_assert(kern_wg_registers_fit(groups, producer_registers, consumer_registers));
 };
 
-/* Offsets and sizes in shared memory, in bytes. */
+/* In shared memory, in bytes. */
 template <int D> struct room {
     static constexpr int query_bytes = kern_wg_tile_bytes<D, shape<D>::queries>;
     static constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;
@@ -51,7 +50,6 @@ template <int D> struct rings {
     }
 };
 
-/* The tiles of keys that a tile of queries sees. */
 struct key_range {
     int32_t first;
     int count;
@@ -63,7 +61,7 @@ __device__ key_range keys_of(const kern_attention_arguments &a, const kern_tile 
     return {first, (tile.end - first + KEYS - 1) / KEYS};
 }
 
-/* Calls f(tile, row, head) for the block's tiles. A row's last tiles see the most keys and go
+/* Calls f(tile, row, head) for the block's tiles. The last tiles of a row see the most keys and go
  * first. */
 template <typename F>
 __device__ __forceinline__ void tiles_each(const kern_attention_arguments &a,

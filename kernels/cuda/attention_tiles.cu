@@ -1,5 +1,4 @@
-/* attention_tiles.cu: lists the tiles of documents, and computes delta (sums of o times d_o) for
- * the gradient. */
+/* attention_tiles.cu: lists the tiles of documents, and computes delta for the gradient. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -14,7 +13,7 @@ constexpr int THREADS = 256;
 constexpr int LISTERS = 1024;
 constexpr int WARP = 32;
 
-/* Returns the end of the document that begins at `start` and contains position `from`. */
+/* Of the document that begins at `start` and contains `from`. */
 __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, int32_t start)
 {
     int32_t low = from + 1;
@@ -30,7 +29,7 @@ __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, 
     return low;
 }
 
-/* A block lists the tiles of one row, by position. */
+/* A block has one row; tiles are in order of position. */
 __global__ void __launch_bounds__(LISTERS)
     list_tiles(const int32_t *all_starts, int32_t length, int32_t step, struct kern_tile *list,
                int32_t *counts)
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(LISTERS)
     }
 }
 
-/* LANES lanes of a warp compute the delta of one head of one token; the warp shares shuffles. */
+/* LANES lanes have one head of one token; the warp shares shuffles. */
 template <typename T, int LANES>
 __global__ void __launch_bounds__(THREADS)
     head_deltas(struct kern_attention_grad_arguments g, float *delta, int64_t tokens, bool wide)

@@ -1,5 +1,5 @@
-/* embed.cu: rows of a table by id, and their gradient. For the gradient, tokens are sorted by id,
- * stably, so that one thread sums a row's element in token order and writes it once. */
+/* embed.cu: rows of a table by id, and their gradient. Tokens are sorted by id, stably, so that one
+ * thread sums a row's element in token order. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -12,8 +12,7 @@ namespace
 constexpr int STRIP = 64; /* threads of a summing block; each has one group of columns */
 constexpr int AHEAD = 4;  /* tokens whose rows a thread reads at once */
 
-/* An id outside the table must not reach a device; it gives its token NaN, so that the error
- * shows. */
+/* The NaN shows an id outside the table, which must not reach a device. */
 template <typename T>
 __global__ void __launch_bounds__(KERN_ROWS_THREADS)
     embed_rows(struct kern_embed_arguments a, uint32_t parts, bool wide)
@@ -46,7 +45,7 @@ __global__ void __launch_bounds__(KERN_ROWS_THREADS)
     kern_store<T>(y, a.y, at.token * a.width + at.i, left, wide);
 }
 
-/* Returns the first place in the sorted ids with an id of `id` or more. */
+/* Returns the first place with an id of `id` or more. */
 __device__ int64_t place_of(const int32_t *ids, int64_t tokens, int64_t id)
 {
     int64_t low = 0;

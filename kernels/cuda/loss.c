@@ -1,19 +1,16 @@
-/* loss.c: linear + cross-entropy in one of two ways, which the arguments alone decide. Host side;
- * the kernels are in loss_rows.cu.
- * Whole, without pairs and tile, if its scratch is within the limit: runs of tokens with the whole
- * vocabulary. Logits of a run are computed once, in fp32; their gradients are kept for all tokens,
- * and two products follow.
- * By tile: statistics of all tiles of the vocabulary, then gradients, which compute a tile's logits
- * again and replace them. Pairs go by tile, because their gradients need the statistics of whole
- * answers; the second pass takes only the policy's half of the tokens. */
+/* loss.c: linear + cross-entropy in one of two ways, which the arguments alone decide. The kernels
+ * are in loss_rows.cu.
+ * Whole, if the scratch suffices, without pairs and tile: runs of tokens with the whole vocabulary;
+ * logits are computed once, and their gradients kept for two products.
+ * By tile of the vocabulary: statistics, then gradients, which compute a tile's logits again. Pairs
+ * go by tile, because their gradients need the statistics of whole answers. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
-/* A tile has at least TILE_GOOD words if `logits_bytes` suffice, because smaller products are
- * slower. */
+/* A tile has at least TILE_GOOD words if `logits_bytes` suffice: smaller products are slower. */
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512, TILE_GOOD = 4096 };
-/* The logits of a run take at most RUN_BYTES, unless RUN_GRAIN tokens take more. */
+/* A run's logits take at most RUN_BYTES, unless RUN_GRAIN tokens take more. */
 enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };
 
 static size_t floats_bytes(int64_t floats)
@@ -28,7 +25,6 @@ static void *take(char **scratch, size_t bytes)
     return taken;
 }
 
-/* Arrays of all tiles, the logits of one tile, and the remaining scratch. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
     float *scales;                 /* [tokens / 2]; NULL without pairs */
@@ -87,7 +83,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* Computes logits[tokens][n] = x w^T in fp32. */
+/* logits[tokens][n] = x w^T in fp32. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           const struct kern_loss_rows *rows)
 {
@@ -115,7 +111,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 ? rc : kern_cuda_loss_stats_rows(where, rows);
 }
 
-/* Computes the gradient of the weights of rows->n words from their logits' gradients. */
+/* Of rows->n words, from their logits' gradients. */
 static int weight_gradient(const struct dev_launch *where, const struct kern_loss_arguments *a,
                            const struct kern_loss_rows *rows, void *scratch)
 {
@@ -138,7 +134,7 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }
 
-/* Returns the product for the part of rows->n words in dx; the caller sets its destination. */
+/* The part of rows->n words in dx; the caller sets its destination. */
 static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
                                                const struct kern_loss_rows *rows)
 {
@@ -236,7 +232,7 @@ static int64_t run_tokens(const struct kern_loss_arguments *a)
     return smaller(held > RUN_GRAIN ? held : RUN_GRAIN, a->tokens);
 }
 
-/* Returns the stride in elements: rows of gradients begin at multiples of 16 bytes. */
+/* In elements: rows begin at multiples of 16 bytes. */
 static int64_t grads_stride(const struct kern_loss_arguments *a)
 {
     return (a->vocab + 7) / 8 * 8;
@@ -261,8 +257,7 @@ static bool is_whole(const struct kern_loss_arguments *a)
     return a->tile == 0 && a->pairs == 0 && whole_bytes(a) <= limit;
 }
 
-/* Computes statistics of tokens begin .. begin + rows->tokens - 1 and, if a->dx is set, their
- * logits' gradients. */
+/* Statistics of a run's tokens from `begin` on and, if a->dx is set, their logits' gradients. */
 static int whole_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
                      const struct kern_loss_rows *rows, int64_t begin)
 {

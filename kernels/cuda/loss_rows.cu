@@ -1,5 +1,5 @@
 /* loss_rows.cu: running maxima and sums of rows of logits, gradients of logits, and the sum of the
- * loss. A block has one row. */
+ * loss. */
 #include "kernels/cuda/loss_rows.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(THREADS) stats_rows(struct kern_loss_rows a, b
     }
 }
 
-/* All threads read a slice of the row before one writes: gradients may replace logits within that
- * slice. */
+/* A slice is read by all threads before one writes, because gradients may replace logits. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     grad_rows(struct kern_loss_rows a, const float *factor, bool wide, bool wide_grads)
@@ -81,14 +80,14 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The sum of -log p(label) over some tokens, and the tokens with a label. */
+/* Of tokens with a label; `sum`: -log p. */
 struct label_sums {
     double sum;
     int64_t count;
 };
 
-/* Returns the sums of tokens [first, first + count) in thread 0, zeros in other threads. Threads'
- * sums are added by halves, in a fixed order. */
+/* The sums are in thread 0, zeros in others. Threads' sums are added by halves, in a fixed
+ * order. */
 __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
                                  double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
 {
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(SUMMERS)
     }
 }
 
-/* One block processes all pairs in order. */
+/* One block, pair after pair. */
 __global__ void __launch_bounds__(SUMMERS)
     sum_pairs(struct kern_loss_rows a, struct kern_loss_arguments given, float *scales)
 {

@@ -1,8 +1,7 @@
 /* norm.cu: RMSNorm and LayerNorm over rows, forward.
  * A team processes a row: lanes of a warp if the row is short, else a block. A thread keeps up to
- * KEPT groups in registers between the passes over the row and reads others again. A thread writes
- * only what no other thread reads, so a result may replace its input. bf16 has kernels for several
- * widths; other types have one for short rows and one for the rest. */
+ * KEPT groups in registers and reads others again. It writes only what no other thread reads, so a
+ * result may replace its input. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -13,10 +12,9 @@ namespace
 {
 
 constexpr int THREADS = 256;
-/* Most groups that a thread keeps. bf16 kernels with fewer get only rows that they keep whole. */
+/* Groups of a thread. bf16 kernels with fewer get only rows that they keep whole. */
 constexpr int KEPT_MAX = 4;
 
-/* Returns the index of element 0 of a row (token, head). */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
 {
     const kern_head_row at = kern_head_row_of(row, a.heads);
@@ -44,8 +42,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
 
-    /* Returns whether the row has a group g that is not kept (g >= KEPT); the same in the team's
-     * threads. */
+    /* Group g is not kept; the same in the team's threads. */
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
@@ -57,7 +54,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_load<T>(to, base, at + place(g), width - place(g), wide);
     }
 
-    /* Replaces x by x + more, rounded, and stores it in a.sum. */
+    /* Rounded, and stored in a.sum. */
     __device__ void add(kern_words<T> &x, const kern_words<T> &more, int g)
     {
         float sum[KERN_GROUP];
@@ -72,7 +69,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_store<T>(x, a.sum, at + place(g), width - place(g), wide);
     }
 
-    /* Reads the kept groups before the first is used; weights arrive during the sums. */
+    /* Weights arrive during the sums. */
     __device__ void begin()
     {
 #pragma unroll
@@ -96,7 +93,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* Reads a group that is not kept; `first`: adds a.add, if any, and stores the sum. */
+    /* A group that is not kept; `first`: adds a.add, if any, and stores the sum. */
     __device__ void read(kern_words<T> &to, int g, bool first)
     {
         load(to, a.add != nullptr && !first ? a.sum : a.x, g);
@@ -107,8 +104,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* Calls f for each group with its values, index g, and whether it is kept. `first`: the first
-     * call after begin. */
+    /* With values, index g, and whether the group is kept. `first`: the first call after begin. */
     template <typename F> __device__ void each(bool first, F f)
     {
 #pragma unroll
@@ -156,7 +152,7 @@ template <typename T, int TEAM, int KEPT> struct row {
 
 template <int TEAM> constexpr int threads_of = TEAM > KERN_WARP ? TEAM : THREADS;
 
-/* All lanes of a warp run the whole kernel, because teams of a warp share its shuffles. */
+/* All lanes of a warp run the whole kernel: its teams share shuffles. */
 template <typename T, int TEAM, int KEPT>
 __global__ void __launch_bounds__(threads_of<TEAM>)
     norm_rows(struct kern_norm_arguments a, bool wide)
@@ -206,8 +202,7 @@ int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, 
     return kern_cuda_launch(where, "norm", grid, norm_rows<T, TEAM, KEPT>, *a, wide);
 }
 
-/* Launches the kernel for short rows. In bf16 a lane takes two groups: a row's fixed work costs
- * more than a second group. */
+/* In bf16 a lane takes two groups: a row's fixed work costs more than a second group. */
 template <typename T>
 int launch_short(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {

@@ -1,9 +1,8 @@
 /* norm_grad.cu: the gradient of the norms.
- * A team (lanes of a warp for short rows, else a block) takes every n-th of n teams' rows, and sums
- * the gradients of weight and bias in registers. A block adds up its teams, columns.cuh the blocks.
- * A team's rows depend on the shape alone. bf16 has kernels for several widths, RMSNorm in bf16
- * also for aligned rows of whole groups; ANY marks the kernels for the rest. Rows too wide for
- * registers (fp16, fp32: wider than a warp's groups) go through memory (norm_grad_wide_rows). */
+ * A team (lanes of a warp for short rows, else a block) takes every n-th row of n teams, and sums
+ * the gradients of weight and bias in registers; a block adds up its teams, columns.cuh the blocks.
+ * ANY marks kernels without a special width or alignment. Rows too wide for registers go through
+ * memory (norm_grad_wide_rows). */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -29,7 +28,7 @@ __device__ int64_t row_at(const kern_norm_grad_arguments &a, int64_t row, int64_
     return at.token * stride + at.head * a.width;
 }
 
-/* A thread's part of its team's sums. */
+/* A thread's part. */
 template <int KEPT> struct gathered {
     float dweight[KEPT][KERN_GROUP];
     float dbias[KEPT][KERN_GROUP];
@@ -48,7 +47,7 @@ template <typename T, int TEAM, int KEPT, bool WHOLE> struct inputs {
     int64_t dx_at;
     float mean, rstd;
 
-    /* A row after the last one is zeros. */
+    /* Zeros after the last row. */
     __device__ void load(const kern_norm_grad_arguments &a, int64_t index, bool wide)
     {
         const bool lives = index < a.tokens * a.heads;
@@ -125,7 +124,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
     }
 }
 
-/* Writes the sum of the block's teams, in order. */
+/* In the order of teams. */
 template <int TEAM, int KEPT>
 __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out, int64_t width,
                                float *room)
@@ -158,14 +157,14 @@ __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out
     }
 }
 
-/* Loads the next row while a row is computed, where registers are free. */
+/* Where registers are free. */
 template <bool ANY, int KEPT> constexpr bool is_ahead = !ANY && KEPT <= 2;
 
 template <typename T, bool ANY, int TEAM, int KEPT>
 __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     norm_grad_rows(struct kern_norm_grad_arguments a, struct runs out, bool wide)
 {
-    /* Rows alternate between halves, so a row's barriers separate two uses of a half. */
+    /* Alternate halves: a row's barriers separate two uses of a half. */
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
@@ -267,8 +266,7 @@ int64_t part_floats(const struct kern_norm_grad_arguments *a)
     return kern_div_up(floats, 64) * 64;
 }
 
-/* Returns the blocks for the rows, at `teams` rows per block. Without rows one block writes
- * zeros. */
+/* At `teams` rows per block. Without rows one block writes zeros. */
 int blocks_of(const struct kern_norm_grad_arguments *a, int teams)
 {
     const int64_t blocks = kern_div_up(a->tokens * a->heads, teams);

@@ -1,6 +1,6 @@
 /* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout.
- * Bound by memory: a thread has a group of eight elements (RoPE: the two that it rotates). It reads
- * its groups before it writes, so a result may replace its input. */
+ * A thread reads its groups of eight elements before it writes, so a result may replace its
+ * input. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -132,7 +132,7 @@ template <int N> struct kind {
     static constexpr int value = N;
 };
 
-/* Copies *from into an int, because the kind may be invalid. */
+/* As an int: the kind may be invalid. */
 template <typename F> int by_kind(const char *op, const enum kern_act_kind *from, F f)
 {
     int which;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- Addition ---- */
 
-/* Adds a group of `base` to `to`, unless NULL. */
+/* Nothing if `base` is NULL. */
 __device__ void add_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                         int64_t index, int64_t left, bool wide)
 {
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments 
 
 /* ---- Dropout ---- */
 
-/* Computes the words of core_rng_philox(). */
+/* As core_rng_philox(). */
 __device__ void philox(uint64_t seed, uint64_t stream, uint64_t position, uint32_t (&c)[4])
 {
     uint32_t k0 = static_cast<uint32_t>(seed);

@@ -4,7 +4,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* The results of a run take at most SUM_BYTES, unless SUM_GRAIN rows take more. */
+/* A run's results take at most SUM_BYTES, unless SUM_GRAIN rows take more. */
 enum { SUM_BYTES = 256 << 20, SUM_GRAIN = 256 };
 
 int kern_cuda_product(const struct dev_launch *where, const char *op,
@@ -24,7 +24,7 @@ int kern_cuda_product(const struct dev_launch *where, const char *op,
     return kern_cuda_product_plain(where, op, product);
 }
 
-/* Returns the rows of a run, which depend on m and n, not on the destination. */
+/* Independent of the destination. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = SUM_BYTES / (int64_t)sizeof(float) / (n > 0 ? n : 1) / SUM_GRAIN *
@@ -43,7 +43,7 @@ static const void *at(const void *base, enum kern_type type, int64_t index)
     return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
-/* Returns fp32 memory that the run's results can go to, and sets *stride; or NULL. */
+/* Returns fp32 memory for the run's results, and sets *stride; or NULL. */
 static float *direct(const struct kern_cuda_finish *finish, int64_t begin, int64_t *stride)
 {
     if (!finish->first || (finish->out != NULL && finish->out_type != KERN_F32)) {

@@ -39,7 +39,7 @@ typedef cublasStatus_t matmul_function(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t);
 
-/* What the library's proposal may depend on; compared as bytes. */
+/* What the proposal may depend on; compared as bytes. */
 struct key {
     int64_t m, n, k;
     int64_t a_stride, b_stride, out_stride;
@@ -178,14 +178,14 @@ static struct key key_of(const struct kern_cuda_product *p)
     };
 }
 
-/* Returns the number of proposed algorithms, best estimate first; 0 on failure. */
+/* Best estimate first; 0 on failure. */
 static int proposals_of(const struct kern_lt *lt, const struct key *key, struct shape *shape,
                         cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX])
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
-    /* Parts of a split k are added in fp32, not in the result's type. With a bias k is not split:
-     * cuBLASLt 13.1 on an H100 added the bias after rounding the sum to bf16. */
+    /* Parts of a split k are added in fp32. With a bias k is not split: cuBLASLt 13.1 on an H100
+     * added the bias after rounding the sum to bf16. */
     const uint32_t schemes = key->bias != 0 ? CUBLASLT_REDUCTION_SCHEME_NONE
                                             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;
@@ -241,7 +241,7 @@ static const struct algorithm *algorithm_find(const struct kern_lt *lt, const st
     return NULL;
 }
 
-/* Asks the library and stores its answer; a full table loses its oldest one. */
+/* A full table loses its oldest answer. */
 static const struct algorithm *algorithm_ask(struct kern_lt *lt, const char *op,
                                              const struct key *key, struct shape *shape)
 {

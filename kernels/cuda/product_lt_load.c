@@ -10,7 +10,7 @@
 #include "kernels/cuda/product_lt.h"
 
 static const char name[] = "libcublasLt.so.13";
-/* Where to search, in order: the loader's folders, then a toolkit's. */
+/* The loader's folders, then a toolkit's. */
 static const struct {
     const char *variable; /* names the toolkit; NULL: none */
     const char *folder;
@@ -35,8 +35,8 @@ static const char *const names[KERN_LT_SYMBOLS] = {
     [KERN_LT_MATMUL] = "cublasLtMatmul",
 };
 
-/* Opens the first library found and writes its path to `path`. RTLD_NODELETE: unloading would drop
- * the library's kernels from the card. */
+/* Writes the library's path to `path`. RTLD_NODELETE: unloading would drop its kernels from the
+ * card. */
 static void *library_open(char *path, size_t path_bytes)
 {
     void *opened = NULL;

@@ -1,5 +1,5 @@
 /* product_plain.cu: matrix products without tensor cores, and the finish of products that are added
- * to sums. A block computes 64 x 64 results, a thread 4 x 4, in fp32 with k in order. */
+ * to sums. Sums are in fp32 with k in order. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/rows.cuh"
@@ -10,7 +10,7 @@ namespace
 constexpr int THREADS = 256;
 constexpr int TILE = 64; /* rows and columns of a block's results */
 constexpr int STEP = 16; /* elements of k per step */
-constexpr int EACH = 4;  /* rows and columns of a thread, TILE / EACH apart */
+constexpr int EACH = 4;  /* of a thread, TILE / EACH apart */
 constexpr int LANES = TILE / EACH;
 
 __device__ float element(enum kern_type type, const void *from, int64_t index)
@@ -22,14 +22,14 @@ __device__ float element(enum kern_type type, const void *from, int64_t index)
     }
 }
 
-/* Element (k, i) of an operand is at first + i * outer + k * inner. */
+/* Element (k, i) is at first + i * outer + k * inner. */
 struct operand {
     enum kern_type type;
     const void *from;
     int64_t first, outer, inner;
 };
 
-/* Loads STEP x TILE elements into shared memory; 0 beyond k_left or i_left. */
+/* Zeros beyond k_left or i_left. */
 __device__ void tile_load(float (&to)[STEP][TILE + 1], const operand &o, int64_t k_left,
                           int64_t i_left)
 {

@@ -1,6 +1,5 @@
-/* sort.cu: a radix sort of tokens by id, eight bits per pass, independent of the order of threads.
- * A pass has three kernels: blocks count the digits of their runs of tokens; one block turns counts
- * into places, by digit, then by run; blocks move their tokens there, in order. */
+/* sort.cu: a radix sort of tokens by id, eight bits per pass: blocks count digits; one block turns
+ * counts into places, by digit, then by run; blocks move their tokens there, in order. */
 #include "kernels/cuda/sort.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -10,13 +9,13 @@ namespace
 
 constexpr int BITS = 8;
 constexpr int DIGITS = 1 << BITS;
-constexpr int THREADS = DIGITS; /* of a block that counts or places: one per digit */
+constexpr int THREADS = DIGITS; /* one per digit */
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
 constexpr int RUN = 4 * THREADS; /* tokens of a block */
-constexpr int SCANNERS = 1024;   /* of the block that turns counts into places */
+constexpr int SCANNERS = 1024;   /* of the block that computes places */
 
-/* Tokens in the previous pass's order; first pass: `order` NULL, input order. */
+/* In the previous pass's order; first pass: `order` NULL. */
 struct tokens {
     kern_unsorted in;
     const int32_t *ids;
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(THREADS)
     counts[threadIdx.x * runs + blockIdx.x] = room[threadIdx.x];
 }
 
-/* Replaces counts[i] by the sum of the counts before it. */
+/* counts[i] becomes the sum of the counts before it. */
 __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t count)
 {
     __shared__ int32_t room[SCANNERS];
@@ -70,8 +69,8 @@ __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t
     }
 }
 
-/* By slices of THREADS tokens: warps count digits, a digit's thread turns counts into places, and a
- * token adds its rank among its warp's lanes with that digit. */
+/* By slices of THREADS tokens: a token's place is its digit's, plus its rank among its warp's lanes
+ * with that digit. */
 __global__ void __launch_bounds__(THREADS)
     place_tokens(struct tokens t, int shift, const int32_t *places, int64_t runs, int32_t *ids,
                  int32_t *order)
@@ -79,7 +78,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ int32_t next[WARPS][DIGITS];
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp = threadIdx.x / WARP;
-    int32_t base = places[threadIdx.x * runs + blockIdx.x]; /* first place of the thread's digit */
+    int32_t base = places[threadIdx.x * runs + blockIdx.x]; /* of the thread's digit */
     for (int slice = 0; slice < RUN / THREADS; slice++) {
         const int64_t i = static_cast<int64_t>(blockIdx.x) * RUN + slice * THREADS + threadIdx.x;
         const bool lives = i < t.in.tokens;

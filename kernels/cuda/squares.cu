@@ -5,14 +5,14 @@
 namespace
 {
 
-constexpr int THREADS = 64; /* small blocks, which spread over more multiprocessors */
+constexpr int THREADS = 64; /* small blocks spread over more multiprocessors */
 constexpr int WARP = 32;
 constexpr int64_t TILE = CORE_UPDATE_TILE;
 constexpr int AHEAD = 32; /* loads in flight while as many values are added */
 
 static_assert(TILE % (2 * WARP * AHEAD) == 0, "a whole tile is read in pairs of batches");
 
-/* Loads a lane's part of AHEAD rows of 32 elements; a WHOLE tile has all of them. */
+/* Of AHEAD rows of 32 elements; a WHOLE tile has all of them. */
 template <typename T, bool WHOLE>
 __device__ void batch_load(typename T::store (&to)[AHEAD], const typename T::store *x, int64_t i,
                            int64_t count)
@@ -73,7 +73,6 @@ __global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args
     }
 }
 
-/* Types of the update and of the ops have the same numbers. */
 static_assert(static_cast<int>(CORE_UPDATE_F32) == static_cast<int>(KERN_F32) &&
                   static_cast<int>(CORE_UPDATE_BF16) == static_cast<int>(KERN_BF16) &&
                   static_cast<int>(CORE_UPDATE_FP16) == static_cast<int>(KERN_FP16) &&

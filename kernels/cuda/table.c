@@ -1,4 +1,4 @@
-/* table.c: the table of CUDA ops, the scratch of each, and their context. */
+/* table.c: the table of CUDA ops, their scratch and their context. */
 #include "kernels/cuda/table.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* Returns -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
+/* -ENOMEM with a message: the queue's scratch is too small. */
 static int need(const struct dev_launch *where, enum kern_op op, size_t bytes)
 {
     if (where->scratch_bytes >= bytes) {
@@ -56,8 +56,8 @@ size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
     return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
 }
 
-/* TIDE_ATTENTION disables Hopper kernels, for cards on which they fault (docs/cuda.md): "mma" both,
- * "mma-forward" or "mma-gradient" one. */
+/* TIDE_ATTENTION disables Hopper kernels that fault (docs/cuda.md): "mma" both, "mma-forward" or
+ * "mma-gradient" one. */
 static int choose_attention(struct kern_cuda *cuda)
 {
     const char *wanted = getenv("TIDE_ATTENTION");
@@ -82,7 +82,7 @@ static int choose_attention(struct kern_cuda *cuda)
     return 0;
 }
 
-/* TIDE_PRODUCTS=plain: no cuBLASLt and no tensor cores, to find the cause of a fault. */
+/* TIDE_PRODUCTS=plain: no cuBLASLt and tensor cores, to find a fault's cause. */
 static int choose_products(const struct kern_options *options, bool *plain)
 {
     const char *wanted = getenv("TIDE_PRODUCTS");

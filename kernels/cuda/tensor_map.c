@@ -1,4 +1,4 @@
-/* tensor_map.c: makes tensor maps with the driver's function, from the runtime, so that nothing
+/* tensor_map.c: makes tensor maps with the driver's function, found through the runtime: nothing
  * links to libcuda. */
 #include "kernels/cuda/tensor_map.h"
 
@@ -18,7 +18,7 @@ enum { DIMENSIONS = 3, BOX_COLUMNS = 64, ENCODE_SINCE = 12000 };
 
 _Static_assert(sizeof(CUtensorMap) == sizeof(struct kern_tensor_map), "the driver's words");
 
-/* Returns NULL if the driver has no such function. */
+/* NULL: the driver lacks it. */
 static encode_fn *encode_find(void)
 {
     encode_fn *encode = NULL;

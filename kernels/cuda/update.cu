@@ -1,8 +1,7 @@
-/* update.cu: the fused update, with a kernel per rule and format of moments.
- * A warp updates a group of 256 parameters (by global index) at a time; a group shares 16 Philox
- * counters and, with 8-bit moments, a scale. A lane has four parameters of either half, so that a
- * warp's accesses are dense. Partial groups and arrays that are not aligned go element by
- * element. */
+/* update.cu: the fused update.
+ * A warp updates a group of 256 parameters (by global index), which share 16 Philox counters and,
+ * with 8-bit moments, a scale. A lane has four parameters of either half, so that accesses are
+ * dense. Partial or unaligned groups go element by element. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -16,14 +15,14 @@ constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
 constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
 constexpr int HALVES = 2;
-constexpr int QUAD = 4;   /* elements of a lane in each half */
-constexpr int PAIR = 2;   /* groups whose random words a warp draws at once */
+constexpr int QUAD = 4;   /* of a lane in each half */
+constexpr int PAIR = 2;   /* groups whose words a warp draws at once */
 constexpr int WORDS = 64; /* of a group; one for a pair of elements in either half */
 
-/* Four consecutive elements. A group is DENSE if it is whole and aligned: quads are loaded and
- * stored whole, with all loads in flight at once. */
+/* Four consecutive elements. DENSE groups are whole and aligned: quads are loaded whole, with all
+ * loads in flight at once. */
 struct quad {
-    int64_t i;     /* of the first one in the arrays; negative if the arrays begin later */
+    int64_t i;     /* in the arrays; negative if the arrays begin later */
     uint32_t live; /* bit j: element i + j is in the arrays */
 };
 
@@ -143,7 +142,7 @@ __device__ uint32_t size_of(float x)
 
 constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
 
-/* Returns the bits of the largest magnitude; above INFINITE: an element is NaN. */
+/* Bits of the largest magnitude; above INFINITE: NaN. */
 __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
     uint32_t most = 0;
@@ -154,7 +153,7 @@ __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
     return most;
 }
 
-/* Replaces NaNs by the quiet one of their sign; `most` is sizes_max(x). */
+/* The quiet NaN of its sign; `most` is sizes_max(x). */
 __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
 {
     if (most <= INFINITE) {
@@ -168,7 +167,7 @@ __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
     }
 }
 
-/* The weights before the update: fp32, or halves. */
+/* fp32, or halves. */
 struct master {
     raw high[HALVES]; /* high halves, or all 32 bits */
     raw low[HALVES];
@@ -185,7 +184,7 @@ __device__ void master_load(master &to, const core_update_args &u, const quad (&
     }
 }
 
-/* Joins the halves of a split master as integers, so that NaNs keep their payload. */
+/* By integers, so that NaNs keep their payload. */
 __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
 {
 #pragma unroll
@@ -202,7 +201,7 @@ __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool 
     }
 }
 
-/* NaNs of a split master are already canonical. */
+/* NaNs are canonical already. */
 template <bool DENSE>
 __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, const quad &q)
 {
@@ -235,7 +234,7 @@ __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, 
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
-/* Returns the core_nonfinite_flags of the largest gradient and weight. */
+/* Of the largest gradient and weight. */
 __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
@@ -248,7 +247,7 @@ __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_
 
 /* ---- Moments ---- */
 
-/* Returns the 16 random bits of element j of this lane's quad in `half`. */
+/* 16 bits for element j of this lane's quad in `half`. */
 __device__ uint32_t chance_of(const uint32_t (&words)[2], int half, int j)
 {
     const uint32_t word = half == 0 ? words[j / 2] : words[j / 2] << 8 | words[j / 2] >> 24;
@@ -285,8 +284,8 @@ __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
     }
 }
 
-/* Returns a block's scale: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most`: bits of this
- * lane's largest magnitude; NaN is above infinity. */
+/* The largest magnitude of a block, at least KERN_Q8_SCALE_MIN. `most`: bits of this lane's; NaN is
+ * above infinity. */
 __device__ float block_scale(uint32_t most)
 {
     const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));
@@ -297,7 +296,7 @@ struct both {
     float m, v;
 };
 
-/* Divides both at once, one quotient in each half of the warp. */
+/* At once: one quotient in each half of the warp. */
 __device__ both both_divide(const both &a, const both &b)
 {
     const bool first = threadIdx.x % WARP < WARP / 2;
@@ -334,8 +333,7 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
 
 /* ---- A group ---- */
 
-/* Draws the random words of two groups, one in each half of the warp. Word w of position c is at w
- * * 16 + c. */
+/* Of two groups, one in each half of the warp. Word w of position c is at w * 16 + c. */
 __device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_update_args &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;
@@ -375,8 +373,8 @@ __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALV
     }
 }
 
-/* Updates group `index`, counted from the first that the arrays touch, and returns its
- * core_nonfinite_flags. Loads before it computes, so a warp waits once. */
+/* `index` counts from the first group that the arrays touch. Loads before it computes, so a warp
+ * waits once. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
                                  const uint32_t (&room)[WORDS])
@@ -404,7 +402,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     }
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
-    /* The words of elements 4 l .. 4 l + 3, l being the lane. */
+    /* Of elements 4 l .. 4 l + 3, l being the lane. */
     if (MOMENTS != CORE_UPDATE_F32) {
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
@@ -423,7 +421,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     gradients_widen(g, g_raw, u.gradients);
     master_widen(p, weights, u.master == CORE_UPDATE_MASTER_SPLIT);
 #pragma unroll
-    for (int i = 0; i < HALVES * QUAD; i++) { /* elements outside the arrays stay zeros */
+    for (int i = 0; i < HALVES * QUAD; i++) { /* zeros outside the arrays */
         const int h = i / QUAD;
         const int j = i % QUAD;
         kern_element e = {p[h][j], m.x[h][j], v.x[h][j]};
@@ -463,8 +461,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     return found;
 }
 
-/* Updates groups begin .. end - 1 of those that the arrays touch. A warp takes PAIR of them in
- * turn. */
+/* Of the groups that the arrays touch. A warp takes PAIR of them in turn. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     update_groups(struct core_update_args u, uint32_t *met, uint64_t begin, uint64_t end)
@@ -486,7 +483,7 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     }
 }
 
-/* Returns whether the array (or NULL) is aligned for whole quads of the first group. */
+/* True for NULL. */
 bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;
@@ -503,8 +500,8 @@ int launch_groups(const struct dev_launch *where, const struct kern_update_argum
                             a->met, begin, end);
 }
 
-/* Launches the whole groups, then the partial ones around them. Without alignment, the second
- * launch has all groups. */
+/* Whole groups, then the partial ones around them. Without alignment, the second launch has all
+ * groups. */
 template <core_update_type MOMENTS, core_update_rule RULE>
 int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
                 uint64_t groups, bool wide)

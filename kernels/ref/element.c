@@ -1,4 +1,4 @@
-/* element.c: one element of an array in any storage type, and of a parameter's gradient. */
+/* element.c: one element of an array or of a parameter's gradient. */
 #include "kernels/ref/element.h"
 
 #include "core/base/half.h"

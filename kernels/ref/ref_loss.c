@@ -1,5 +1,4 @@
-/* ref_loss.c: linear + cross-entropy, or the loss of pairs, in double, from whole rows of
- * logits. */
+/* ref_loss.c: linear + cross-entropy, or the loss of pairs, in double. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,8 +14,7 @@ static double logit(enum kern_type type, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* Writes the gradients of x and w from `slopes`, the gradients of the first `tokens` tokens'
- * logits, [tokens][vocab]. */
+/* `slopes` [tokens][vocab]: the gradients of the logits. */
 static void grads_write(const struct kern_loss_arguments *a, int64_t tokens, const double *slopes)
 {
     for (int64_t j = 0; j < a->vocab * a->width; j++) {
@@ -47,7 +45,7 @@ static double *doubles(int64_t count)
     return memory;
 }
 
-/* Sums log p of some tokens' labels in *sum. Returns the number of labels. */
+/* Sums log p in *sum. Returns the number of labels. */
 static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log_p, int64_t first,
                           int64_t count, double *sum)
 {
@@ -60,7 +58,7 @@ static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log
     return labels;
 }
 
-/* Returns the loss of pairs, and sets the policy tokens' factors. */
+/* Also sets the policy tokens' factors. */
 static struct kern_loss pairs_loss(const struct kern_loss_arguments *a, const double *log_p,
                                    double *factors)
 {

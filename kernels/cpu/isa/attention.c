@@ -1,5 +1,5 @@
-/* attention.c: one tile of queries (of the heads that share a key head) against tiles of keys, with
- * a running maximum and sum per row. */
+/* attention.c: one tile of queries (of a key head's query heads) against tiles of keys, with a
+ * running maximum and sum per row. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -11,7 +11,7 @@ struct work {
     bool pairs;
     int64_t heads;   /* query heads of the group */
     int64_t queries; /* in the tile */
-    int64_t rows;    /* heads * QUERIES: row h * QUERIES + i is query i of head h */
+    int64_t rows;    /* row h * QUERIES + i is query i of head h */
     float *q;        /* dense rows of cells: [rows][head_dim] */
     float *k;        /* column panels [head_dim][KEYS] */
     float *v;        /* column panels [KEYS][head_dim] */
@@ -82,7 +82,7 @@ static void begin(struct work *w)
     }
 }
 
-/* Scales the row's sums in w->o to a new maximum. */
+/* To a new maximum. */
 VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
 {
     float *o = w->o + row * w->a->head_dim;
@@ -92,7 +92,7 @@ VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
     }
 }
 
-/* Stores a row of probabilities in the next product's format. */
+/* In the next product's format. */
 VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
 {
 #if VF_DOTS
@@ -108,7 +108,7 @@ VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
     }
 }
 
-/* Stores exp(scale * score - maximum) for query i of head h, and updates its maximum and sums. */
+/* exp(scale * score - maximum) for query i of head h; updates its maximum and sums. */
 VF_INLINE void row_softmax(const struct work *w, int64_t h, int64_t i, struct seen seen)
 {
     const float *scores = w->scores + i * KEYS;
@@ -226,8 +226,7 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* A whole tile of keys, even past the item's last query: the order of sums must not depend
-         * on the item's end. */
+        /* Even past the item's last query: the order of sums must not depend on the item's end. */
         const int64_t keys = smaller(item->stop - first, KEYS);
         if (!tile_is_hidden(a, item->row, item->begin, first, keys)) {
             keys_tile(&w, first, keys);

@@ -1,6 +1,6 @@
-/* attention_grad.c: the gradient of one document's attention for the query heads of one key head.
- * Goes through tiles of keys; for each, through the tiles of queries that see it, with
- * probabilities recomputed from the saved log of sums. dq is summed in fp32 over tiles of keys. */
+/* attention_grad.c: the gradient of one document's attention for the query heads of one key head:
+ * tiles of keys, and for each the tiles of queries that see it. Probabilities are recomputed from
+ * the saved log of sums. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -144,12 +144,11 @@ static void queries_pack(const struct work *w, int64_t h, int64_t first, int64_t
     kern_pack_columns(&d_o_across, all_d, all_queries, w->do_steps);
 }
 
-/* A query's probabilities and score gradients. */
 struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
 
-/* Turns row i of the tile, query from[0] + i: scores from w->p, dp from w->ds. */
+/* Of query from[0] + i: scores from w->p, dp from w->ds. */
 VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
                                  int64_t keys)
 {
@@ -158,8 +157,8 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
     const struct seen seen = keys_seen(a, w->item->row, position, from[1], keys);
     const vf lse = vf_set(a->lse[head_of(w, h) * a->rows * a->length + token_of(w, position)]);
     const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
-    /* A query that sees one key has probability 1 and a score gradient of 0, not what rounding
-     * leaves of dp - delta. */
+    /* The score gradient of a query that sees one key is 0, not what rounding leaves of dp -
+     * delta. */
     const bool alone = sees_one_key(a, w->item->row, w->item->start, position);
     const vf scale = vf_set(alone ? 0.0f : a->scale);
     struct turned row;
@@ -174,7 +173,7 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
 }
 
 #if VF_DOTS
-/* Stores queries i and i + 1 (or zeros) in the formats of the three products. */
+/* Queries i and i + 1 (or zeros), in the formats of the three products. */
 VF_INLINE void rows_store(const struct work *w, int64_t i, const struct turned rows[2])
 {
     for (int v = 0; v < VECTORS; v++) {
@@ -209,8 +208,8 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* Turns the scores in w->p into probabilities, and dp in w->ds into score gradients: in place, or
- * with `pairs` into the arrays of cells. */
+/* Scores in w->p become probabilities, dp in w->ds score gradients: in place, or with `pairs` in
+ * the arrays of cells. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS
@@ -228,7 +227,7 @@ static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], co
     }
 }
 
-/* Computes c[rows][columns] = a b for one tile, over head_dim. */
+/* c[rows][columns] = a b for one tile, over head_dim. */
 static void scores_of(const struct work *w, const float *a, const float *b, float *c,
                       const int64_t size[2])
 {
@@ -245,7 +244,7 @@ static void scores_of(const struct work *w, const float *a, const float *b, floa
                                        .columns = size[1]});
 }
 
-/* Computes c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
+/* c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
 static void add_onto(const struct work *w, struct tile tile, float *c, const int64_t rows_steps[2])
 {
     tile.cells = panel_cells(w->pairs, rows_steps[1]);
@@ -299,9 +298,8 @@ static void rows_write_any(enum kern_type type, const float *from, void *to, int
 #undef BODY
 }
 
-/* Computes dk and dv of the tile of keys at `first`, and adds the tile's part of dq. Visits tiles
- * of queries from position `first` to the last query that sees the keys (with gaps, to the
- * document's end). */
+/* Computes dk and dv of a tile of keys, and its part of dq, from the queries from `first` to the
+ * last that sees the keys (with gaps, to the document's end). */
 static void keys_tile(const struct work *w, int64_t first)
 {
     const struct kern_attention_arguments *a = w->a;

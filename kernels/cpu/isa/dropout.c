@@ -3,8 +3,7 @@
 
 enum { GROUPS = 16, BLOCK = 4 * GROUPS };
 
-/* Computes core_rng_philox for GROUPS positions from `first` on; words[w][g] is word w of group
- * g. */
+/* core_rng_philox for GROUPS positions from `first` on; words[w][g] is word w of group g. */
 VF_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t first, uint32_t words[4][GROUPS])
 {
     uint32_t keys[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -29,7 +28,7 @@ VF_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t first, uint32_t w
     }
 }
 
-/* Sets the factors of BLOCK elements from `first` on: 0 if dropped. */
+/* Factors of BLOCK elements; 0 if dropped. */
 VF_INLINE void factors_of(const struct kern_dropout_arguments *a, uint64_t first,
                           float factors[BLOCK])
 {

@@ -75,7 +75,7 @@ VF_INLINE void grad_row(const struct kern_loss_tile *tile, enum kern_type type, 
     const float each = scale / tile->sums[t];
     float label = 0.0f;
     if (column >= 0 && column < n) {
-        /* (p - 1) times the scale, before p is rounded to the type. */
+        /* computed before p is rounded to the type */
         label = expf(row[column] - tile->maxima[t]) * each - scale;
     }
     for (int64_t j = 0; j < n; j += LANES) {

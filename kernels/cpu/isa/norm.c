@@ -1,5 +1,4 @@
-/* norm.c: RMSNorm and LayerNorm over rows, forward and backward. A row is summed by lane, then over
- * lanes. */
+/* norm.c: RMSNorm and LayerNorm over rows, forward and backward. */
 #include <math.h>
 
 #include "kernels/cpu/isa/bodies.h"
@@ -9,7 +8,6 @@ VF_INLINE int64_t left(int64_t width, int64_t i)
     return width - i < LANES ? width - i : LANES;
 }
 
-/* Returns the index at which a row (token, head) starts. */
 VF_INLINE int64_t row_at(int64_t row, int64_t heads, int64_t stride, int64_t width)
 {
     return row / heads * stride + row % heads * width;
@@ -24,7 +22,7 @@ VF_INLINE float row_sum(enum kern_type type, const void *x, int64_t at, int64_t 
     return vf_sum(sum);
 }
 
-/* Returns the sum of (x - mean)^2; lanes past the end count as zero. */
+/* The sum of (x - mean)^2; lanes past the end count as zero. */
 VF_INLINE float row_squares(enum kern_type type, const void *x, int64_t at, int64_t width,
                             float mean)
 {

@@ -1,10 +1,10 @@
-/* panel.c: packs operands (converting 16-bit types) and multiplies packed blocks. A tile of
- * PRODUCT_ROWS rows by PRODUCT_VECTORS vectors stays in registers. */
+/* panel.c: packs operands (converting 16-bit types) and multiplies packed blocks, with a tile of
+ * results in registers. */
 #include "kernels/cpu/isa/panel.h"
 
-enum { ACROSS = 8 }; /* cells packed for one panel before the next panel's turn */
+enum { ACROSS = 8 }; /* cells of a panel before the next panel's turn */
 
-/* Returns LANES cells of one row from element `at` on; zero after `steps` steps. */
+/* LANES cells of a row from element `at` on; zero after `steps` steps. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
                          int64_t steps)
 {
@@ -18,8 +18,7 @@ VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int6
     return vf_get_part(type, data, at, steps);
 }
 
-/* Returns LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]); zero
- * after the first `have`. */
+/* LANES cells of the step at at[0] (`pairs`: joined with at[1]); zero after the first `have`. */
 VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, const int64_t at[2],
                           int64_t have)
 {
@@ -33,8 +32,8 @@ VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, con
     return vf_get_part(type, data, at[0], have);
 }
 
-/* Computes to[cell][width] = from[i][cell] for size[0] rows, with zeros up to `width`. Stores are
- * LANES wide: they overwrite up to LANES - 1 floats of the next row before that is written. */
+/* to[cell][width] = from[i][cell] for size[0] rows, with zeros up to `width`. Stores overwrite up
+ * to LANES - 1 floats of the next row before that is written. */
 VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], float *to, int64_t width)
 {
@@ -62,9 +61,8 @@ VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Computes to[cell][width] = from[cell][i] for cells cells[0] .. cells[1] - 1, with zeros after
- * size[0] columns. Stores are LANES wide, except in the last cell, because the next panel may
- * already hold data. */
+/* to[cell][width] = from[cell][i], with zeros after size[0] columns. Stores are LANES wide, except
+ * in the last cell: the next panel may already hold data. */
 VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], const int64_t cells[2], float *to, int64_t width)
 {
@@ -83,7 +81,7 @@ VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Packs an operand that is not `along_k`. Panels take turns, so that a few rows are read completely
+/* For an operand that is not `along_k`. Panels take turns, so that a few rows are read completely
  * before the next. */
 VF_INLINE void pack_across(const struct operand *from, enum kern_type type, bool pairs,
                            const int64_t range[2], const int64_t steps[2], float *to, int64_t width)
@@ -175,8 +173,7 @@ void kern_pack_dense(const struct operand *from, const int64_t range[2], const i
 #undef BODY
 }
 
-/* Not inlined: in each copy of tile_store this loop would multiply the compile time by six. Only a
- * product's last columns need it. */
+/* Not inlined: a copy in each tile_store would multiply the compile time by six. */
 __attribute__((noinline)) static void row_store(const struct tile *t, float *c, const float *row)
 {
     for (int64_t j = 0; j < t->columns; j++) {
@@ -299,8 +296,8 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* Packed blocks belong to one thread, which reads them many times. TSan sees the writes of packing
- * and one write per tile, not every step. */
+/* One thread owns packed blocks and reads them many times; TSan sees their writes, not every
+ * read. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 

@@ -1,6 +1,5 @@
-/* product.c: one member's part of a blocked matrix product.
- * Packs a block of a and a block of b and multiplies them. Sums run over k in order, so results do
- * not depend on the borders of parts and blocks. */
+/* product.c: one member's part of a blocked matrix product: packs and multiplies blocks of a and b.
+ * Sums run over k in order, whatever the borders of blocks. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/bodies.h"
 #include "kernels/cpu/isa/panel.h"
@@ -10,7 +9,7 @@ enum {
     SUPER_N = 1152,               /* columns for which a is packed once */
 };
 
-/* Cells of k and columns of b packed at once; the block stays in the L2 cache. */
+/* Packed at once; the block of b stays in the L2 cache. */
 struct block {
     bool pairs;
     int64_t cells, columns;
@@ -51,8 +50,7 @@ size_t kern_product_bytes(enum kern_type type, int64_t rows, int64_t columns, in
            sizeof(float);
 }
 
-/* Multiplies and finishes strip by strip, while a strip is in the L1 cache; only if one block holds
- * all of k. */
+/* Finishes a strip while it is in the L1 cache; only if one block holds all of k. */
 static void strips_run(const struct kern_product *p, const struct tile *whole, const int64_t at[2])
 {
     for (int64_t i = 0; i < whole->rows; i += ROWS) {
@@ -66,8 +64,8 @@ static void strips_run(const struct kern_product *p, const struct tile *whole, c
     }
 }
 
-/* Computes size[0] rows (at most BLOCK_M) from row at[0] on, by size[1] columns (at most SUPER_N)
- * from column at[1] on. */
+/* size[0] rows (at most BLOCK_M) from row at[0] on, by size[1] columns (at most SUPER_N) from
+ * column at[1] on. */
 static void super_block(const struct kern_product *p, const struct buffers *buffer,
                         const int64_t at[2], const int64_t size[2])
 {
