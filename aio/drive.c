@@ -49,7 +49,7 @@ void aio_drive_wake(struct aio_drive *drive)
     }
 }
 
-/* Any thread; waits for the result. */
+/* Waits for the result. Any thread. */
 static int drive_call_run(struct aio_drive *drive,
                           int (*run)(struct aio_drive *, struct drive_call *), void *argument)
 {

@@ -26,7 +26,6 @@ enum {
     FILL_LEAST = 32 << 20,
     FILL_PIECE = 8 << 20
 };
-/* Of one direction. */
 static const uint64_t buffer_bytes_max = (uint64_t)64 << 20;
 static const uint64_t buffer_bytes_min = (uint64_t)8 << 20;
 static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
@@ -281,7 +280,7 @@ end:
     return rc;
 }
 
-/* As a store does, if requests are whole MiB. */
+/* Makes a checksum per MiB, as a store does, if requests are whole MiB. */
 static int make_sums(const struct aio_drive *drive, struct range *range)
 {
     const uint64_t sums = range->bytes / AIO_SUM_BYTES;

@@ -127,7 +127,7 @@ static bool is_dropped(const struct io_piece *piece)
     return aio_channel_failed(piece->channel);
 }
 
-/* Also releases pieces of failed queues on the way. */
+/* Also releases pieces of failed queues. */
 static int32_t ready_take(struct aio_drive *drive)
 {
     struct piece_list kept = {NONE, NONE};

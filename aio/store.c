@@ -114,7 +114,7 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
     return aio_space_create(aio_path_data_offset(store->paths[i]), given->bytes, &store->spaces[i]);
 }
 
-/* Of paths without a weight: the mixed rate. */
+/* Measures the paths without a weight. The weight is the mixed rate. */
 static int measure_weights(struct aio_store *store, const struct aio_store_options *options)
 {
     for (unsigned i = 0; i < store->paths_count; i++) {
@@ -227,7 +227,7 @@ int aio_store_queue(struct aio_store *store, const struct aio_queue_options *opt
     return aio_queue_open(store->drives, store->paths_count, options, out);
 }
 
-/* In as few ranges as possible; advances *at. */
+/* Takes as few ranges as possible; advances *at. */
 static int take(struct aio_store *store, struct aio_extent *extent, unsigned path, uint64_t bytes,
                 uint64_t *at)
 {
@@ -269,7 +269,7 @@ static uint64_t free_units(const struct aio_store *store, unsigned path)
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
 }
 
-/* For a rest shorter than a unit: the path with the largest credit and space, or paths_count. */
+/* Returns the path with the largest credit of those with space, or paths_count. */
 static unsigned place_rest(struct aio_store *store, uint64_t bytes)
 {
     unsigned best = store->paths_count;

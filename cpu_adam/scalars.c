@@ -53,8 +53,8 @@ static int check_scalars(const struct core_update_scalars *s)
     return 0;
 }
 
-/* Even a comparison with NaN may trap. Not inlined, so that it stays between adam_fp_begin() and
- * adam_fp_end(). */
+/* Not inlined, so that no arithmetic leaves adam_fp_begin() .. adam_fp_end(): even a comparison
+ * with NaN may trap. */
 __attribute__((noinline)) static int compute_scalars(enum core_update_rule rule,
                                                      const struct adam_group *group,
                                                      double gradient_scale,

@@ -56,7 +56,7 @@ static void write_q8(const struct adam *adam, const struct core_update_args *u, 
     }
 }
 
-/* Not inlined, so that it stays between adam_fp_begin() and adam_fp_end(). */
+/* Not inlined, so that no arithmetic leaves adam_fp_begin() .. adam_fp_end(). */
 __attribute__((noinline)) static void write_values(const struct adam *adam,
                                                    const struct core_update_args *u,
                                                    enum adam_value value, const float *in)

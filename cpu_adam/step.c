@@ -44,7 +44,7 @@ static uint64_t grain_of(const struct team_step *step)
     return step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
 }
 
-/* Until none is left: a busy member takes fewer. */
+/* Takes shares until none is left: a busy member takes fewer. */
 static void step_shares(void *argument, unsigned index, unsigned count)
 {
     struct team_step *step = argument;

@@ -108,7 +108,7 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored)
     part->nested = (const float *)(const void *)(bytes + spans.nested.begin);
 }
 
-/* Also infinity or NaN. Compares bits, which compilers vectorise. */
+/* Returns the largest magnitude, also infinity or NaN. Compares bits, which compilers vectorise. */
 static float largest(const float *values, int64_t count)
 {
     int32_t most = 0;
@@ -121,7 +121,7 @@ static float largest(const float *values, int64_t count)
 
 /* ---- NF4 ---- */
 
-/* Midpoints between neighbouring values. A weight above k midpoints gets code k. */
+/* Computes the midpoints between neighbouring values. A weight above k midpoints gets code k. */
 static void make_bounds(const float *values, int codes, float *bounds)
 {
     for (int i = 0; i + 1 < codes; i++) {
@@ -152,7 +152,7 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     return whole || isnan(most) ? most : least;
 }
 
-/* The code nearest to number `step` of STEPS evenly spaced numbers from -1 to 1, to which
+/* Returns the code nearest to number `step` of STEPS evenly spaced numbers from -1 to 1, to which
  * bitsandbytes rounds first. */
 static uint8_t nearest(const float *bounds, int step)
 {
@@ -170,7 +170,7 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* Less their mean, rounded to fp32, with one scale per 256 of them. */
+/* Subtracts the mean, rounded to fp32. A scale of its own belongs to 256 scales. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];
@@ -201,7 +201,7 @@ static void encode_nested(const struct kern_quant_layout *layout, float *scales,
 
 /* ---- INT8 ---- */
 
-/* With `rounds`, through fp16 as bitsandbytes does. */
+/* Copies weights; with `rounds`, through fp16 as bitsandbytes does. */
 static void take_part(const float *from, int64_t count, bool rounds, float *to)
 {
     uint16_t halves[KERN_NF4_NESTED];

@@ -5,7 +5,7 @@
 #include "core/base/team.h"
 #include "kernels/cpu/cpu.h"
 
-/* In scratch. For the gradient: a whole document. */
+/* A tile of a document; for the gradient a whole document. */
 struct piece {
     int32_t row;
     int32_t start, stop;

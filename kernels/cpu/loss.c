@@ -65,7 +65,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* [tokens][n] = x w^T of the first `tokens` tokens, in fp32 scratch. */
+/* Computes [tokens][n] = x w^T of the first `tokens` tokens in fp32 scratch. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           int64_t tokens, struct part part, char **scratch, float **out)
 {
@@ -129,7 +129,7 @@ static void fill_scales(const struct arrays *arrays, int64_t first, int64_t coun
     }
 }
 
-/* Also sets the tokens' factors. */
+/* Returns the pairs' loss, and sets their tokens' factors. */
 static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
                                      const struct arrays *arrays)
 {
@@ -292,7 +292,7 @@ static struct arrays take_arrays(const struct kern_loss_arguments *a, char **mem
     return arrays;
 }
 
-/* Statistics or gradients of the arguments' part of w. */
+/* Computes statistics or gradients of the arguments' part of w. */
 static int rows_run(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     const struct part part = {a->first_row, a->row_count};

@@ -65,7 +65,7 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
-/* By a call, because the environment belongs to the application. */
+/* Passes the limit of TIDE_ISA by a call: the environment belongs to the application. */
 static int limit_library(const struct kern_dnnl *d)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
@@ -215,7 +215,7 @@ static dnnl_status_t memory(const struct kern_dnnl *d, const dnnl_memory_desc_t 
     return d->dnnl_memory_create(out, desc, d->engine, DNNL_MEMORY_NONE);
 }
 
-/* With a reorder if b's stored layout differs. */
+/* Adds a reorder if b's stored layout differs. */
 static dnnl_status_t way_build(const struct kern_dnnl *d, struct way *way,
                                const dnnl_memory_desc_t desc[3], const dnnl_memory_desc_t *b)
 {
@@ -377,7 +377,8 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-/* All rows, or a multiple of 64 (at least 64) whose fp32 result fits in result_bytes_max. */
+/* Returns all rows, or a multiple of 64 (at least 64) whose fp32 result fits in
+ * result_bytes_max. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);
@@ -424,7 +425,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* With `all`, queues reserve no scratch: uses our own. */
+/* Uses our own scratch with `all`, for which queues reserve none. */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

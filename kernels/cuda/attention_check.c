@@ -35,7 +35,7 @@ struct sheet {
     _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-/* Without a window (0) the row has two documents. */
+/* A row has two documents if there is no window (0). */
 struct check_case {
     enum kern_type type;
     int64_t dim, window;
@@ -66,7 +66,7 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, const stru
     };
 }
 
-/* Of kernel 0's results. */
+/* Computes both gradients from kernel 0's results. */
 static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
                                                     int way)
 {
@@ -102,7 +102,7 @@ static float larger(float worst, float part)
     return part <= worst ? worst : part; /* NaN is the worst */
 }
 
-/* Of results and lse, relative to a bound of two roundings. */
+/* Returns the largest difference of results and lse, relative to a bound of two roundings. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;
@@ -121,8 +121,8 @@ static float worst_of(const struct sheet *sheet, const struct check_case *c)
     return worst;
 }
 
-/* Of a gradient, relative to its bound, which contains the root mean square: errors grow with the
- * sums. */
+/* Returns the largest difference of a gradient, relative to a bound that grows with the array's
+ * root mean square. */
 static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
 {
     double squares = 0;

@@ -41,7 +41,7 @@ __device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_
     kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
 }
 
-/* Of one query of the next step, in threads below STEP. */
+/* The lse and delta of a query of the next step, in threads below STEP. */
 struct query_numbers {
     float lse, delta;
 };
@@ -56,7 +56,7 @@ __device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, 
     return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
 }
 
-/* After the products of a step, which hide the loads' latency. */
+/* The products of a step hide the latency of the loads. */
 template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
 {
     if (threadIdx.x < STEP) {
@@ -65,7 +65,7 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
     }
 }
 
-/* p: scores to probabilities; dp: to score gradients. */
+/* Turns scores in p into probabilities, and dp into score gradients. */
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
@@ -126,7 +126,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
         kern_copy_wait<1>();
         __syncthreads();
         const int32_t first_key = tile.begin + warp_row;
-        /* Queries that see none of the warp's keys. */
+        /* Skips queries that see none of the warp's keys. */
         if (query + STEP > first_key && !kern_gap_hides(gap, query, first_key, WARP_ROWS)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};
@@ -175,7 +175,7 @@ template <int D> struct queries_room {
     } stages[2];
 };
 
-/* Of rows g and g + 8; the factor of dq is 0 if the query sees only one key. */
+/* The numbers of rows g and g + 8; the factor of dq is 0 if the query sees only one key. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
@@ -252,7 +252,7 @@ __device__ void queries_tile(const kern_grad_job &j, const kern_tile &tile, int6
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Keys that the warp's rows do not see. */
+        /* Skips keys that the warp's rows do not see. */
         if (key < first_row + WARP_ROWS && !kern_gap_hides(gap, first_row, key, STEP)) {
             float p[STEP / 8][4] = {};
             float dp[STEP / 8][4] = {};

@@ -24,7 +24,7 @@ struct tensors {
     kern_tensor_map q, d_o, k, v;
 };
 
-/* In the block's tile: of this thread's warpgroup, and of its warp. */
+/* Return the first row, in the block's tile, of this thread's warpgroup and of its warp. */
 __device__ int32_t group_row()
 {
     return kern_wg_group() * KERN_WG_ROWS;
@@ -65,7 +65,7 @@ template <int D> struct keys_rings {
         : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
     }
-    /* Its phase ends when the consumers have read the stage's numbers. */
+    /* Returns the barrier whose phase ends when the consumers have read the stage's numbers. */
     __device__ uint32_t numbers_read() const
     {
         return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
@@ -101,7 +101,7 @@ __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_ti
     }
 }
 
-/* The bulk copies; one thread. */
+/* Starts the bulk copies, on one thread. */
 template <int D>
 __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors &from,
                                           uint32_t shared)
@@ -128,8 +128,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* The lse (`which` 0) or delta (1) of a step's queries; one warp. Not bulk copies: the numbers need
- * not begin at a multiple of 16 bytes. */
+/* Copies the lse (`which` 0) or delta (1) of queries, on one warp. The numbers need not begin at a
+ * multiple of 16 bytes, as bulk copies require. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {
@@ -154,8 +154,7 @@ __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, 
     });
 }
 
-/* Scores of keys (from first_key on) that queries (from first_query on) do not see become minus
- * infinity. */
+/* Hides keys (from first_key on) from queries (from first_query on) by scores of minus infinity. */
 __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t first_key,
                                           int32_t first_query, int32_t stop, int32_t window)
 {
@@ -173,7 +172,7 @@ __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t fi
 
 constexpr kern_gap NO_GAP = {INT32_MAX, INT32_MAX};
 
-/* For queries (from first_query on) that see only one key. */
+/* Clears dp of queries (from first_query on) that see only one key. */
 __device__ __forceinline__ void keys_clear(float (&dp)[QUERIES / 8][4], int32_t first_query,
                                            int32_t start, int32_t window)
 {
@@ -394,7 +393,7 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
     });
 }
 
-/* Of rows g and g + 8; the factor of dq is 0 if the query sees only one key. */
+/* The numbers of rows g and g + 8; the factor of dq is 0 if the query sees only one key. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];

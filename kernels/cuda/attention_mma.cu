@@ -55,7 +55,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Keys that the warp's rows do not see. */
+        /* Skips keys that the warp's rows do not see. */
         if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};
@@ -78,8 +78,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     __syncthreads();
 }
 
-/* In x: a slot's heads, slot after slot; in y: rows. The last tiles see the most keys and go
- * first. */
+/* Blocks in x are the heads of a slot, slot after slot; in y, rows. The last tiles see the most
+ * keys and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     attend(struct kern_attention_arguments a, struct kern_tiles tiles)

@@ -83,8 +83,7 @@ __device__ float dot(const float (&x)[DIM_MAX], const void *base, int64_t at, in
     return sum;
 }
 
-/* sums[] += the lane's weight times the vector at `at` + lane * stride, for the first `count`
- * lanes. */
+/* Adds the weight of each of the first `count` lanes times the vector at `at` + lane * stride. */
 template <typename T>
 __device__ void gather(float (&sums)[EACH], float weight, int64_t count, const void *base,
                        int64_t at, int64_t stride, int64_t dims)
@@ -160,7 +159,7 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
     }
 }
 
-/* Also sets *probability. */
+/* Returns a score's gradient and sets *probability. */
 __device__ float score_grad(const kern_attention_grad_arguments &g, const float *delta, float score,
                             float dp, int64_t at, float *probability)
 {
@@ -212,7 +211,7 @@ __global__ void __launch_bounds__(THREADS)
                     p.token * g.dq_stride + p.head * d, d);
 }
 
-/* The end of the document or window. */
+/* Returns the end of the document or window. */
 __device__ int64_t queries_end(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;

@@ -12,7 +12,7 @@ namespace
 
 constexpr int KEYS = 128;
 
-/* Consumers in a block, stages of keys and of values, registers per thread. */
+/* Has `groups` consumers in a block, stages of keys and of values, and registers per thread. */
 template <int D> struct shape {
     static constexpr int groups = D == 64 ? 3 : 2;
     static constexpr int queries = groups * KERN_WG_ROWS;
@@ -23,7 +23,7 @@ template <int D> struct shape {
     static_assert(kern_wg_registers_fit(groups, producer_registers, consumer_registers));
 };
 
-/* In shared memory, in bytes. */
+/* Offsets and sizes in shared memory, in bytes. */
 template <int D> struct room {
     static constexpr int query_bytes = kern_wg_tile_bytes<D, shape<D>::queries>;
     static constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;

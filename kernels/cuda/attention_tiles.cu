@@ -13,7 +13,7 @@ constexpr int THREADS = 256;
 constexpr int LISTERS = 1024;
 constexpr int WARP = 32;
 
-/* Of the document that begins at `start` and contains `from`. */
+/* Returns the end of the document that begins at `start` and contains `from`. */
 __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, int32_t start)
 {
     int32_t low = from + 1;

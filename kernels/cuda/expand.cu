@@ -21,7 +21,8 @@ __device__ int64_t first_element()
     return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
 }
 
-/* Of block `block` of the part. a.nested[offset_at]: offset of NF4's scales. */
+/* Returns the scale of block `block` of the part. a.nested[offset_at] is the offset of NF4's
+ * scales. */
 __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_at, int64_t block)
 {
     const uint8_t *codes = static_cast<const uint8_t *>(a.scales);
@@ -33,8 +34,7 @@ __device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_
                : floats[block];
 }
 
-/* In shared memory, because threads of a warp look up different codes. A group is in one block of
- * 64. */
+/* Values are in shared memory, because threads of a warp look up different codes. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     expand_nf4(struct kern_expand_arguments a, int64_t offset_at, bool wide)

@@ -13,7 +13,7 @@ constexpr int RUNS = 128;   /* of rows, each summed alone */
 constexpr int COLUMNS = 32; /* of a block that adds up parts */
 constexpr int SLICES = 32;  /* into which that block divides the rows of parts */
 
-/* parts[run][i]: the sum of column i over the run's rows. */
+/* Sets parts[run][i] to the sum of column i over the run's rows. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     rows_sum(struct kern_bias_grad_arguments a, float *parts, bool wide)

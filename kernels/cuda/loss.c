@@ -83,7 +83,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* logits[tokens][n] = x w^T in fp32. */
+/* Computes logits[tokens][n] = x w^T in fp32. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           const struct kern_loss_rows *rows)
 {
@@ -111,7 +111,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 ? rc : kern_cuda_loss_stats_rows(where, rows);
 }
 
-/* Of rows->n words, from their logits' gradients. */
+/* Computes the gradient of rows->n words' weights. */
 static int weight_gradient(const struct dev_launch *where, const struct kern_loss_arguments *a,
                            const struct kern_loss_rows *rows, void *scratch)
 {
@@ -134,7 +134,7 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }
 
-/* The part of rows->n words in dx; the caller sets its destination. */
+/* Returns the product for rows->n words' part of dx; the caller sets its destination. */
 static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
                                                const struct kern_loss_rows *rows)
 {
@@ -232,7 +232,7 @@ static int64_t run_tokens(const struct kern_loss_arguments *a)
     return smaller(held > RUN_GRAIN ? held : RUN_GRAIN, a->tokens);
 }
 
-/* In elements: rows begin at multiples of 16 bytes. */
+/* Returns a stride at which rows begin at multiples of 16 bytes. */
 static int64_t grads_stride(const struct kern_loss_arguments *a)
 {
     return (a->vocab + 7) / 8 * 8;
@@ -257,7 +257,7 @@ static bool is_whole(const struct kern_loss_arguments *a)
     return a->tile == 0 && a->pairs == 0 && whole_bytes(a) <= limit;
 }
 
-/* Statistics of a run's tokens from `begin` on and, if a->dx is set, their logits' gradients. */
+/* Computes statistics and, if a->dx is set, the logits' gradients. */
 static int whole_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
                      const struct kern_loss_rows *rows, int64_t begin)
 {

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(THREADS) stats_rows(struct kern_loss_rows a, b
     }
 }
 
-/* A slice is read by all threads before one writes, because gradients may replace logits. */
+/* All threads read a slice before one writes, because gradients may replace logits. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     grad_rows(struct kern_loss_rows a, const float *factor, bool wide, bool wide_grads)
@@ -80,13 +80,13 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Of tokens with a label; `sum`: -log p. */
+/* The sum of -log p(label), and the tokens with a label. */
 struct label_sums {
     double sum;
     int64_t count;
 };
 
-/* The sums are in thread 0, zeros in others. Threads' sums are added by halves, in a fixed
+/* Thread 0 gets the sums, other threads zeros. Threads' sums are added by halves, in a fixed
  * order. */
 __device__ label_sums sum_labels(const kern_loss_rows &a, int64_t first, int64_t count,
                                  double (&sums)[SUMMERS], int64_t (&counts)[SUMMERS])
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(SUMMERS)
     }
 }
 
-/* One block, pair after pair. */
+/* One block processes all pairs in order. */
 __global__ void __launch_bounds__(SUMMERS)
     sum_pairs(struct kern_loss_rows a, struct kern_loss_arguments given, float *scales)
 {

@@ -12,7 +12,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-/* Groups of a thread. bf16 kernels with fewer get only rows that they keep whole. */
+/* Most groups that a thread keeps. bf16 kernels with fewer get only rows that they keep whole. */
 constexpr int KEPT_MAX = 4;
 
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
@@ -42,7 +42,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
 
-    /* Group g is not kept; the same in the team's threads. */
+    /* Returns whether group g is not kept; the same in the team's threads. */
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
@@ -54,7 +54,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_load<T>(to, base, at + place(g), width - place(g), wide);
     }
 
-    /* Rounded, and stored in a.sum. */
+    /* Replaces x by x + more, rounded, and stores it in a.sum. */
     __device__ void add(kern_words<T> &x, const kern_words<T> &more, int g)
     {
         float sum[KERN_GROUP];
@@ -69,7 +69,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_store<T>(x, a.sum, at + place(g), width - place(g), wide);
     }
 
-    /* Weights arrive during the sums. */
+    /* Reads the kept groups before the first is used; weights arrive during the sums. */
     __device__ void begin()
     {
 #pragma unroll
@@ -104,7 +104,8 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* With values, index g, and whether the group is kept. `first`: the first call after begin. */
+    /* Calls f with the values, index and kept state of groups. `first`: the first call after
+     * begin. */
     template <typename F> __device__ void each(bool first, F f)
     {
 #pragma unroll

@@ -28,7 +28,7 @@ __device__ int64_t row_at(const kern_norm_grad_arguments &a, int64_t row, int64_
     return at.token * stride + at.head * a.width;
 }
 
-/* A thread's part. */
+/* A thread's part of its team's sums. */
 template <int KEPT> struct gathered {
     float dweight[KEPT][KERN_GROUP];
     float dbias[KEPT][KERN_GROUP];
@@ -47,7 +47,7 @@ template <typename T, int TEAM, int KEPT, bool WHOLE> struct inputs {
     int64_t dx_at;
     float mean, rstd;
 
-    /* Zeros after the last row. */
+    /* Loads zeros after the last row. */
     __device__ void load(const kern_norm_grad_arguments &a, int64_t index, bool wide)
     {
         const bool lives = index < a.tokens * a.heads;
@@ -124,7 +124,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
     }
 }
 
-/* In the order of teams. */
+/* Writes the sum of the block's teams, in order. */
 template <int TEAM, int KEPT>
 __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out, int64_t width,
                                float *room)
@@ -157,14 +157,14 @@ __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out
     }
 }
 
-/* Where registers are free. */
+/* Loads a row ahead where registers are free. */
 template <bool ANY, int KEPT> constexpr bool is_ahead = !ANY && KEPT <= 2;
 
 template <typename T, bool ANY, int TEAM, int KEPT>
 __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     norm_grad_rows(struct kern_norm_grad_arguments a, struct runs out, bool wide)
 {
-    /* Alternate halves: a row's barriers separate two uses of a half. */
+    /* Rows alternate between halves, so a row's barriers separate two uses of a half. */
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
@@ -266,7 +266,7 @@ int64_t part_floats(const struct kern_norm_grad_arguments *a)
     return kern_div_up(floats, 64) * 64;
 }
 
-/* At `teams` rows per block. Without rows one block writes zeros. */
+/* Returns the blocks for `teams` rows per block. Without rows one block writes zeros. */
 int blocks_of(const struct kern_norm_grad_arguments *a, int teams)
 {
     const int64_t blocks = kern_div_up(a->tokens * a->heads, teams);

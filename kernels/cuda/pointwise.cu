@@ -132,7 +132,7 @@ template <int N> struct kind {
     static constexpr int value = N;
 };
 
-/* As an int: the kind may be invalid. */
+/* Copies *from into an int, because the kind may be invalid. */
 template <typename F> int by_kind(const char *op, const enum kern_act_kind *from, F f)
 {
     int which;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- Addition ---- */
 
-/* Nothing if `base` is NULL. */
+/* Adds a group of `base`, unless NULL. */
 __device__ void add_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                         int64_t index, int64_t left, bool wide)
 {
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments 
 
 /* ---- Dropout ---- */
 
-/* As core_rng_philox(). */
+/* Computes the words of core_rng_philox(). */
 __device__ void philox(uint64_t seed, uint64_t stream, uint64_t position, uint32_t (&c)[4])
 {
     uint32_t k0 = static_cast<uint32_t>(seed);

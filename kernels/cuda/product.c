@@ -24,7 +24,7 @@ int kern_cuda_product(const struct dev_launch *where, const char *op,
     return kern_cuda_product_plain(where, op, product);
 }
 
-/* Independent of the destination. */
+/* Returns the rows of a run, whatever the destination. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = SUM_BYTES / (int64_t)sizeof(float) / (n > 0 ? n : 1) / SUM_GRAIN *

@@ -178,7 +178,7 @@ static struct key key_of(const struct kern_cuda_product *p)
     };
 }
 
-/* Best estimate first; 0 on failure. */
+/* Returns the number of proposals, best estimate first; 0 on failure. */
 static int proposals_of(const struct kern_lt *lt, const struct key *key, struct shape *shape,
                         cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX])
 {

@@ -29,7 +29,7 @@ struct operand {
     int64_t first, outer, inner;
 };
 
-/* Zeros beyond k_left or i_left. */
+/* Loads zeros beyond k_left or i_left. */
 __device__ void tile_load(float (&to)[STEP][TILE + 1], const operand &o, int64_t k_left,
                           int64_t i_left)
 {

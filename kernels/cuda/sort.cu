@@ -15,7 +15,7 @@ constexpr int WARPS = THREADS / WARP;
 constexpr int RUN = 4 * THREADS; /* tokens of a block */
 constexpr int SCANNERS = 1024;   /* of the block that computes places */
 
-/* In the previous pass's order; first pass: `order` NULL. */
+/* Tokens in the previous pass's order; first pass: `order` NULL. */
 struct tokens {
     kern_unsorted in;
     const int32_t *ids;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(THREADS)
     counts[threadIdx.x * runs + blockIdx.x] = room[threadIdx.x];
 }
 
-/* counts[i] becomes the sum of the counts before it. */
+/* Replaces counts[i] by the sum of the counts before it. */
 __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t count)
 {
     __shared__ int32_t room[SCANNERS];
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t
     }
 }
 
-/* By slices of THREADS tokens: a token's place is its digit's, plus its rank among its warp's lanes
- * with that digit. */
+/* Places slices of THREADS tokens: the place of the token's digit, plus the token's rank among its
+ * warp's lanes with that digit. */
 __global__ void __launch_bounds__(THREADS)
     place_tokens(struct tokens t, int shift, const int32_t *places, int64_t runs, int32_t *ids,
                  int32_t *order)

@@ -12,7 +12,7 @@ constexpr int AHEAD = 32; /* loads in flight while as many values are added */
 
 static_assert(TILE % (2 * WARP * AHEAD) == 0, "a whole tile is read in pairs of batches");
 
-/* Of AHEAD rows of 32 elements; a WHOLE tile has all of them. */
+/* Loads a lane's part of AHEAD rows of 32 elements; a WHOLE tile has all of them. */
 template <typename T, bool WHOLE>
 __device__ void batch_load(typename T::store (&to)[AHEAD], const typename T::store *x, int64_t i,
                            int64_t count)

@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* -ENOMEM with a message: the queue's scratch is too small. */
+/* Returns -ENOMEM with a message if the queue's scratch is too small. */
 static int need(const struct dev_launch *where, enum kern_op op, size_t bytes)
 {
     if (where->scratch_bytes >= bytes) {

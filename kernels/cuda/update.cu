@@ -142,7 +142,7 @@ __device__ uint32_t size_of(float x)
 
 constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
 
-/* Bits of the largest magnitude; above INFINITE: NaN. */
+/* Returns the bits of the largest magnitude; above INFINITE: NaN. */
 __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
     uint32_t most = 0;
@@ -153,7 +153,7 @@ __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
     return most;
 }
 
-/* The quiet NaN of its sign; `most` is sizes_max(x). */
+/* Replaces NaNs by the quiet one of their sign; `most` is sizes_max(x). */
 __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
 {
     if (most <= INFINITE) {
@@ -167,7 +167,7 @@ __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
     }
 }
 
-/* fp32, or halves. */
+/* The weights before the update: fp32, or halves. */
 struct master {
     raw high[HALVES]; /* high halves, or all 32 bits */
     raw low[HALVES];
@@ -184,7 +184,7 @@ __device__ void master_load(master &to, const core_update_args &u, const quad (&
     }
 }
 
-/* By integers, so that NaNs keep their payload. */
+/* Joins halves as integers, so that NaNs keep their payload. */
 __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
 {
 #pragma unroll
@@ -234,7 +234,7 @@ __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, 
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
-/* Of the largest gradient and weight. */
+/* Returns the core_nonfinite_flags of the largest gradient and weight. */
 __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
@@ -247,7 +247,7 @@ __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_
 
 /* ---- Moments ---- */
 
-/* 16 bits for element j of this lane's quad in `half`. */
+/* Returns 16 random bits for element j of this lane's quad in `half`. */
 __device__ uint32_t chance_of(const uint32_t (&words)[2], int half, int j)
 {
     const uint32_t word = half == 0 ? words[j / 2] : words[j / 2] << 8 | words[j / 2] >> 24;
@@ -284,8 +284,8 @@ __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
     }
 }
 
-/* The largest magnitude of a block, at least KERN_Q8_SCALE_MIN. `most`: bits of this lane's; NaN is
- * above infinity. */
+/* Returns a block's largest magnitude, at least KERN_Q8_SCALE_MIN. `most`: bits of this lane's
+ * largest; NaN is above infinity. */
 __device__ float block_scale(uint32_t most)
 {
     const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));
@@ -296,7 +296,7 @@ struct both {
     float m, v;
 };
 
-/* At once: one quotient in each half of the warp. */
+/* Computes one quotient in each half of the warp. */
 __device__ both both_divide(const both &a, const both &b)
 {
     const bool first = threadIdx.x % WARP < WARP / 2;
@@ -333,7 +333,8 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
 
 /* ---- A group ---- */
 
-/* Of two groups, one in each half of the warp. Word w of position c is at w * 16 + c. */
+/* Draws words for two groups, one in each half of the warp. Word w of position c is at w * 16 +
+ * c. */
 __device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_update_args &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;
@@ -402,7 +403,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     }
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
-    /* Of elements 4 l .. 4 l + 3, l being the lane. */
+    /* Reads the words of elements 4 l .. 4 l + 3, l being the lane. */
     if (MOMENTS != CORE_UPDATE_F32) {
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
@@ -461,7 +462,8 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     return found;
 }
 
-/* Of the groups that the arrays touch. A warp takes PAIR of them in turn. */
+/* Updates groups, counted from the first that the arrays touch. A warp takes PAIR of them in
+ * turn. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     update_groups(struct core_update_args u, uint32_t *met, uint64_t begin, uint64_t end)
@@ -483,7 +485,7 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     }
 }
 
-/* True for NULL. */
+/* Returns whether quads can be loaded whole; true for NULL. */
 bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;
@@ -500,8 +502,8 @@ int launch_groups(const struct dev_launch *where, const struct kern_update_argum
                             a->met, begin, end);
 }
 
-/* Whole groups, then the partial ones around them. Without alignment, the second launch has all
- * groups. */
+/* Launches whole groups, then the partial ones around them. Without alignment, the second launch
+ * has all groups. */
 template <core_update_type MOMENTS, core_update_rule RULE>
 int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
                 uint64_t groups, bool wide)

@@ -24,7 +24,7 @@ static int64_t first_key(const struct query *q)
     return q->a->starts != NULL ? q->a->starts[token_of(q, q->position)] : 0;
 }
 
-/* j is between first_key() and the query's position. */
+/* Returns whether the query sees key j, between first_key() and its own position. */
 static bool is_seen(const struct query *q, int64_t j)
 {
     const struct kern_attention_arguments *a = q->a;
@@ -50,7 +50,7 @@ static double dot(const struct query *q, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* 0 for keys that are not seen. Returns the log of the sum of exponentials. */
+/* Sets p of keys that are not seen to 0. Returns the log of the sum of exponentials. */
 static double probabilities(const struct query *q, double *p)
 {
     const struct kern_attention_arguments *a = q->a;

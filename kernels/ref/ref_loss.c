@@ -58,7 +58,7 @@ static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log
     return labels;
 }
 
-/* Also sets the policy tokens' factors. */
+/* Returns the pairs' loss, and sets the policy tokens' factors. */
 static struct kern_loss pairs_loss(const struct kern_loss_arguments *a, const double *log_p,
                                    double *factors)
 {

@@ -178,7 +178,7 @@ void kern_ref_add(const struct kern_add_arguments *a)
     }
 }
 
-/* Rounded to fp32, then to the type, as on every device. */
+/* Rounds to fp32, then to the type, as every device does. */
 static float expanded(const struct kern_expand_arguments *a, int64_t i)
 {
     static const float nf4_values[] = {KERN_NF4_VALUES};

@@ -82,7 +82,7 @@ static void begin(struct work *w)
     }
 }
 
-/* To a new maximum. */
+/* Scales the row's sums in w->o to a new maximum. */
 VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
 {
     float *o = w->o + row * w->a->head_dim;
@@ -92,7 +92,7 @@ VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
     }
 }
 
-/* In the next product's format. */
+/* Stores probabilities in the next product's format. */
 VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
 {
 #if VF_DOTS
@@ -108,7 +108,7 @@ VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
     }
 }
 
-/* exp(scale * score - maximum) for query i of head h; updates its maximum and sums. */
+/* Stores exp(scale * score - maximum) for query i of head h; updates its maximum and sums. */
 VF_INLINE void row_softmax(const struct work *w, int64_t h, int64_t i, struct seen seen)
 {
     const float *scores = w->scores + i * KEYS;
@@ -226,7 +226,8 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* Even past the item's last query: the order of sums must not depend on the item's end. */
+        /* Reads past the item's last query, because the order of sums must not depend on the item's
+         * end. */
         const int64_t keys = smaller(item->stop - first, KEYS);
         if (!tile_is_hidden(a, item->row, item->begin, first, keys)) {
             keys_tile(&w, first, keys);

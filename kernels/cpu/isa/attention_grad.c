@@ -148,7 +148,7 @@ struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
 
-/* Of query from[0] + i: scores from w->p, dp from w->ds. */
+/* Reads scores of query from[0] + i from w->p, and dp from w->ds. */
 VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
                                  int64_t keys)
 {
@@ -173,7 +173,7 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
 }
 
 #if VF_DOTS
-/* Queries i and i + 1 (or zeros), in the formats of the three products. */
+/* Stores queries i and i + 1 (or zeros) in the formats of the three products. */
 VF_INLINE void rows_store(const struct work *w, int64_t i, const struct turned rows[2])
 {
     for (int v = 0; v < VECTORS; v++) {
@@ -208,8 +208,8 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* Scores in w->p become probabilities, dp in w->ds score gradients: in place, or with `pairs` in
- * the arrays of cells. */
+/* Turns scores in w->p into probabilities, and dp in w->ds into score gradients: in place, or with
+ * `pairs` in the arrays of cells. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS
@@ -227,7 +227,7 @@ static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], co
     }
 }
 
-/* c[rows][columns] = a b for one tile, over head_dim. */
+/* Computes c[rows][columns] = a b for one tile, over head_dim. */
 static void scores_of(const struct work *w, const float *a, const float *b, float *c,
                       const int64_t size[2])
 {
@@ -244,7 +244,7 @@ static void scores_of(const struct work *w, const float *a, const float *b, floa
                                        .columns = size[1]});
 }
 
-/* c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
+/* Computes c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
 static void add_onto(const struct work *w, struct tile tile, float *c, const int64_t rows_steps[2])
 {
     tile.cells = panel_cells(w->pairs, rows_steps[1]);

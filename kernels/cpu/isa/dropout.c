@@ -3,7 +3,8 @@
 
 enum { GROUPS = 16, BLOCK = 4 * GROUPS };
 
-/* core_rng_philox for GROUPS positions from `first` on; words[w][g] is word w of group g. */
+/* Computes core_rng_philox for GROUPS positions from `first` on; words[w][g] is word w of group
+ * g. */
 VF_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t first, uint32_t words[4][GROUPS])
 {
     uint32_t keys[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

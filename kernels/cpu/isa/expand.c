@@ -8,7 +8,7 @@ static const float nf4_values[] = {KERN_NF4_VALUES};
 static const float map_values[] = {KERN_DYNAMIC_VALUES};
 static const float int8_unit = 0x1.020408p-7f; /* 1 / 127 */
 
-/* Of a block of NF4 or NF4_F32, counted from the part's first. */
+/* `block` counts from the part's first block. */
 VF_INLINE float scale_of(const struct kern_expand_arguments *a, bool nested, int64_t offset_at,
                          int64_t block)
 {

@@ -84,8 +84,8 @@ void kern_norm_rows(const struct kern_norm_arguments *a, int64_t begin, int64_t 
     }
 }
 
-/* With n the normalised row and g = dy * weight: dx = rstd (g - [mean of g] - n * mean of g n). The
- * bracket is LayerNorm's alone. */
+/* dx = rstd (g - [mean of g] - n * mean of g n), n being the normalised row and g = dy * weight.
+ * Only LayerNorm has the bracket. */
 VF_INLINE void norm_grad_row(const struct kern_norm_grad_arguments *a, enum kern_type type,
                              int64_t row, float *dweight, float *dbias)
 {

@@ -4,7 +4,7 @@
 
 enum { ACROSS = 8 }; /* cells of a panel before the next panel's turn */
 
-/* LANES cells of a row from element `at` on; zero after `steps` steps. */
+/* Returns LANES cells of a row from element `at` on; zero after `steps` steps. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
                          int64_t steps)
 {
@@ -32,8 +32,8 @@ VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, con
     return vf_get_part(type, data, at[0], have);
 }
 
-/* to[cell][width] = from[i][cell] for size[0] rows, with zeros up to `width`. Stores overwrite up
- * to LANES - 1 floats of the next row before that is written. */
+/* Computes to[cell][width] = from[i][cell] for size[0] rows, with zeros up to `width`. Overwrites
+ * up to LANES - 1 floats of the next row, before that is written. */
 VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], float *to, int64_t width)
 {
@@ -61,8 +61,8 @@ VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* to[cell][width] = from[cell][i], with zeros after size[0] columns. Stores are LANES wide, except
- * in the last cell: the next panel may already hold data. */
+/* Computes to[cell][width] = from[cell][i], with zeros after size[0] columns. The last cell's
+ * stores are narrow, because the next panel may already hold data. */
 VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], const int64_t cells[2], float *to, int64_t width)
 {
@@ -81,8 +81,7 @@ VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* For an operand that is not `along_k`. Panels take turns, so that a few rows are read completely
- * before the next. */
+/* Packs an operand that is not `along_k`, a few rows of all panels at a time. */
 VF_INLINE void pack_across(const struct operand *from, enum kern_type type, bool pairs,
                            const int64_t range[2], const int64_t steps[2], float *to, int64_t width)
 {
@@ -296,8 +295,7 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* One thread owns packed blocks and reads them many times; TSan sees their writes, not every
- * read. */
+/* TSan sees the writes of packed blocks, but not all of one thread's many reads. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 

@@ -64,8 +64,8 @@ static void strips_run(const struct kern_product *p, const struct tile *whole, c
     }
 }
 
-/* size[0] rows (at most BLOCK_M) from row at[0] on, by size[1] columns (at most SUPER_N) from
- * column at[1] on. */
+/* Computes size[0] rows (at most BLOCK_M) from row at[0] on, by size[1] columns (at most SUPER_N)
+ * from column at[1] on. */
 static void super_block(const struct kern_product *p, const struct buffers *buffer,
                         const int64_t at[2], const int64_t size[2])
 {
