@@ -1,7 +1,7 @@
 /* backend.h: the contract of a back end, and the registry of built-in back ends.
- * A back end is a constant struct of functions in backend_<name>.c. The drive's thread calls them,
- * and the drive does what back ends share: cutting, ordering, retries, checksums, time limits. Any
- * thread may call `probe` and `wake`. */
+ * A back end is a constant struct of functions in backend_<name>.c, called by the drive's thread.
+ * The drive does what they share: cutting, ordering, retries, checksums, time limits. Any thread
+ * may call `probe` and `wake`. */
 #ifndef AIO_BACKEND_H
 #define AIO_BACKEND_H
 
@@ -12,7 +12,7 @@
 
 enum aio_kind { AIO_READ, AIO_WRITE, AIO_SYNC };
 
-/* One transfer of at most AIO_TRANSFER_MAX_BYTES, or AIO_SYNC: makes earlier writes to the file
+/* One transfer of at most AIO_TRANSFER_MAX_BYTES. AIO_SYNC makes earlier writes to the file
  * durable. */
 struct aio_op {
     uint64_t token; /* below AIO_TOKEN_LIMIT */
@@ -37,10 +37,10 @@ enum { AIO_FILES_MAX = 64, AIO_DEPTH_MAX = 1024, AIO_BUFFERS_MAX = 1024 };
 #define AIO_TOKEN_LIMIT        ((uint64_t)1 << 56)
 
 struct aio_backend_options {
-    const char *drive;  /* for messages */
+    const char *drive;
     uint32_t depth;     /* ops in flight at once, 1 to AIO_DEPTH_MAX */
     void *context;      /* the struct aio_mem_disk of mem; otherwise NULL */
-    void *user;         /* the user pointer of the struct aio_backend */
+    void *user;         /* of the struct aio_backend */
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: polls for completions; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
@@ -50,7 +50,7 @@ struct aio_backend_options {
 
 struct aio_backend {
     const char *name;
-    void *user;         /* borrowed; passed to open; NULL in built-in back ends */
+    void *user;         /* passed to open; NULL in built-in back ends */
     uint32_t depth_max; /* limit of ops in flight; 0: AIO_DEPTH_MAX */
     /* Returns 0 if the back end works on this machine, else -errno. `reason` gets an
      * explanation. */
@@ -95,13 +95,12 @@ struct aio_mem_disk {
     int64_t free_ns;            /* when all submitted transfers are served */
 };
 
-/* Creates a disk in memory, filled with zeros. */
 int aio_mem_create(uint64_t bytes, struct aio_mem_disk **out);
 void aio_mem_destroy(struct aio_mem_disk *disk);
 
 enum { AIO_REASON_BYTES = 256 };
 
-/* Each returns 0 if its back end works here, else -errno (-ENOTSUP: not built in). `reason` gets an
+/* Return 0 if the back end works here, else -errno (-ENOTSUP: not built in). `reason` gets an
  * explanation. */
 int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);

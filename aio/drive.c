@@ -394,7 +394,7 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* A back end refuses pieces beyond its depth_max, in a busy loop. */
+        /* Pieces beyond depth_max would be refused in a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive, *options);

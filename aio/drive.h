@@ -1,9 +1,8 @@
 /* drive.h: a drive, served by one thread, which alone talks to the back end.
  * The thread takes requests from queues (queue.h) by urgency, cuts them into pieces of at most
- * `block_bytes` and keeps up to `depth` pieces in flight. It continues short transfers, repeats
- * transient errors, retries EIO and similar errors, handles checksums, and reports a drive that
- * does not respond. After create, only attach, detach, register, destroy, and the opening and
- * closing of queues allocate or lock. */
+ * `block_bytes` and keeps up to `depth` pieces in flight. It repeats failed transfers, handles
+ * checksums, and reports a drive that does not respond. After create, only attach, detach,
+ * register, destroy, and the opening and closing of queues allocate or lock. */
 #ifndef AIO_DRIVE_H
 #define AIO_DRIVE_H
 
@@ -69,8 +68,8 @@ int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint3
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);
 
 /* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; at most once,
- * before the first request. A refusal is no error: the drive works without registration. If the
- * limit on locked memory is too low, a warning names the required `ulimit -l`. */
+ * before the first request. A refusal is no error. If the limit on locked memory is too low, a
+ * warning names the required `ulimit -l`. */
 int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsigned count);
 
 /* Takes a snapshot. Any thread. */

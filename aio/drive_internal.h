@@ -54,7 +54,7 @@ struct channel {
     uint64_t in_flight; /* pieces cut and not finished */
     uint64_t pass;      /* stride scheduling: bytes served, divided by weight */
     uint64_t weight;
-    int64_t retry_ns; /* nothing is cut before: a piece waits for its repetition */
+    int64_t retry_ns; /* nothing is cut before this time: a piece waits */
     bool closing;
     struct drive_call *closer; /* borrowed: the call that waits for an empty channel */
     int64_t closing_ns;        /* start of closing, by the clock of the limits */
@@ -78,8 +78,8 @@ struct io_piece {
     uint32_t moved;
     uint32_t retries, repeats, rereads;
     bool warned;
-    int64_t retry_ns;     /* READY: not submitted before this time */
-    int64_t start_ns;     /* when the piece was cut */
+    int64_t retry_ns; /* READY: not submitted before this time */
+    int64_t start_ns;
     int64_t start_ran_ns; /* when it was cut, by the clock of the limits */
 };
 
@@ -118,9 +118,9 @@ struct aio_drive {
     void *state; /* owned: the back end's state */
 
     struct channel *channels[AIO_CHANNELS_MAX]; /* borrowed from their queues */
-    unsigned channels_count;                    /* places in use, from the front */
-    uint64_t pass;                              /* of the channel served last */
-    struct io_piece *pieces;                    /* owned, [pieces_count] */
+    unsigned channels_count;
+    uint64_t pass;           /* of the channel served last */
+    struct io_piece *pieces; /* owned, [pieces_count] */
     uint32_t pieces_count;
     struct piece_list unused, ready, done;
     uint32_t in_flight;
@@ -129,8 +129,8 @@ struct aio_drive {
     int64_t now_ns;         /* the clock when it was last read */
     int64_t ran_ns;         /* the clock of the limits at now_ns */
     int64_t watched_ns;     /* of the last check for late pieces */
-    int64_t submit_ns;      /* no submit before: the last one failed */
-    int64_t reap_ns;        /* no reap before: the last one failed */
+    int64_t submit_ns;      /* no submit before this time: the last one failed */
+    int64_t reap_ns;        /* no reap before this time: the last one failed */
     bool dead;              /* stalled or broken: no more submission */
     bool ending;
 
@@ -144,7 +144,7 @@ struct aio_drive {
     pthread_mutex_t calling;    /* one call at a time; not taken by the drive's thread */
     _Atomic(struct drive_call *) call;
     struct core_bell bell; /* rung for new requests and calls */
-    /* what wakes the drive's thread in the back end: WAKE_* flags; 0: it is not waiting there */
+    /* what wakes the drive's thread in the back end (WAKE_* flags); 0: it is not waiting */
     _Atomic uint32_t waiting;
     struct core_bell answers;
 
@@ -160,7 +160,6 @@ static inline struct drive_request *aio_request_of(const struct io_piece *piece)
     return &piece->channel->requests[piece->request & piece->channel->mask];
 }
 
-/* Adds to a count that the drive's thread alone writes. */
 static inline void count(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
@@ -179,7 +178,6 @@ struct channel *aio_channel_pick(struct aio_drive *drive);
 void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io_piece *piece);
 /* Counts a piece of request `index` as finished, and finishes the request after its last piece. */
 void aio_channel_finish(struct channel *channel, uint64_t index);
-/* Drops what is not cut yet, of a closing channel or a failed queue. */
 void aio_channel_drop(struct channel *channel);
 
 /* ---- piece.c: the drive's thread ---- */
@@ -191,7 +189,6 @@ int aio_pieces_submit(struct aio_drive *drive);
  * waits. */
 int64_t aio_pieces_due(struct aio_drive *drive);
 void aio_pieces_complete(struct aio_drive *drive, const struct aio_event *event);
-/* Verifies up to `max` pieces. */
 void aio_pieces_verify(struct aio_drive *drive, unsigned max);
 /* Asks the back end to cancel the channel's pieces in flight (NULL: of all channels). */
 void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel);
@@ -203,7 +200,6 @@ int aio_pieces_watch(struct aio_drive *drive);
 
 /* ---- drive.c: any thread ---- */
 
-/* Tells the drive that a channel has new requests. */
 void aio_drive_wake(struct aio_drive *drive);
 int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel);
 /* Fails the queue if requests are unfinished, drops unsubmitted ones and waits for the others.

@@ -12,8 +12,8 @@
 /* ---- directories ---- */
 
 /* A directory for this process alone: no symbolic link in its path, ours, closed to others (mode &
- * 077 is 0), locked while open. Files are created exclusively with mode 0600; only files created or
- * opened here are removed, identified by inode. */
+ * 077 is 0), locked while open. Files have mode 0600; only files created or opened here are
+ * removed, identified by inode. */
 
 struct aio_dir;
 
@@ -32,7 +32,7 @@ int aio_dir_fd(const struct aio_dir *dir);
  * message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
 /* Opens and locks a file: regular, ours, closed to others, one link. *locked is false if another
- * process has it locked. Returns the descriptor, or -errno with a message; -ENOENT has none. */
+ * process holds the lock. Returns the descriptor, or -errno with a message; -ENOENT has none. */
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked);
 /* Removes a file that `fd` still refers to; else returns -ESTALE with a message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
@@ -42,8 +42,6 @@ int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
 int aio_dir_look(const char *path);
 
 /* ---- file systems ---- */
-
-/* The file system of a directory, and whether it supports direct I/O. Any thread. */
 
 enum aio_fs_verdict {
     AIO_FS_DIRECT,   /* direct I/O works */

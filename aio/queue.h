@@ -24,7 +24,7 @@ enum aio_urgency { AIO_WEIGHTS, AIO_STATES, AIO_WRITEBACK, AIO_CHECKPOINT, AIO_U
 enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };
 
 struct aio_queue_options {
-    const char *name; /* name of the line */
+    const char *name; /* of the line */
     enum aio_urgency urgency;
     uint32_t depth;         /* incomplete requests; 0: AIO_QUEUE_DEPTH_DEFAULT */
     struct core_bell *bell; /* borrowed; shared by the line; NULL: its own */

@@ -11,7 +11,6 @@ struct aio_range {
     uint64_t bytes;
 };
 
-/* Creates a space in which [begin, begin + bytes) is free. */
 int aio_space_create(uint64_t begin, uint64_t bytes, struct aio_space **out);
 void aio_space_destroy(struct aio_space *space);
 
@@ -21,7 +20,7 @@ int aio_space_take(struct aio_space *space, uint64_t bytes, struct aio_range *ou
 /* Gives a range back; cannot fail. */
 void aio_space_give(struct aio_space *space, struct aio_range range);
 
-/* Gives a part of a range back; the rest stays taken. */
+/* Gives back a part; the rest stays taken. */
 void aio_space_split(struct aio_space *space, struct aio_range part);
 
 uint64_t aio_space_free_bytes(const struct aio_space *space);

@@ -34,7 +34,7 @@ struct aio_store_options {
     uint64_t align_bytes; /* alignment of extents: a multiple of 4096 that divides 1 MiB, or a
                            * multiple of 1 MiB; 0: AIO_EXTENT_ALIGN_BYTES */
     const char *backend;  /* NULL: chosen by probing */
-    bool no_sums;         /* no checksums */
+    bool no_sums;
     /* write no zeros at open if space can be reserved: extents are written before they are read */
     bool unwritten;
     struct aio_drive_options drive; /* depth, block_bytes, cpus, limits of every path */
@@ -49,7 +49,6 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
 int aio_store_close(struct aio_store *store);
 
 uint64_t aio_store_bytes(const struct aio_store *store); /* bytes for extents on all paths */
-/* Returns the bytes that are not allocated to extents. */
 uint64_t aio_store_free_bytes(const struct aio_store *store);
 unsigned aio_store_paths(const struct aio_store *store);
 struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);

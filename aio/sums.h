@@ -25,7 +25,6 @@ struct aio_sums {
     bool pages;          /* a unit is a page, not a MiB */
 };
 
-/* Returns the bytes of a unit. */
 uint32_t aio_sums_unit(const struct aio_sums *sums);
 /* Returns the seed of sum `index` of the table. */
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);

@@ -1,10 +1,8 @@
 /* adam.h: the optimizer of an array of parameters, on the CPU, in one pass over memory.
- * A `struct adam` holds the rule, the formats of weights, gradients and moments, the groups, the
- * random seed and the team. It owns no array: a call passes a window of the arrays. A step may be
- * split at any element (8-bit moments: at multiples of CORE_UPDATE_Q8_BLOCK). Results are
- * bit-identical for any number of threads and any instruction set. Formulas and formats:
- * docs/optimizers.md. One thread at a time uses an `adam`, with its team. Nothing is allocated
- * after create. */
+ * A `struct adam` owns no array: a call passes a window of the arrays. A step may be split at any
+ * element (8-bit moments: at multiples of CORE_UPDATE_Q8_BLOCK). Results are bit-identical for any
+ * number of threads and any instruction set. Formulas and formats: docs/optimizers.md. One thread
+ * at a time uses an `adam`, with its team. Nothing is allocated after create. */
 #ifndef CPU_ADAM_ADAM_H
 #define CPU_ADAM_ADAM_H
 
@@ -107,7 +105,6 @@ int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_
 int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_update_scalars *out);
 
-/* Names the arrays of struct adam_arrays. */
 enum adam_stream {
     ADAM_W16,
     ADAM_LO16,

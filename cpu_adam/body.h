@@ -1,5 +1,5 @@
-/* body.h: the inner loops of one variant. A variant's .c file chooses its vector header, includes
- * this file and defines the function that fills the table. Formulas: docs/optimizers.md. */
+/* body.h: the inner loops of one variant, whose .c file chooses the vector header, includes this
+ * file and fills the table. Formulas: docs/optimizers.md. */
 #ifndef CPU_ADAM_BODY_H
 #define CPU_ADAM_BODY_H
 

@@ -5,7 +5,6 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/vec.h"
 
-/* Returns elements i .. i + V_LANES - 1 of x. */
 V_INLINE vf load_any(const void *x, enum core_update_type type, uint64_t i)
 {
     if (type == CORE_UPDATE_BF16) {
@@ -43,7 +42,6 @@ V_INLINE struct pair pair_of_halves(vu halves)
     return (struct pair){v_float(u_shl(halves, 16)), v_float(u_and(halves, u_set(0xffff0000u)))};
 }
 
-/* Returns the upper halves of two words, as 16-bit elements. */
 V_INLINE vu halves_of(vu even, vu odd)
 {
     return u_pick(u_set(0xffffu), u_shr(even, 16), odd);

@@ -5,7 +5,6 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/vec.h"
 
-/* The random words of one group. */
 enum { PHILOX_ROUNDS = 10, PHILOX_PARTS = 16 / V_LANES, PHILOX_WORDS = 4 * PHILOX_PARTS };
 struct philox {
     struct vw word[PHILOX_PARTS][4];

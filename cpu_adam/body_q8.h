@@ -1,9 +1,8 @@
 /* body_q8.h: 8-bit moments, block by block.
  * A magnitude y from 0 to 1.875 - c becomes the upper bits of the float y + c: codes are evenly
- * spaced below c and have three bits of mantissa above. Encoding and decoding need one addition
- * each. The block's largest magnitude has the largest code. Steps round stochastically, so that
- * small changes are not lost. v never gets code 0, because v = 0 with m not 0 would make the weight
- * jump. */
+ * spaced below c and have three bits of mantissa above. The block's largest magnitude has the
+ * largest code. Steps round stochastically, so that small changes are not lost. v never gets code
+ * 0, because v = 0 with m not 0 would make the weight jump. */
 #ifndef CPU_ADAM_BODY_Q8_H
 #define CPU_ADAM_BODY_Q8_H
 
@@ -117,7 +116,6 @@ V_INLINE float q8_scale(vu most)
     return largest < Q8_SCALE_MIN ? Q8_SCALE_MIN : largest;
 }
 
-/* A block's moment between decoding and encoding. */
 struct q8_moment {
     struct pair x[GROUP_PAIRS];
     vu most; /* the largest magnitude, as bits */
@@ -143,7 +141,6 @@ V_INLINE void q8_keep_size(struct q8_moment *moment, int k, struct pair x)
     moment->most = u_max(moment->most, u_max(v_bits(x.even), v_bits(x.odd)));
 }
 
-/* The destination of codes and scales. */
 struct q8_out {
     uint8_t *m_code;
     uint8_t *v_code;

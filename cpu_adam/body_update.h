@@ -1,7 +1,6 @@
 /* body_update.h: the fused pass: reads gradient, master and moments; writes master, working weight
  * and moments.
- * The rule is a constant of each function. Formats are constant during a call, so their branches
- * are predicted. */
+ * The rule is a constant of each function. */
 #ifndef CPU_ADAM_BODY_UPDATE_H
 #define CPU_ADAM_BODY_UPDATE_H
 
@@ -14,7 +13,6 @@
 #include "cpu_adam/body_squares.h"
 #include "cpu_adam/ops.h"
 
-/* The scalars of a step, in all lanes. */
 struct factors {
     vf gradient_scale;
     vf beta1;
@@ -149,7 +147,7 @@ struct met {
     vu master;
 };
 
-/* Returns the bits of the smallest magnitude that the working weight rounds to infinity. */
+/* Returns the bits of the smallest magnitude that rounds to infinity. */
 V_INLINE uint32_t working_limit(enum core_update_master master)
 {
     switch (master) {
@@ -191,8 +189,8 @@ V_INLINE unsigned finish(const struct core_update_args *u, const struct met *met
 
 enum { AHEAD_NARROW_BYTES = 768, AHEAD_WIDE_BYTES = 2048, LINE_BYTES = 64 };
 
-/* Prefetches elements of `x`, `wide` bytes each, several hundred after element i, perhaps beyond
- * the array. The processor's own prefetch is too short for five streams. */
+/* Prefetches elements several hundred after i, `wide` bytes each, perhaps beyond the array. The
+ * processor's own prefetch is too short for five streams. */
 V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
 {
     const unsigned far = wide == sizeof(float) ? AHEAD_WIDE_BYTES : AHEAD_NARROW_BYTES;
@@ -244,8 +242,7 @@ V_INLINE bool has_v(enum core_update_rule rule)
     return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
-/* Sums the squares of gradients before their update. Not inline: the sums would take the registers
- * of the loop around it. */
+/* Not inline: the sums would take the registers of the loop around it. */
 __attribute__((noinline)) static void add_squares(const struct core_update_args *u, uint64_t at,
                                                   uint64_t count, double *lanes)
 {
@@ -253,7 +250,6 @@ __attribute__((noinline)) static void add_squares(const struct core_update_args 
     squares((const unsigned char *)u->g + at * bytes, u->gradients, count, lanes);
 }
 
-/* Returns the masters of V_LANES consecutive elements. */
 V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
 {
     if (u->master != CORE_UPDATE_MASTER_SPLIT) {
@@ -262,7 +258,7 @@ V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
     return v_float(u_add(u_shl(u_load16(u->w16 + i), 16), u_load_signed16(u->lo16 + i)));
 }
 
-/* Writes master and working weight of two vectors of consecutive elements, as master_store(). */
+/* Writes two vectors of consecutive elements, as master_store(). */
 V_INLINE void weights_store(const struct core_update_args *u, uint64_t i, vf first, vf second)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT) {
@@ -376,7 +372,6 @@ V_INLINE unsigned update_bf16(enum core_update_rule rule, const struct core_upda
     return finish(in, &met);
 }
 
-/* Updates with 8-bit moments: updates a whole block, then encodes it. */
 V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update_args *in,
                             double *lanes)
 {
@@ -428,8 +423,7 @@ V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
 }
 
 /* The default formats have copies of the pass with constant formats, two of them also for weights
- * that decay and an eps that is not denormal. With fewer branches the loop's values fit into
- * registers. */
+ * that decay and an eps that is not denormal, so that the loop's values fit into registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)
 {

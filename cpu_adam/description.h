@@ -14,7 +14,6 @@ struct adam {
     struct core_update_scalars *scalars; /* owned, [options.groups_count]; scratch of one step */
 };
 
-/* Computes the scalars of all groups for one step. */
 int adam_step_scalars(struct adam *adam, double gradient_scale);
 
 /* Returns the arguments of an update of the whole window, without scalars. Arrays not used by the

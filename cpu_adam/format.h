@@ -11,7 +11,7 @@
 bool adam_has_m(enum core_update_rule rule);
 bool adam_has_v(enum core_update_rule rule);
 
-/* Returns the bytes of one element: 4 for fp32, 2 for bf16 and fp16, 1 for 8 bits. */
+/* Returns 4 for fp32, 2 for bf16 and fp16, 1 for 8 bits. */
 size_t adam_type_bytes(enum core_update_type type);
 
 #endif

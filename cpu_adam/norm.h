@@ -11,7 +11,7 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/ops.h"
 
-/* Read-only after init; may be copied. */
+/* Read-only after init. */
 struct adam_norm {
     struct adam_ops ops;
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
@@ -25,7 +25,6 @@ void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mas
  * or in 8-bit codes, or `first` is no multiple of CORE_UPDATE_TILE. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
-/* A part of an array, in its own memory. */
 struct adam_norm_piece {
     const void *x;
     uint64_t first; /* index in the array of element 0 of `x` */

@@ -47,7 +47,6 @@ struct adam_ops {
     unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update, double *lanes);
     void (*q8_decode)(const struct adam_q8 *q8);
     void (*q8_encode)(const struct adam_q8 *q8);
-    /* Adds squares to a tile's 32 lanes. */
     void (*squares)(const void *x, enum core_update_type type, uint64_t count,
                     double lanes[ADAM_NORM_LANES]);
 };

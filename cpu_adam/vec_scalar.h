@@ -59,7 +59,6 @@ V_INLINE vf v_div(vf a, vf b)
     return a / b;
 }
 
-/* Returns a / b, and 0 where b is 0. */
 V_INLINE vf v_div_or_zero(vf a, vf b)
 {
     return b == 0.0f ? 0.0f : a / b;
@@ -225,7 +224,6 @@ V_INLINE vf v_max(vf a, vf b)
     return a > b ? a : b;
 }
 
-/* Shifts right and keeps the sign. */
 #define u_sar(a, bits) ((vu)((int32_t)(a) >> (bits)))
 
 /* Philox words between rounds, as whole products: w_next() reads the high half, the next round the
@@ -244,7 +242,6 @@ V_INLINE vu w_words(struct vw a)
     return (vu)a.product;
 }
 
-/* Returns the 64-bit product of a's low word and b. */
 V_INLINE struct vw w_multiply(struct vw a, vu b)
 {
     return (struct vw){(uint64_t)(uint32_t)a.product * b};

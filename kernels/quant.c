@@ -170,7 +170,7 @@ static uint8_t nearest(const float *bounds, int step)
     return (uint8_t)low;
 }
 
-/* Subtracts the mean, rounded to fp32. A scale of its own belongs to 256 scales. */
+/* Subtracts the mean, rounded to fp32; 256 scales share one scale. */
 static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
 {
     float bounds[MAP_CODES];

@@ -16,7 +16,7 @@ struct kern_ops;
  * device at a time may run ops. Returns -ENOTSUP for a device without ops. */
 int kern_ops_attach(struct dev_device *device, const struct kern_options *options,
                     struct kern_ops **out);
-/* The device's queues are destroyed. Accepts NULL. */
+/* Call after the device's queues are destroyed. Accepts NULL. */
 void kern_ops_detach(struct kern_ops *ops);
 
 /* Returns how products are computed, for a log line: "blocked products (avx2)". */

@@ -44,10 +44,10 @@ int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes)
 void *kern_cpu_take(char **scratch, size_t bytes);
 size_t kern_cpu_round(size_t bytes);
 
-/* Computes a product by this machine's fastest method; `scratch` has kern_cpu_product_bytes. */
+/* `scratch` has kern_cpu_product_bytes. */
 int kern_cpu_product(const struct dev_launch *where, const struct kern_product *product,
                      void *scratch);
-/* Returns scratch bytes for any method and instruction set. */
+/* Enough for any method and instruction set. */
 size_t kern_cpu_product_bytes(enum kern_type type, int64_t m, int64_t n, int64_t k,
                               unsigned threads);
 
@@ -57,13 +57,12 @@ typedef void kern_cpu_range(const void *argument, int64_t begin, int64_t end);
 void kern_cpu_spread(const struct dev_launch *where, int64_t total, int64_t grain,
                      kern_cpu_range *part, const void *argument);
 
-/* Sums over rows are sums of this number of parts, for any number of threads. */
+/* A sum over rows has this number of parts, for any number of threads. */
 enum { KERN_CPU_PARTS = 64 };
 /* Adds parts [KERN_CPU_PARTS][width] in order into the first, and finishes it as a gradient of one
  * row. */
 void kern_cpu_parts_finish(const struct kern_isa *isa, float *parts, int64_t width,
                            const struct kern_grad *grad);
-/* Sets [*begin, *end) to the rows of part `index`. */
 void kern_cpu_part_rows(int64_t rows, int64_t index, int64_t *begin, int64_t *end);
 
 static inline const struct kern_isa *kern_cpu_isa(const struct dev_launch *where)

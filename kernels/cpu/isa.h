@@ -1,7 +1,6 @@
 /* isa.h: private to kernels/: the inner loops of the CPU device, one table per instruction set.
  * Sources under isa/ are compiled once for each set (avx512bf16 shares avx512's code where it would
- * be equal). A function works on the part (rows, heads, a tile) that the op assigns to a member of
- * the team; it owns nothing. */
+ * be equal). A function works on a team member's part (rows, heads, a tile). */
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -10,7 +9,6 @@
 #include "kernels/cpu/product.h"
 #include "kernels/kern.h"
 
-/* One member's part of a blocked product. */
 struct kern_product_part {
     const struct kern_product *product;
     int64_t m_begin, m_end;
@@ -82,7 +80,6 @@ struct kern_isa {
                       int64_t end); /* rows */
     void (*columns)(const struct kern_columns_arguments *a, int64_t begin,
                     int64_t end); /* tokens */
-    /* Stores the sum of rows [begin, end) in `sum` [width]. */
     void (*rows_sum)(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);
     void (*loss_stats)(const struct kern_loss_tile *tile, int64_t begin, int64_t end);
     void (*loss_grad)(const struct kern_loss_tile *tile, int64_t begin, int64_t end);

@@ -1,7 +1,6 @@
 /* product.h: matrix products of the CPU device, by oneDNN or our own code.
- * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, finished once: scaled, bias and earlier products
- * added, rounded to the stored type (struct kern_finish). The thread that runs ops calls; its team
- * shares the work. */
+ * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, finished once by struct kern_finish. The thread
+ * that runs ops calls; its team shares the work. */
 #ifndef KERNELS_CPU_PRODUCT_H
 #define KERNELS_CPU_PRODUCT_H
 

@@ -62,7 +62,7 @@ __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arr
                  : "memory");
 }
 
-/* Makes this thread's new barriers visible to copies after the next __syncthreads. */
+/* Lets copies after the next __syncthreads see this thread's new barriers. */
 __device__ __forceinline__ void kern_barrier_publish()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
@@ -133,7 +133,7 @@ template <int N> __device__ __forceinline__ void kern_registers_lower()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
 }
 
-/* Before the first product of a batch: lets products see earlier writes to registers. */
+/* Lets the next batch of products see earlier writes to registers. */
 __device__ __forceinline__ void kern_wg_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
@@ -150,8 +150,7 @@ template <int N> __device__ __forceinline__ void kern_wg_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
-/* Keeps the compiler from moving a use of these registers before this point, and the registers
- * alive until here. */
+/* Keeps these registers alive until here, and later uses of them after this point. */
 template <int N> __device__ __forceinline__ void kern_wg_settle(float (&d)[N][4])
 {
 #pragma unroll

@@ -111,7 +111,7 @@ __device__ inline void kern_scores(float (&c)[N / 8][4], const uint16_t *a_tile,
     }
 }
 
-/* kern_scores() with the fragments of a in registers. */
+/* Computes kern_scores() with a's fragments in registers. */
 template <typename T, int D, int N>
 __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a)[D / 16][4],
                                         const uint16_t *b_tile, int b_row)

@@ -36,13 +36,12 @@ int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
                          const struct kern_attention_arguments *a, int32_t step, void *scratch,
                          struct kern_tiles *out);
 
-/* delta[heads][tokens]: the sum of o times d_o over a head's elements. */
+/* Computes delta[heads][tokens]: the sum of o times d_o over a head's elements. */
 size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);
 
-/* Begins the gradient on tensor cores: computes delta and lists the tiles in the queue's
- * scratch. */
+/* Computes delta and lists the tiles, in the queue's scratch, for the gradient on tensor cores. */
 int kern_cuda_attention_grad_begin(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g, int32_t step,
                                    struct kern_tiles *tiles, const float **delta);
@@ -52,17 +51,15 @@ int kern_cuda_attention_grad_begin(const struct dev_launch *where,
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
-/* On the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). The arguments
- * must fit (see above). */
+/* Run on the tensor cores of every supported card. The arguments must fit (see above). */
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* With Hopper's tensor-core instructions (attention_sm90.cu, attention_grad_sm90.cu). `_fits`:
- * those that fit above, in bf16, with head_dim 64 or 128 and without gaps. Used only if the check
- * below has returned true. */
+/* Run with Hopper's tensor-core instructions, only if the check below has returned true. They take
+ * arguments that fit above, in bf16, with head_dim 64 or 128 and without gaps. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
@@ -77,7 +74,7 @@ size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);
 size_t kern_cuda_attention_grad_check_bytes(void);
 
-/* Without tensor cores: fp32, bf16 and fp16, head_dim up to 512, any alignment. */
+/* Run without tensor cores: fp32, bf16 and fp16, head_dim up to 512, any alignment. */
 int kern_cuda_attention_plain(const struct dev_launch *where,
                               const struct kern_attention_arguments *a);
 int kern_cuda_attention_grad_plain(const struct dev_launch *where,

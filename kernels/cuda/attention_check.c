@@ -66,7 +66,7 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, const stru
     };
 }
 
-/* Computes both gradients from kernel 0's results. */
+/* Both gradients use kernel 0's results. */
 static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
                                                     int way)
 {

@@ -12,7 +12,7 @@ namespace
 
 constexpr int KEYS = 128;
 
-/* Has `groups` consumers in a block, stages of keys and of values, and registers per thread. */
+/* Consumers (`groups`), stages of keys and of values, and registers per thread, by head size. */
 template <int D> struct shape {
     static constexpr int groups = D == 64 ? 3 : 2;
     static constexpr int queries = groups * KERN_WG_ROWS;

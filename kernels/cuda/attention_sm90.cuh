@@ -40,7 +40,7 @@ __device__ inline bool kern_wg_copies()
     return threadIdx.x == 0;
 }
 
-/* Return the index of a consumer's warpgroup, and of its warp among all consumers' warps. */
+/* Return the index of a consumer's warpgroup, and of its warp among the consumers' warps. */
 __device__ inline int kern_wg_group()
 {
     return static_cast<int>(threadIdx.x / KERN_WG_THREADS) - 1;
@@ -89,8 +89,8 @@ template <int STAGES> struct kern_ring {
     {
         return full() + STAGES * KERN_BARRIER_BYTES;
     }
-    /* On one thread of the block, before the others begin. `producers` and `consumers`: arrivals in
-     * a phase of `full` and of `empty`. */
+    /* One thread of the block calls this before the others begin. `producers` and `consumers` are
+     * the arrivals in a phase of `full` and of `empty`. */
     __device__ void init(uint32_t producers, uint32_t consumers) const
     {
         for (uint32_t i = 0; i < STAGES; i++) {
@@ -98,7 +98,7 @@ template <int STAGES> struct kern_ring {
             kern_barrier_init(barriers + (STAGES + i) * KERN_BARRIER_BYTES, consumers);
         }
     }
-    /* Producer: waits until the buffer may be overwritten. */
+    /* Producer: the buffer may then be overwritten. */
     __device__ void wait_empty() const
     {
         kern_barrier_wait(empty(), phase ^ 1);
@@ -107,7 +107,7 @@ template <int STAGES> struct kern_ring {
     {
         kern_barrier_wait(full(), phase);
     }
-    /* A consumer's warp has waited for the products that read the buffer. */
+    /* A warp of a consumer calls this after its products have read the buffer. */
     __device__ void release() const
     {
         kern_barrier_arrive(empty(), threadIdx.x % KERN_LANES == 0);

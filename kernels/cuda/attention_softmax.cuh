@@ -30,9 +30,8 @@ template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)
     }
 }
 
-/* Sets scores of keys that their query does not see to minus infinity. Visible: keys up to the
- * query's position that are less than `window` older, or those of kern_sees_key() with a
- * kern_gap. */
+/* Sets scores of keys that their query does not see to minus infinity: later keys, those `window`
+ * or more older and, with a kern_gap, those that kern_sees_key() excludes. */
 template <int N, typename... G>
 __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row, int32_t first_key,
                                         int32_t window, G... gap)
@@ -121,7 +120,7 @@ __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
     }
 }
 
-/* Writes the results, through shared memory `room`, and lse. */
+/* Writes results, through shared memory `room`, and lse. */
 template <typename T, int D>
 __device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention_arguments &a,
                                         const kern_tile &tile, int64_t row_token, int64_t head,

@@ -29,7 +29,7 @@ __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index
     }
 }
 
-/* kern_grad_put() for a group of elements from `index` on, of which `left` exist. */
+/* As kern_grad_put(), for a group of elements from `index` on, of which `left` exist. */
 __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t index,
                                            float (&value)[KERN_GROUP], int64_t left, bool wide)
 {

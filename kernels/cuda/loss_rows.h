@@ -30,13 +30,13 @@ struct kern_loss_rows {
  * sets them. */
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
 /* Computes the logits' gradients of rows->tokens; without rows->scales their factor is *scale, in
- * device memory. After the statistics of all tiles. */
+ * device memory. Needs the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
-/* Sums the loss into *loss, in device memory. After the statistics of all tiles. */
+/* Sums the loss into *loss, in device memory. Needs the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
-/* Sums the loss of pairs into *a->loss, and sets scales[tokens / 2], for the policy's tokens. After
+/* Sums the loss of pairs into *a->loss, and sets scales[tokens / 2], for the policy's tokens. Needs
  * the statistics of all tiles. */
 int kern_cuda_loss_sum_pairs(const struct dev_launch *where, const struct kern_loss_arguments *a,
                              const struct kern_loss_rows *rows, float *scales);

@@ -104,8 +104,8 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* Calls f with the values, index and kept state of groups. `first`: the first call after
-     * begin. */
+    /* Calls f with the values and index of groups, and whether they are kept. `first`: the first
+     * call after begin. */
     template <typename F> __device__ void each(bool first, F f)
     {
 #pragma unroll

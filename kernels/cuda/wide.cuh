@@ -37,7 +37,7 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
     }
 }
 
-/* kern_words_load(); WHOLE (everything aligned, whole groups) takes fewer registers. */
+/* As kern_words_load(), in fewer registers if WHOLE: everything is aligned and groups are whole. */
 template <typename T, bool WHOLE>
 __device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
                                         int64_t left, bool wide)
@@ -129,7 +129,7 @@ __device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, i
     kern_words_store<T>(group, base, index, left, wide);
 }
 
-/* kern_load() for a type known at run time. */
+/* As kern_load(), for a type known at run time. */
 __device__ inline void kern_load_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                                      int64_t index, int64_t left, bool wide)
 {

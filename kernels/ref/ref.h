@@ -1,7 +1,7 @@
 /* ref.h: a reference for every op, in plain loops and double, on host memory, against which
  * devices' ops are checked.
  * Takes all storage types, also KERN_F64 for finite differences. Sums of gradients and saved
- * statistics are fp32; attention's gradient computes its statistics again. */
+ * statistics are fp32. */
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
@@ -28,7 +28,6 @@ void kern_ref_magnitude(const struct kern_magnitude_arguments *a);
 void kern_ref_columns(const struct kern_columns_arguments *a);
 void kern_ref_loss(const struct kern_loss_arguments *a);
 
-/* Runs an op by its id, with the op's argument struct. */
 void kern_ref_run(enum kern_op op, const void *arguments);
 
 #endif

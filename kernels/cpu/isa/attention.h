@@ -76,7 +76,7 @@ VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t 
 }
 
 /* Returns the start of the first tile of keys that a query at `position` may see. Tiles are counted
- * from the document's start, so that its bits do not depend on its place in the row. */
+ * from the document's start, so that its place in the row has no effect. */
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)
 {

@@ -295,7 +295,7 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* TSan sees the writes of packed blocks, but not all of one thread's many reads. */
+/* TSan sees the writes of packed blocks, but not the many reads, which one thread does. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 

@@ -1,7 +1,7 @@
 /* panel.h: packs operands of a product into panels, and multiplies two packed blocks.
  * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES],
  * filled up with zeros. A cell has the size of a float: one step of k in fp32 or, with `pairs`, two
- * steps in bf16 for vf_dot. Functions use only the caller's memory. */
+ * steps in bf16 for vf_dot. */
 #ifndef KERNELS_CPU_ISA_PANEL_H
 #define KERNELS_CPU_ISA_PANEL_H
 
@@ -30,7 +30,6 @@ VF_INLINE int64_t round_up(int64_t value, int64_t grain)
     return (value + grain - 1) / grain * grain;
 }
 
-/* Adds the name of this instruction set to each function. */
 #define kern_pack_rows      VF_ISA(kern_pack_rows)
 #define kern_pack_columns   VF_ISA(kern_pack_columns)
 #define kern_pack_dense     VF_ISA(kern_pack_dense)
@@ -66,7 +65,6 @@ void kern_pack_columns(const struct operand *from, const int64_t range[2], const
 void kern_pack_dense(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                      float *to);
 
-/* Memory layout of the operand a. */
 enum rows_layout {
     LAYOUT_PANELS,
     LAYOUT_DENSE,  /* [row][a_stride] */

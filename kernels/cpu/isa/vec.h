@@ -120,11 +120,10 @@ VF_INLINE vf vf_rounded(enum kern_type type, vf value)
     return vf_get(type, half, 0);
 }
 
-/* Swaps lanes j and j ^ h. */
 #define VF_OTHER(j, h)      ((j) ^ (h))
 #define VF_ACROSS(value, h) __builtin_shufflevector(value, value, VF_EACH(VF_OTHER, h))
 
-/* Returns the sum of the lanes, by halves. */
+/* Adds by halves. */
 VF_INLINE float vf_sum(vf value)
 {
 #if defined(__AVX512F__)

@@ -54,9 +54,7 @@ VF_INLINE vf vf_min(vf a, vf b)
     return (vf)(((vi)a & below) | ((vi)b & ~below));
 }
 
-/* Rounds to whole numbers, for
- * a
- * < 2^22. */
+/* Rounds to whole numbers, for values below 2^22. */
 VF_INLINE vf vf_round(vf a)
 {
     const vf magic = vf_set(12582912.0f);
