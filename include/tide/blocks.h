@@ -1,6 +1,6 @@
 /* blocks.h: a store of named blocks of bytes that can be larger than memory: blocks are kept in
- * host memory up to a budget, and on drives beyond it. C17 and C++11; the rules of tide.h apply.
- * docs/api.md has a short program.
+ * host memory up to a budget, and on drives beyond it. The rules of tide.h apply. docs/api.md has a
+ * short program.
  *
  * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks
  * are evicted: first those that do not occur in the recorded order of uses (tide_blocks_iteration),

@@ -1,6 +1,6 @@
-/* checkpoint.h: saving a run while it continues, and resuming it with the same bits. C17 and C++11;
- * the rules of tide.h apply. docs/checkpoint-format.md describes the files, docs/recovery.md what
- * survives which failure. */
+/* checkpoint.h: saving a run while it continues, and resuming it with the same bits. The rules of
+ * tide.h apply. docs/checkpoint-format.md describes the files, docs/recovery.md what survives which
+ * failure. */
 #ifndef TIDE_CHECKPOINT_H
 #define TIDE_CHECKPOINT_H
 

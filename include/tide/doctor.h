@@ -1,5 +1,4 @@
-/* doctor.h: what this machine can do, and what would slow a run down. C17 and C++11; the rules of
- * tide.h apply. */
+/* doctor.h: what this machine can do, and what would slow a run down. The rules of tide.h apply. */
 #ifndef TIDE_DOCTOR_H
 #define TIDE_DOCTOR_H
 

@@ -1,6 +1,6 @@
 /* engine.h: fine-tuning a built-in model that may be larger than memory: planning, training,
- * evaluating and saving. C17 and C++11; the rules of tide.h apply. docs/finetune.md describes the
- * same options for the command line. */
+ * evaluating and saving. The rules of tide.h apply. docs/finetune.md describes the same options for
+ * the command line. */
 #ifndef TIDE_ENGINE_H
 #define TIDE_ENGINE_H
 
@@ -253,8 +253,8 @@ struct tide_plan;
 
 /* Plans where everything is kept and what a step costs, without taking memory or reading weights.
  * Measures rates unless `rates`, `cache` or `machine` has them. Returns 0, -EINVAL or -E2BIG for
- * wrong options, -EFBIG if the model does not fit (the message names budgets that would suffice),
- * -ENOMEM, or the error of reading the model. */
+ * wrong options, -EFBIG if the model does not fit (the message names sufficient budgets), -ENOMEM,
+ * or the error of reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -310,8 +310,7 @@ struct tide_plan_part {
     uint64_t bytes;
 };
 
-/* Describes one part of a plan. Returns 0, -ENOENT if `index` is beyond the last one, or
- * -EINVAL. */
+/* Describes one part of a plan. Returns 0, -ENOENT beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
@@ -329,8 +328,8 @@ struct tide_plan_alternative {
     char why[96];               /* why it was not chosen, in words */
 };
 
-/* Describes one alternative; index 0 is the fastest. Returns 0, -ENOENT if `index` is beyond the
- * last one, or -EINVAL. */
+/* Describes one alternative; index 0 is the fastest. Returns 0, -ENOENT beyond the last one, or
+ * -EINVAL. */
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
@@ -342,12 +341,12 @@ struct tide_plan_what_if {
 };
 
 /* Plans again, as if part `index` were twice as fast or large; takes as long as the plan took.
- * Returns 0, -ENOENT if `index` is beyond the last one, -EINVAL or -ENOMEM. */
+ * Returns 0, -ENOENT beyond the last one, -EINVAL or -ENOMEM. */
 TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
                                   struct tide_plan_what_if *out);
 
 /* Prints one command of a step to `text`, which has `bytes` bytes; a longer line is cut. Returns 0,
- * -ENOENT if `index` is beyond the last one, or -EINVAL. */
+ * -ENOENT beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
 
@@ -469,8 +468,8 @@ struct tide_engine_wait {
 };
 
 /* Describes the last step's stalls for the reason `index`, a value of enum tide_wait; a newer
- * library may have more. Returns 0, -ENOENT if `index` is beyond the last reason, or -EINVAL for a
- * wrong struct_bytes. */
+ * library may have more. Returns 0, -ENOENT beyond the last reason, or -EINVAL for a wrong
+ * struct_bytes. */
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
@@ -483,8 +482,8 @@ struct tide_engine_drive {
     uint64_t write_bytes;
 };
 
-/* Describes the store `index` of `stores` in the last step. Returns 0, -ENOENT if `index` is beyond
- * the last store, or -EINVAL for a wrong struct_bytes. */
+/* Describes the store `index` of `stores` in the last step. Returns 0, -ENOENT beyond the last
+ * store, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
                                   struct tide_engine_drive *out);
 

@@ -1,5 +1,5 @@
-/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and
- * whether it is complete. C17 and C++11; the rules of tide.h apply. */
+/* inspect.h: what a model folder, a safetensors file, a checkpoint or a store contains, and whether
+ * it is complete. The rules of tide.h apply. */
 #ifndef TIDE_INSPECT_H
 #define TIDE_INSPECT_H
 

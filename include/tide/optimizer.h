@@ -1,6 +1,6 @@
 /* optimizer.h: an optimizer for programs that compute gradients themselves. Its states, fp32
- * masters and moments, are in host memory up to a budget, and on drives beyond it. C17 and C++11;
- * the rules of tide.h apply. docs/api.md has a short program.
+ * masters and moments, are in host memory up to a budget, and on drives beyond it. The rules of
+ * tide.h apply. docs/api.md has a short program.
  * A step: the program submits each parameter's gradient as soon as it is computed
  * (tide_optim_submit), closes the step (tide_optim_step), and waits for a parameter before it uses
  * its weights again (tide_optim_wait_parameter). Threads of the library update; parameters of a
@@ -10,9 +10,9 @@
  * order of gradients. The last step's order determines only which states are read early.
  * Between a step's first gradient and tide_optim_step, the submitting thread may call
  * tide_optim_wait_parameter and wait for tokens of earlier steps. It must not wait for a token of
- * the current step, which may not be reached before tide_optim_step; it may poll the token.
- * Memory: the caller's weights and gradients are used in place. The library allocates at most 16
- * MiB more than `host_bytes`.
+ * the current step, which may not be reached before tide_optim_step; it may poll the token. Memory:
+ * the caller's weights and gradients are used in place. The library allocates at most 16 MiB more
+ * than `host_bytes`.
  * Threads: several threads may call tide_optim_wait and tide_optim_poll at the same time; one
  * thread at a time calls other functions.
  * An error of a drive or of a gradient ends an optimizer: later calls return that error, except
@@ -137,15 +137,14 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 /* Submits a gradient of parameter `parameter`. The array is borrowed (on a GPU it is copied): it
  * must not change until *token is reached, which may be after the end of the step. `last` 0: more
  * gradients of this parameter follow in this step (only with `accumulate`; the array is then free
- * on return). Waits for the parameter's update of the last step. Returns 0, -EINVAL, -EALREADY
- * after the parameter's last gradient, or the error that ended the optimizer. */
+ * on return). Waits for the parameter's update of the last step. Returns 0, -EINVAL, or -EALREADY
+ * after the parameter's last gradient. */
 TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient,
                                int last, uint64_t *token);
 
 /* Closes the step, without waiting. A parameter without a gradient keeps its weights, states and
- * count of steps. *token is reached when the step's updates are done. Returns 0, -EINVAL, -ENODATA
- * if no gradient was submitted, or the error that ended the optimizer. Polls and waits return a
- * later error. */
+ * count of steps. *token is reached when the step's updates are done. Returns 0, -EINVAL, or
+ * -ENODATA if no gradient was submitted. Polls and waits return a later error. */
 TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 
 /* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */
@@ -164,9 +163,9 @@ struct tide_optim_result {
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
-/* Describes the last closed step; waits for its norm. Returns 0, -EINVAL for a wrong struct_bytes,
- * or the error that ended the optimizer; the message of -EDOM names the first parameter of the
- * block whose gradient is not finite. */
+/* Describes the last closed step; waits for its norm. Returns 0, or -EINVAL for a wrong
+ * struct_bytes; the message of -EDOM names the first parameter of the block whose gradient is not
+ * finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The
@@ -191,19 +190,18 @@ TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter
 /* ---- Between steps ---- */
 
 /* Replaces a group's hyperparameters for the steps after the last closed one; call it before the
- * first gradient of a step. Returns 0, -EINVAL for values out of range, or the error that ended the
- * optimizer. */
+ * first gradient of a step. Returns 0, or -EINVAL for values out of range. */
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
 /* Sets the factor by which the program multiplies the loss, above 0 and up to 1e30 (initially 1);
- * gradients of later steps are divided by it. Waits for the last step. Returns 0, -EINVAL, -EBUSY
- * after the first gradient of a step, or the error that ended the optimizer. */
+ * gradients of later steps are divided by it. Waits for the last step. Returns 0, -EINVAL, or
+ * -EBUSY after the first gradient of a step. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
 /* Reports that the program wrote a parameter's weights: sets its master to them, and keeps its
- * moments. Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step,
- * or the error that ended the optimizer. */
+ * moments. Waits for the last step. Returns 0, -EINVAL, or -EBUSY after the first gradient of a
+ * step. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
 /* The program's arrays for one parameter's states, in fp32. NULL: that state is not copied. */
@@ -217,8 +215,8 @@ struct tide_optim_arrays {
 };
 
 /* Copies a parameter's states to `arrays`. *updates is the number of steps that updated it. Waits
- * for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule does not have, -EBUSY
- * after the first gradient of a step, or the error that ended the optimizer. */
+ * for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule does not have, or
+ * -EBUSY after the first gradient of a step. */
 TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t *updates);
 

@@ -96,8 +96,8 @@ struct tide_backend {
     uint64_t built;   /* 1: compiled in. Opening it shows whether it works here */
 };
 
-/* Describes one back end, compiled in or not. Returns 0, -ENOENT if `index` is beyond the last one,
- * or -EINVAL for a wrong struct_bytes. */
+/* Describes one back end, compiled in or not. Returns 0, -ENOENT beyond the last one, or -EINVAL
+ * for a wrong struct_bytes. */
 TIDE_API int tide_backend_at(unsigned index, struct tide_backend *out);
 
 /* A third-party library that tide can use. */
@@ -107,8 +107,8 @@ struct tide_library {
     const char *state; /* the version found, or why the library is not used */
 };
 
-/* Describes one third-party library. Returns 0, -ENOENT if `index` is beyond the last one, or
- * -EINVAL for a wrong struct_bytes. */
+/* Describes one third-party library. Returns 0, -ENOENT beyond the last one, or -EINVAL for a wrong
+ * struct_bytes. */
 TIDE_API int tide_library_at(unsigned index, struct tide_library *out);
 
 /* ---- Contexts: log and progress ---- */

@@ -1,5 +1,5 @@
 /* world.h: ranks in several processes that a launcher (mpirun, srun, torchrun) has started
- * together. C17 and C++11; the rules of tide.h apply.
+ * together. The rules of tide.h apply.
  * The first process creates an engine with the option `world` and uses it as if all ranks were its
  * own. The other processes call tide_world_follow, which runs their ranks; they need no options,
  * read no data and print nothing. All processes have one rank each, are of the same build, and find
