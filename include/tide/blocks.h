@@ -4,16 +4,15 @@
  *
  * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks
  * are evicted: first those that do not occur in the recorded order of uses (tide_blocks_iteration),
- * least recently used first; then those whose next use in that order is farthest away. A block that
- * is not on the drives is written there first. If the drives are full or fail, such blocks stay in
- * memory and can be read; the call that needs their memory fails.
+ * least recently used first; then those whose next use is farthest away. A block that is not on the
+ * drives is written there first. If the drives are full or fail, such blocks stay in memory and can
+ * be read; the call that needs their memory fails.
  *
  * Memory: `host_bytes`, allocated and touched at creation, and up to 16 MiB more. These suffice for
  * about 30,000 blocks with names of up to 50 bytes; a further block takes about 400 bytes.
  *
  * A block takes one contiguous piece of memory, and pieces of whole MiB on the drives. Blocks of
- * very different sizes leave gaps that larger blocks cannot use, so budgets need some room to
- * spare.
+ * very different sizes leave gaps, so budgets need some room to spare.
  *
  * Files: the library creates its own directory, tide-blocks, in each directory of `stores` and
  * reserves the whole limit there. One store at a time uses a directory. Destroying the store
@@ -22,8 +21,8 @@
  * Threads: several threads may call functions of one block store at the same time, except destroy.
  * Operations on one block run in the order of their calls.
  *
- * A forked child has neither the memory nor the threads of a block store: its functions return
- * -ECHILD there, and destroy does nothing. */
+ * A forked child has neither memory nor threads of a block store: functions return -ECHILD there,
+ * and destroy does nothing. */
 #ifndef TIDE_BLOCKS_H
 #define TIDE_BLOCKS_H
 
@@ -94,19 +93,19 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
 /* Reads a block into `buffer`, which has room for `bytes` bytes. `out` may be NULL if there is a
  * buffer. If the block's size and the buffer's address are multiples of 4096, the drives write
  * straight into the buffer.
- * `buffer` NULL: pins the block in the store's memory instead. The data of *out is valid, and may
- * be written to, until tide_blocks_release was called once for each get of the block.
+ * `buffer` NULL: pins the block in the store's memory. The data of *out is valid, and may be
+ * written to, until tide_blocks_release was called once for each get of the block.
  * Returns 0; -ENOENT; -EINVAL, also if the buffer is too small; -EBUSY if `buffer` is NULL and the
  * block is pinned on the device; -ENOMEM if the block is larger than `host_bytes` or pinned blocks
- * leave no memory; -ENOSPC if a block has to be evicted and the drives are full; -EBADMSG if the
- * drive did not return the bytes that were written; -EAGAIN like tide_blocks_put; or the error of
- * reading, or of writing an evicted block. */
+ * leave no memory; -ENOSPC if a block has to be evicted to full drives; -EBADMSG if other bytes
+ * were read than written; -EAGAIN like tide_blocks_put; or the error of reading, or of writing an
+ * evicted block. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
 /* Ends one pin. `changed` is 1 if the application has written to the pinned memory. Memory on the
- * device is then first copied to the host; if that fails, the call returns an error of
- * tide_blocks_put, and the pin stays. Returns 0, -ENOENT, or -EINVAL if the block is not pinned. */
+ * device is then first copied to the host; if that fails, the pin stays, and the error is one of
+ * tide_blocks_put. Returns 0, -ENOENT, or -EINVAL if the block is not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
 /* Begins to read a block into host memory, if there is memory now. Returns 0, -EINVAL or
@@ -138,10 +137,10 @@ struct tide_block_io {
 enum { TIDE_BLOCKS_TOKENS = 1024 };
 
 /* Begins a put and sets *token, which names it. `data` is borrowed until the operation is done.
- * `io` NULL: all zero. Results are kept in TIDE_BLOCKS_TOKENS places, taken in turn: until a later
- * operation, synchronous or not, takes the place. An unfinished operation keeps its place. Returns
- * 0, -EINVAL, -ENOMEM, or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors
- * belong to the token. */
+ * `io` NULL: all zero. Results are kept in TIDE_BLOCKS_TOKENS places, taken in turn, until a later
+ * operation takes the place; an unfinished operation keeps its place. Returns 0, -EINVAL, -ENOMEM,
+ * or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the
+ * token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
@@ -160,10 +159,10 @@ TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct
 
 /* ---- The order of uses ---- */
 
-/* Begins an iteration. The library expects its gets in the order of the previous iteration, and
- * reads blocks ahead in that order as memory allows, also the first ones of the next iteration.
- * Gets in another order work, too: the change is logged and counted, and becomes the expected
- * order. Returns 0, or -ENOMEM. */
+/* Begins an iteration. The library expects its gets in the previous iteration's order, and reads
+ * blocks ahead in that order as memory allows, also the next iteration's first ones. Another order
+ * works, too: the change is logged and counted, and becomes the expected order. Returns 0, or
+ * -ENOMEM. */
 TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 
 /* ---- Information ---- */

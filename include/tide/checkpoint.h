@@ -33,19 +33,18 @@ struct tide_checkpoint_options {
 };
 
 /* Announces a checkpoint after the next step (optional): that step's update then also writes its
- * results to the checkpoint, so that nothing is read again. `application` is ignored. An announced
- * checkpoint that is never requested is discarded. Does nothing without `saves`, or if checkpoints
- * of another run would be replaced. Returns 0, -EINVAL, -EBUSY if another run uses the directory,
- * -EEXIST if the directory has checkpoints of another run and `replace` is 0, or the error of
- * preparing the files. */
+ * results to the checkpoint, so that nothing is read again. `application` is ignored. Without a
+ * request, the checkpoint is discarded. Does nothing without `saves`, or if checkpoints of another
+ * run would be replaced. Returns 0, -EINVAL, -EBUSY if another run uses the directory, -EEXIST if
+ * it has checkpoints of another run and `replace` is 0, or the error of preparing the files. */
 TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                           const struct tide_checkpoint_options *options);
 
 /* Writes a checkpoint: weights, optimizer states, loss scale, counters and the run's options. It is
  * read back before it gets its final name; older checkpoints are kept until then. Progress is
  * reported as "checkpoint". A failure changes neither the engine nor older checkpoints. Returns 0,
- * -EINVAL, -EBUSY if another run uses the directory, -EEXIST if the directory has checkpoints of
- * another run and `replace` is 0, -ECANCELED, or the error of writing (-ENOSPC, -EIO ...). */
+ * -EINVAL, -EBUSY if another run uses the directory, -EEXIST if it has checkpoints of another run
+ * and `replace` is 0, -ECANCELED, or the error of writing (-ENOSPC, -EIO ...). */
 TIDE_API int tide_engine_checkpoint(struct tide_engine *engine,
                                     const struct tide_checkpoint_options *options);
 
@@ -68,10 +67,9 @@ struct tide_resumed {
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
 /* Copies the application's data from a checkpoint to `out`, which has `room` bytes, and sets *bytes
- * to its size: for an application that needs the data before it creates an engine that resumes.
- * Reads the newest checkpoint in `directory` whose manifest can be read, and verifies nothing else
- * of it, so the engine may resume from an older one. Returns 0, -EINVAL, -EFBIG if the data does
- * not fit (*bytes is set), or -ENOENT if there is no such checkpoint. */
+ * to its size. Reads the newest checkpoint in `directory` whose manifest can be read, and verifies
+ * nothing else of it, so an engine that resumes later may use an older one. Returns 0, -EINVAL,
+ * -EFBIG if the data does not fit (*bytes is set), or -ENOENT if there is no such checkpoint. */
 TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
                                   size_t room, size_t *bytes);
 
@@ -84,11 +82,11 @@ TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *ch
 
 /* Adds LoRA adapters to their base model's weights and writes a Hugging Face folder, in the type of
  * the base's weights (F32 if there are several). `adapter` is a checkpoint of a run with adapters,
- * or a PEFT folder with LoRA, rsLoRA or DoRA on linear layers; modules that it contains whole
- * (modules_to_save) replace those of the base. Memory does not grow with the model. If tide wrote
- * the adapter, the base is verified first. Progress is reported as "verify", then "merge". Returns
- * 0, -EINVAL (also for an adapter of another base model), -ENOENT, -EEXIST like tide_engine_save,
- * -ECANCELED, or the error of reading or writing. */
+ * or a PEFT folder with LoRA, rsLoRA or DoRA on linear layers; its modules_to_save replace those of
+ * the base. Memory does not grow with the model. If tide wrote the adapter, the base is verified
+ * first. Progress is reported as "verify", then "merge". Returns 0, -EINVAL (also for an adapter of
+ * another base model), -ENOENT, -EEXIST like tide_engine_save, -ECANCELED, or the error of reading
+ * or writing. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
                                 const char *folder, int overwrite);
 

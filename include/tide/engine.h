@@ -78,13 +78,13 @@ struct tide_store_path {
 struct tide_engine_options {
     size_t struct_bytes;
     const char *model; /* a Hugging Face folder with config.json and safetensors; required */
-    /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks, a GPU per rank: "cuda" means the
-     * visible GPUs in order, "cuda:0,2" a list. The bits of a GPU's matrix products depend on
+    /* "cpu" (or NULL), "cuda" or "cuda:N"; with several ranks a GPU per rank: "cuda" means the
+     * visible ones in order, "cuda:0,2" a list. The bits of a GPU's matrix products depend on
      * library, driver and GPU; a resumed run warns if they differ */
     const char *device;
     /* compute threads, shared by the ranks; 0: one per processor; with a GPU, two fewer if there
-     * are at least four. The bits of results depend on it: a resumed run with 0 uses its
-     * checkpoint's number if it can */
+     * are at least four. Bits of results depend on it: a resumed run with 0 uses its checkpoint's
+     * number if it can */
     uint32_t threads;
     /* data-parallel ranks, up to 64 (more with `machine`); 0: the number of processes of `world`,
      * or 1 without one */
@@ -165,8 +165,8 @@ struct tide_engine_options {
     double tokens_per_row;
 
     /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses its
-     * rates, and its memory where a budget here is 0, and measures nothing. `ranks` then counts the
-     * ranks of all `nodes`. NULL: this machine */
+     * rates, and its memory where a budget here is 0; `ranks` counts the ranks of all `nodes`.
+     * NULL: this machine */
     const char *machine;
     uint64_t nodes; /* nodes like `machine`; 0: 1 */
     /* For plans: how many times as long one rank's own work takes as the others', which wait for
@@ -175,8 +175,7 @@ struct tide_engine_options {
 
     /* Each rank is a process of this world (world.h), which stays open until the engine is
      * destroyed. Only the first process sets this. `ranks` is 0 or the number of processes, budgets
-     * are limits of each host, and a host's ranks share `threads`. NULL: ranks are threads of this
-     * process */
+     * are limits of each host, and its ranks share `threads`. NULL: ranks are threads */
     struct tide_world *world;
 
     /* Low-rank adapters (LoRA). The model is frozen, and adapters of its linear layers are trained;
@@ -192,9 +191,9 @@ struct tide_engine_options {
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
     size_t modules_to_save_count;
     /* A PEFT folder with initial adapters, which sets rank, alpha, dropout, targets and modules to
-     * save. A member above that is set must agree with it, except lora_dropout, which replaces its
-     * dropout. If tide wrote the folder, an adapter of another base model is -EINVAL. NULL: initial
-     * values depend on `seed`. */
+     * save. Members above that are set must agree, except lora_dropout, which replaces its dropout.
+     * If tide wrote the folder, another base model is -EINVAL. NULL: initial values depend on
+     * `seed`. */
     const char *adapter;
     uint64_t base;      /* enum tide_base: how frozen layers, or their frozen parts, are kept */
     uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA) */
@@ -203,9 +202,8 @@ struct tide_engine_options {
     uint64_t numa_off;
 
     /* 1: with `world`, each machine writes its ranks' ranges of a checkpoint to its own drive, at
-     * the same path on all machines. A run that resumes from such parts sets it, too: a machine
-     * then receives the ranges that it lacks from one that has them. 0: all machines share the
-     * directory */
+     * the same path on all machines. A run that resumes from such parts sets it, too: machines send
+     * each other missing ranges. 0: all machines share the directory */
     uint64_t checkpoint_local;
 
     /* 1: a base in 8 or 4 bits is not kept for later engines, in a file beside the first of
@@ -216,35 +214,34 @@ struct tide_engine_options {
      * TIDE_GATHER_INT8 changes results, and is -ENOTSUP on a GPU */
     uint64_t gather;
 
-    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs. A micro-batch has two rows for each:
-     * a chosen and a rejected answer to the same prompt, whose tokens have the label -100. Only
-     * adapters are trained (`lora_rank` or `adapter`); the reference is the model without them.
-     * -ENOTSUP with `modules_to_save` */
+    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs: two rows, a chosen and a rejected
+     * answer to the same prompt, whose tokens have the label -100. Only adapters are trained
+     * (`lora_rank` or `adapter`); the reference is the model without them. -ENOTSUP with
+     * `modules_to_save` */
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
-    /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change
-     * results. TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: on
-     * the CPU a node's ranks add theirs first; on GPUs NCCL adds all. -EINVAL if nodes have
-     * different numbers of ranks, or a node's ranks are not consecutive */
+    /* enum tide_reduce: how ranks send each other gradients. All but EXACT change results. INT4:
+     * with ZeRO stages 1 to 3; -ENOTSUP on a GPU. FAST: on the CPU a node's ranks add theirs first,
+     * on GPUs NCCL adds all; -EINVAL if nodes have different numbers of ranks, or a node's ranks
+     * are not consecutive */
     uint64_t reduce;
 
-    /* With ZeRO stage 3: the size of groups of consecutive ranks, usually the ranks of a node.
-     * After the first gather of a block in a step, the ranks of a group together keep its weights,
-     * for later gathers of the step. Must divide the number of ranks; 0 and 1: gathers are over all
-     * ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
+    /* With ZeRO stage 3: the size of groups of consecutive ranks, usually those of a node. After
+     * the first gather of a block in a step, a group's ranks together keep its weights for the
+     * step's later gathers. Must divide the number of ranks; 0 and 1: no groups. Results do not
+     * change. More than 1 is -ENOTSUP on a GPU */
     uint64_t gather_within;
 
-    /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them;
-     * a step refuses a longer pair. A pair takes compute and memory for this many tokens. 0: 2 *
-     * length, enough for every pair. The bits of results depend on it. A resumed run therefore uses
-     * its checkpoint's number, unless the number here is larger or 2 * length is smaller, which
-     * causes a warning */
+    /* With TIDE_LOSS_DPO, the most tokens of a pair, as tide_pair_length counts them; a step
+     * refuses a longer pair. A pair takes compute and memory for this many. 0: 2 * length, enough
+     * for every pair. Bits of results depend on it: a resumed run uses its checkpoint's number,
+     * unless the number here is larger or 2 * length is smaller, which causes a warning */
     uint64_t pair_length;
 };
 
-/* Fills the caller's struct with the defaults: tide_engine_options_init(&options, sizeof options).
- * Returns 0, or -EINVAL if `options` is NULL or `struct_bytes` is not the size of a struct. */
+/* Fills a struct with the defaults: tide_engine_options_init(&options, sizeof options). Returns 0,
+ * or -EINVAL if `options` is NULL or `struct_bytes` is not the size of a struct. */
 TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes);
 
 /* ---- Plans ---- */
@@ -368,8 +365,8 @@ struct tide_engine;
 /* Plans, takes memory and storage, and loads the weights or a checkpoint. Progress is reported as
  * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
  * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit, -EBUSY if
- * another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a file;
- * -EIO if a file would exceed a limit of the system: -EFBIG always means the budgets. */
+ * another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a file
+ * (-EIO instead of -EFBIG, which always means the budgets). */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
@@ -439,13 +436,12 @@ struct tide_step {
 
 /* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first; `lr` is
  * the learning rate. Missing micro-batches are not computed (a rank without any computes one of
- * padding), but the plan's data for them is still moved. A norm that is not finite skips the step
- * with fp16 or `check_overflow`; otherwise the step fails with -EDOM, and the message names the
- * block.
- * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as
- * before; or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale,
- * -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT). Later calls that need the model return that error again;
- * the engine can only be destroyed. */
+ * padding), but their data is still moved. A norm that is not finite skips the step with fp16 or
+ * `check_overflow`; otherwise the step fails with -EDOM, and the message names the block.
+ * Returns 0; -EINVAL for wrong arguments, after which the engine can be used as before; or an error
+ * that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale, -EIO, -ENOSPC,
+ * -EBADMSG, -ETIMEDOUT). Later calls that need the model return that error again; the engine can
+ * only be destroyed. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
@@ -514,14 +510,14 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
 
 /* Writes a Hugging Face folder: weights in the working precision (of a run with adapters: a PEFT
  * folder in fp32), configuration, and tokenizer files from the model's folder. Files are written to
- * FOLDER.partial and read back. Then FOLDER.partial is renamed to FOLDER or, if FOLDER exists, its
- * files are renamed into FOLDER one by one. `overwrite` replaces files of the same names and
- * weights (model*.safetensors and their index); other files stay. Progress is reported as "save".
+ * FOLDER.partial and read back. Then FOLDER.partial is renamed to FOLDER or, if FOLDER exists, file
+ * by file. `overwrite` replaces files of the same names and weights (model*.safetensors and their
+ * index); other files stay. Progress is reported as "save".
  * Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1, or if
  * FOLDER.partial has files that no run of tide wrote; -EBUSY if another run has reserved FOLDER;
- * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If only the
- * last renames fail, FOLDER.partial keeps the complete model; the next run that reserves or saves
- * to FOLDER continues the renames. */
+ * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If the last
+ * renames fail, FOLDER.partial keeps the complete model; the next run that reserves or saves to
+ * FOLDER continues. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder and that there is space for its files, and
@@ -535,8 +531,8 @@ TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *fo
  * check the contents of FOLDER. `context` must not be NULL. A context reserves one folder at a
  * time, until it is destroyed or one of its engines saves to the folder or reserves it. Returns 0;
  * -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if FOLDER.partial has files that no
- * run of tide wrote, or a stopped run's complete result, which would replace newer files in FOLDER;
- * -ENOENT if a part of such a result is missing; or the error of creating FOLDER.partial. */
+ * run of tide wrote, or a stopped run's complete result, which would replace newer files; -ENOENT
+ * if a part of such a result is missing; or the error of creating FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was

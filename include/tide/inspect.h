@@ -103,10 +103,10 @@ struct tide_inspect_options {
  * - A store or a block store: reads headers and sizes of its files, even if the path names one of
  *   them. Contents are not verified, because their checksums are in the memory of the process that
  *   uses the store; the process is not disturbed.
- * Warnings that a run would log are in `note`, and are not logged. Returns 0 even if the contents
- * are damaged or incomplete: then `verified` is 0 and `problem` says why. Returns -EINVAL for a
- * path that is neither a folder nor a file, or for a file of none of these kinds; -ECANCELED; or
- * the error of reading the path (-ENOENT, -EACCES ...). */
+ * Warnings that a run would log are only in `note`. Returns 0 even if contents are damaged or
+ * incomplete: then `verified` is 0 and `problem` says why. Returns -EINVAL for a path that is
+ * neither a folder nor a file of these kinds; -ECANCELED; or the error of reading the path
+ * (-ENOENT, -EACCES ...). */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out);
 

@@ -5,21 +5,21 @@
  * (tide_optim_submit), closes the step (tide_optim_step), and waits for a parameter before it uses
  * its weights again (tide_optim_wait_parameter). Threads of the library update; parameters of a
  * block are updated together. Without clipping and skipping, a block's update begins when its
- * gradients are submitted, during the rest of the backward pass; otherwise after the end of the
- * step, during the next forward pass. Results are bit-identical wherever states are kept and in any
- * order of gradients. The last step's order determines only which states are read early.
+ * gradients are submitted, during the backward pass; otherwise after the end of the step, during
+ * the next forward pass. Results are bit-identical wherever states are kept and in any order of
+ * gradients. The last step's order determines only which states are read early.
  * Between a step's first gradient and tide_optim_step, the submitting thread may call
- * tide_optim_wait_parameter and wait for tokens of earlier steps. It must not wait for a token of
- * the current step, which may not be reached before tide_optim_step; it may poll the token. Memory:
- * the caller's weights and gradients are used in place. The library allocates at most 16 MiB more
- * than `host_bytes`.
+ * tide_optim_wait_parameter and wait for tokens of earlier steps. It may poll a token of the
+ * current step, but must not wait for it: the token may not be reached before tide_optim_step.
+ * Memory: the caller's weights and gradients are used in place. The library allocates at most 16
+ * MiB more than `host_bytes`.
  * Threads: several threads may call tide_optim_wait and tide_optim_poll at the same time; one
  * thread at a time calls other functions.
- * An error of a drive or of a gradient ends an optimizer: later calls return that error, except
- * destroy, describe, share and set_stream, and waits for what was reached before. Until the
- * optimizer is destroyed, its threads may still use the program's arrays.
- * A forked child has neither the memory nor the threads of an optimizer: its functions return
- * -ECHILD there, and destroy does nothing. */
+ * Errors: an error of a drive or of a gradient ends an optimizer. Then functions return that error,
+ * too, except destroy, describe, share and set_stream, and waits for what was reached before. Until
+ * the optimizer is destroyed, its threads may still use the program's arrays.
+ * A forked child has neither memory nor threads of an optimizer: functions return -ECHILD there,
+ * and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H
 #define TIDE_OPTIMIZER_H
 
@@ -110,8 +110,7 @@ struct tide_optim_options {
      * -EFAULT; the message names the parameter. Gradients are hashed at submission, and before and
      * after each use. Some weights may have been updated by then: load a checkpoint. Not checked:
      * gradients on a GPU and those of `accumulate`, which are copied. 0: such a gradient gives
-     * wrong weights, or a crash. init: 1 in a debug build of the library (meson -Ddebug=true), else
-     * 0 */
+     * wrong weights, or a crash. init: 1 in a debug build (meson -Ddebug=true), else 0 */
     uint64_t check_gradients;
 };
 
@@ -121,8 +120,8 @@ TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t 
 
 /* Takes memory and storage. Masters are initialised with the weights, moments with zero. Returns 0,
  * -EINVAL or -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if another run uses
- * a store, -ECANCELED, or the error of a drive; -EIO if a file would exceed a limit of the system,
- * so that -EFBIG always means the budgets. */
+ * a store, -ECANCELED, or the error of a drive (-EIO instead of -EFBIG, which always means the
+ * budgets). */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
 /* Waits for the updates of closed steps, then destroys the optimizer and its files in the stores.
@@ -164,7 +163,7 @@ struct tide_optim_result {
 };
 
 /* Describes the last closed step; waits for its norm. Returns 0, or -EINVAL for a wrong
- * struct_bytes; the message of -EDOM names the first parameter of the block whose gradient is not
+ * struct_bytes. The message of -EDOM names the first parameter of the block whose gradient is not
  * finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
@@ -178,12 +177,11 @@ TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result 
 TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
 
 /* Tells which elements of a parameter this process updates: `count` (may be 0) from `first` on.
- * Processes pass the same parameters, with their whole weights, and submit the same parameters in
- * each step. Before a submit the program sums these elements' gradients over all processes
+ * Processes pass the same parameters, with their whole weights, and submit the same ones in each
+ * step. Before a submit the program sums these elements' gradients over all processes
  * (reduce-scatter); other elements are not read. After the update it sends these elements' weights
- * to all processes (all-gather). Results are bit-identical to those of one process. Each process
- * has its own directories of stores and checkpoints (tide_optim_load_shares). Returns 0 or
- * -EINVAL. */
+ * to all (all-gather). Results are bit-identical to those of one process. Each process has its own
+ * directories of stores and checkpoints (tide_optim_load_shares). Returns 0 or -EINVAL. */
 TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
                               uint64_t *count);
 
@@ -238,16 +236,16 @@ TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, ui
  * Parameters, rule and moments must be those of the optimizer that wrote it; budgets may differ.
  * The caller's weights are overwritten; groups keep their settings. *step is the number of steps
  * done. Returns 0, -EINVAL if it does not fit, -EBUSY after the first gradient of a step, -ENOENT
- * if there is none, -EBADMSG if all are damaged, or the error of reading. After an error other than
- * -EINVAL, -EBUSY and -ENOENT, destroy the optimizer: it may hold parts of a checkpoint. */
+ * if there is none, -EBADMSG if all are damaged, or the error of reading. After other errors than
+ * -EINVAL, -EBUSY and -ENOENT, destroy the optimizer. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
 /* Like tide_optim_load, for checkpoints that several processes saved, even another number of
  * processes. `paths` are the checkpoints of all processes that saved, or their directories, in any
- * order; from directories, the newest step that all of them have is read. Only checkpoints with
- * states of this process's share are needed and read. The weights of this share are overwritten;
- * the program sends them to all processes as after an update, and checks that all loaded the same
- * *step. Returns like tide_optim_load; -EINVAL also names a process whose checkpoint is missing. */
+ * order; from directories, the newest step that all have is read. Only checkpoints with states of
+ * this process's share are needed and read. The weights of this share are overwritten; the program
+ * sends them to all processes as after an update, and checks that all loaded the same *step.
+ * Returns like tide_optim_load; -EINVAL also names a process whose checkpoint is missing. */
 TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths,
                                     size_t count, uint64_t *step);
 

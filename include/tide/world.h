@@ -79,8 +79,7 @@ TIDE_API unsigned tide_world_rank(void);
 /* Serves the first process's engines until that process closes the world, and sets *code to the
  * `code` of its tide_world_close. Log messages go to `context`. Every process except the first
  * calls this once. Returns 0; -EINVAL for wrong arguments or in the first process; or the error
- * that ended the world. If the first process reports that error, the call returns 0 and sets *code
- * to 1. */
+ * that ended the world. If the first process reports the error, the result is 0 and *code is 1. */
 TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
 
 /* Returns 1 if `stop` has requested a stop in any process, else 0 (also for NULL). Only for the

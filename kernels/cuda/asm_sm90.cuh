@@ -34,9 +34,7 @@ struct kern_wg_tile {
  *     128 bytes, and the next slice begins LBO further. Row 8 b + r is at r * 64 elements +
  *     b * SBO: the same rows, SBO = 1024. The next 16 rows are two groups, 2048 bytes further.
  * Slices begin at multiples of 1024 bytes, the length of a pattern (8 rows), so the pattern begins
- * at 0. If LBO and SBO were exchanged in the N-major case, as they are without swizzle, the product
- * would take rows 8 .. 15 from the next slice; attention_check.c would notice, because its rows
- * differ. */
+ * at 0. attention_check.c would notice an exchange of LBO and SBO. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32_t slice_bytes)
 {
     return {(static_cast<uint64_t>(address & 0x3ffffu) >> 4) |
