@@ -26,9 +26,9 @@ struct tide_checkpoint_options {
     const void *application;
     size_t application_bytes;
     /* 1: the checkpoint is written while the next step runs. The engine needs `saves`, and the last
-     * step must not have been skipped. Its update must still be pending, or
-     * tide_engine_checkpoint_ahead was called before it. Otherwise, or if checkpoints of other runs
-     * are replaced, the checkpoint is written at once. */
+     * step must not have been skipped. That step's update must still be pending, or
+     * tide_engine_checkpoint_ahead was called before the step. Otherwise, or if checkpoints of
+     * other runs are replaced, the checkpoint is written at once. */
     uint64_t later;
 };
 

@@ -56,8 +56,8 @@ enum tide_timing {
     TIDE_TIMING_INSIDE,   /* during the backward pass; only without clipping and skipping */
     /* some blocks deferred, others inside; where INSIDE is possible */
     TIDE_TIMING_SPLIT,
-    /* During the backward pass, as if the norm neither clips nor skips. What an update overwrites
-     * is kept until that is known. */
+    /* During the backward pass, as if the norm neither clipped nor skipped. What an update
+     * overwrites is kept until that is known. */
     TIDE_TIMING_SPECULATIVE
 };
 
@@ -69,7 +69,7 @@ struct tide_store_path {
     size_t struct_bytes;
     const char *directory; /* the library creates its own directory there */
     /* limit of the space used there. 0: the file system's free space less 1 GiB, shared equally by
-     * directories on it; a block store needs a limit */
+     * the directories on it; a block store needs a limit */
     uint64_t bytes;
 };
 
@@ -110,7 +110,7 @@ struct tide_engine_options {
     double clip;                 /* largest norm of the gradients; 0: no clipping; init: 1 */
     const char *const *frozen;   /* shell patterns of tensors that are not trained */
     size_t frozen_count;
-    /* 1: a step whose norm is not finite is skipped; always with fp16 */
+    /* 1: a step whose norm is not finite is skipped; with fp16 it always is */
     uint32_t check_overflow;
 
     /* The loss scale of fp16, with DeepSpeed's rules. */
@@ -169,8 +169,7 @@ struct tide_engine_options {
      * NULL: this machine */
     const char *machine;
     uint64_t nodes; /* nodes like `machine`; 0: 1 */
-    /* For plans: how many times as long one rank's own work takes as the others', which wait for
-     * it. 0: 1 */
+    /* For plans: the factor by which one rank's own work is slower than the others'. 0: 1 */
     double straggler;
 
     /* Each rank is a process of this world (world.h), which stays open until the engine is
@@ -206,8 +205,7 @@ struct tide_engine_options {
      * each other missing ranges. 0: all machines share the directory */
     uint64_t checkpoint_local;
 
-    /* 1: a base in 8 or 4 bits is not kept for later engines, in a file beside the first of
-     * `stores` */
+    /* 1: no file beside the first of `stores` keeps a base in 8 or 4 bits for later engines */
     uint64_t no_keep_base;
 
     /* enum tide_gather: how ranks send each other 16-bit weights with ZeRO stage 3.
@@ -428,7 +426,7 @@ struct tide_step {
      * its targets' log probabilities with and without adapters */
     double reward_chosen;
     double reward_rejected;
-    double reward_accuracy; /* pairs whose chosen row has the larger reward */
+    double reward_accuracy; /* share of pairs whose chosen row has the larger reward */
     /* the parts of gather_bytes and reduce_bytes between nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
