@@ -1,7 +1,7 @@
 /* backend.h: the contract of a back end, and the registry of built-in back ends.
  * A back end is a constant struct of functions in backend_<name>.c, called by the drive's thread.
- * The drive does what they share: cutting, ordering, retries, checksums, time limits. Any thread
- * may call `probe` and `wake`. */
+ * The drive does what back ends share: cutting, ordering, retries, checksums, time limits. Any
+ * thread may call `probe` and `wake`. */
 #ifndef AIO_BACKEND_H
 #define AIO_BACKEND_H
 

@@ -55,8 +55,8 @@ void aio_channel_drop(struct channel *channel)
     }
 }
 
-/* A sync is a barrier in its channel. So is a piece that waits for its repetition: others would
- * fail the same way. */
+/* A sync is a barrier in its channel. While a piece waits to be repeated, no other piece is cut,
+ * because that would fail the same way. */
 static bool can_cut(const struct channel *channel, int64_t now_ns)
 {
     if (channel->cut == atomic_load_explicit(&channel->tail, memory_order_seq_cst) ||

@@ -1,6 +1,6 @@
 /* queue.c: submits the requests of a queue, and completes them in order.
- * A thread that finishes a request adds a notice; the first notice's thread advances the line for
- * the others, so no drive waits for another. */
+ * A thread that finishes a request adds a notice; the thread of the first notice advances the line
+ * for the others, so no drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>

@@ -270,8 +270,8 @@ struct kern_attention_arguments {
     float *lse; /* [heads][rows * length]: log of the sum of exponentials, for the gradient */
 };
 
-/* KERN_ATTENTION_GRAD: recomputes probabilities from `lse`. Layouts as above. dq, dk, dv may not be
- * q, k, v; dq may be d_o. */
+/* KERN_ATTENTION_GRAD: recomputes probabilities from `lse`, with KERN_ATTENTION's layouts. dq, dk,
+ * dv may not be q, k, v; dq may be d_o. */
 struct kern_attention_grad_arguments {
     struct kern_attention_arguments forward; /* q, k, v, o, lse as KERN_ATTENTION left them */
     const void *d_o;
@@ -404,8 +404,8 @@ struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
     int64_t tile; /* rows of w in a tile; 0: as many as the device's limit allows */
-    /* With tile = 0 on a card: scratch bytes that the loss may take beyond its tiles' need. The
-     * number decides how the loss is computed, and so its bits. */
+    /* With tile = 0 on a card: scratch bytes that the loss may take even if tiles need less. The
+     * number decides how the loss is computed, and so the bits. */
     uint64_t logits_bytes;
     const void *x;
     int64_t x_stride;

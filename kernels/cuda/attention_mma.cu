@@ -26,7 +26,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     int32_t key = kern_first_keys(tile, a, KEYS);
     q.first = tile.begin;
     k.first = v.first = key;
-    /* It holds the queries until they are in registers. */
+    /* The second stage's memory holds the queries until they are in registers. */
     kern_rows_copy<D, QUERIES, THREADS>(shared + 2 * TILE, q, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared, k, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared + TILE, v, tile.end, a.head_dim);

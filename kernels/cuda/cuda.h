@@ -1,6 +1,6 @@
 /* cuda.h: private to kernels/: the ops of CUDA devices and their shared context. Host side.
  * An op puts its kernels on the queue's stream and returns without waiting, except in the checks of
- * attention.h. `kern_cuda_<op>_bytes` returns its scratch. */
+ * attention.h. `kern_cuda_<op>_bytes` returns the op's scratch bytes. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
