@@ -1,7 +1,6 @@
 /* kern.h: the ops of a training step: one id and one argument struct per op, for all devices.
- * Ops are called by id through the device (core/dev); `kernels/cpu` and `kernels/cuda` fill one
- * table each with the same base names. Pointers are memory of that device, borrowed for the call.
- * The structs are read on the host at launch and may be on a stack.
+ * Ops are called by id through the device (core/dev). Pointers are memory of that device, borrowed
+ * for the call. The structs are read on the host at launch and may be on a stack.
  *
  * Words used below:
  * - type: storage of an op's activations, weights and activation gradients; arithmetic is in fp32,
@@ -10,14 +9,14 @@
  * - stride: elements between the first elements of consecutive tokens, at least a token's width;
  *   arrays without a stride are dense. q, k and v, or gate and up, can be parts of one product's
  *   result
- * - alias: arrays do not overlap, unless "may be" allows it; then they coincide exactly (first
- *   element and stride)
+ * - alias: arrays do not overlap, unless "may be" allows it; then they have the same first element
+ *   and stride
  * - dense: weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
  * Pointers are aligned to their element; dense rows at multiples of 64 bytes are fastest.
  *
- * The same arguments give the same bits with the same number of threads: the order of sums depends
- * on shapes alone (products: also on the number of threads). Sizes may be zero: nothing is read,
- * and outputs that are sums (gradients, the loss) are zeros.
+ * The same arguments give the same bits: the order of sums depends on shapes alone (products: also
+ * on the number of threads). Sizes may be zero: nothing is read, and outputs that are sums
+ * (gradients, the loss) are zeros.
  *
  * Numerics contract: a parameter's gradient is computed whole in fp32 for each micro-batch, added
  * to the fp32 accumulator in micro-batch order, and rounded once to the gradient type (struct
@@ -242,9 +241,9 @@ struct kern_rope_arguments {
     bool backward;
 };
 
-/* KERN_ATTENTION: o = softmax(scale q k^T + mask) v, causal, by tiles with a running maximum; the
- * score matrix is never stored whole. Query head h reads key head h / (heads / kv_heads). Query i
- * sees key j of its row if starts[i] <= j <= i and, with a window, i - j < window.
+/* KERN_ATTENTION: o = softmax(scale q k^T + mask) v, causal, by tiles with a running maximum. Query
+ * head h reads key head h / (heads / kv_heads). Query i sees key j of its row if starts[i] <= j <=
+ * i and, with a window, i - j < window.
  * A document gives the bits of a call of its own if all numbers of its row are finite: a masked
  * pair may add 0 times a NaN of another document.
  * With `gaps`, a row is a prompt and two answers. Queries from gaps[row][1] on (the second answer)
@@ -388,11 +387,11 @@ struct kern_loss {
 };
 
 /* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of the sum
- * times *scale. Labels are already shifted: labels[t] is what token t predicts. Another label than
- * KERN_LABEL_IGNORED and 0 .. vocab - 1 is -EINVAL on the CPU.
+ * times *scale. labels[t] is what token t predicts. Another label than KERN_LABEL_IGNORED and 0 ..
+ * vocab - 1 is -EINVAL on the CPU.
  * The op works on tiles of the vocabulary and computes logits a second time for the gradients.
- * Without `pairs`, a card with enough `logits_bytes` works on runs of tokens, keeps the gradients
- * of all logits and computes logits once.
+ * Without `pairs`, a card with enough `logits_bytes` works on runs of tokens and computes logits
+ * once.
  *
  * With `pairs` (DPO): 2 * pairs rows of equal length: a row per pair of the policy, then these rows
  * of the reference, with the same labels. In the row of pair i, tokens from gaps[2 i + 1] on are of

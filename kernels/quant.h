@@ -1,6 +1,5 @@
-/* quant.h: frozen weights in fewer bits: the layout of a stored tensor, and its encoder, which
- * gives bitsandbytes' codes and scales (docs/adapters.md). KERN_EXPAND makes weights again. Any
- * thread. */
+/* quant.h: frozen weights in fewer bits, with bitsandbytes' codes and scales (docs/adapters.md).
+ * KERN_EXPAND makes weights again. Any thread. */
 #ifndef KERNELS_QUANT_H
 #define KERNELS_QUANT_H
 

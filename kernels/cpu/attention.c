@@ -1,5 +1,5 @@
-/* attention.c: cuts a micro-batch into documents and tiles of queries for the team. The bits do not
- * depend on which member takes an item. */
+/* attention.c: shares documents and tiles of queries among the team. The bits do not depend on
+ * which member takes an item. */
 #include <stdatomic.h>
 
 #include "core/base/team.h"

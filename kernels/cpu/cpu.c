@@ -1,5 +1,4 @@
-/* cpu.c: helpers of the CPU device's ops: scratch, work shared over the team, sums over rows, and
- * the choice of oneDNN or our own product. */
+/* cpu.c: helpers of the CPU device's ops. */
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>

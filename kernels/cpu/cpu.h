@@ -1,6 +1,6 @@
 /* cpu.h: private to kernels/: the ops of the CPU device and their helpers.
- * An op runs on the queue's thread (member 0 of the team), and is finished when it returns.
- * `kern_cpu_<op>_bytes` returns the op's scratch bytes. */
+ * An op runs on the queue's thread (member 0 of the team), to its end. `kern_cpu_<op>_bytes`
+ * returns the op's scratch bytes. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 

@@ -1,5 +1,5 @@
-/* embed.c: looks up rows of a table by id, and computes their gradient. Sorted by id, tokens of a
- * row belong to one member, in order. */
+/* embed.c: looks up rows of a table by id, and computes their gradient, with tokens sorted by
+ * id. */
 #include <errno.h>
 #include <string.h>
 

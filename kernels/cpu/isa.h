@@ -1,6 +1,6 @@
 /* isa.h: private to kernels/: the inner loops of the CPU device, one table per instruction set.
- * Sources under isa/ are compiled once for each set (avx512bf16 shares avx512's code where it would
- * be equal). A function works on a team member's part (rows, heads, a tile). */
+ * Sources under isa/ are compiled once for each set (avx512bf16 shares code with avx512). A
+ * function works on a team member's part (rows, heads, a tile). */
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -62,8 +62,8 @@ struct kern_isa {
     /* Finishes a tile of size[0] rows and size[1] columns at row at[0] and column at[1]. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
-    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout, tokens for
-     * rope, act, act_grad and embed. Dropout: `begin` is a multiple of 64. */
+    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout (in blocks of
+     * 64), tokens for rope, act, act_grad and embed. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
     /* Also stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,

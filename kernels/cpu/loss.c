@@ -1,6 +1,5 @@
-/* loss.c: linear + loss over tiles of the vocabulary: statistics, then the loss and the tokens'
- * factors, then gradients.
- * Gradients replace a tile's logits, which are computed twice. */
+/* loss.c: linear + loss over tiles of the vocabulary: statistics, then gradients, which compute a
+ * tile's logits again and replace them. */
 #include <errno.h>
 #include <math.h>
 

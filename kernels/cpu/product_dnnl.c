@@ -1,6 +1,6 @@
 /* product_dnnl.c: the wrapper of oneDNN.
- * A shape's first use tries b as stored and b reordered into oneDNN's layout. The second is chosen
- * only if it is faster and gives the same bits, so timing affects only speed. */
+ * A shape's first use tries b as stored and b in oneDNN's layout. The faster way is chosen if both
+ * give the same bits. */
 #include "kernels/cpu/product_dnnl.h"
 
 #include <assert.h>

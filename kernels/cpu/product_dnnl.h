@@ -1,6 +1,5 @@
 /* product_dnnl.h: products by oneDNN, and a stub for builds without it.
- * oneDNN has as many OpenMP threads as the calling team has members; they sleep between products if
- * OMP_WAIT_POLICY is passive (dnnl_api.h). One thread at a time calls. */
+ * oneDNN has as many OpenMP threads as the calling team has members. One thread at a time calls. */
 #ifndef KERNELS_CPU_PRODUCT_DNNL_H
 #define KERNELS_CPU_PRODUCT_DNNL_H
 
@@ -11,9 +10,9 @@
 
 struct kern_dnnl;
 
-/* `all`: use oneDNN for all its types (tests, comparisons), not only for those that it computes
- * faster than our own product with these core_cpu_flags. *out is NULL if there are none. Returns
- * -ENOTSUP without the library. */
+/* `all`: use oneDNN for all its types (tests, comparisons), not only for those in which it beats
+ * our own product with these core_cpu_flags. *out is NULL if there are none. Returns -ENOTSUP
+ * without the library. */
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out);
 void kern_dnnl_destroy(struct kern_dnnl *dnnl);
 /* Returns a text such as "oneDNN 2.6.3 for bf16", borrowed. */

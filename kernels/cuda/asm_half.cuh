@@ -1,6 +1,6 @@
-/* asm_half.cuh: the card's conversions between 16-bit types and fp32, to nearest even.
- * cuda_fp16.h and cuda_bf16.h would add 0.4 s to a file's compilation. A test replaces this file by
- * plain C++ (tests/cuda). */
+/* asm_half.cuh: the card's conversions between 16-bit types and fp32, without cuda_fp16.h and
+ * cuda_bf16.h, which add 0.4 s to a file's compilation.
+ * A test replaces this file by plain C++ (tests/cuda). */
 #ifndef KERNELS_CUDA_ASM_HALF_CUH
 #define KERNELS_CUDA_ASM_HALF_CUH
 

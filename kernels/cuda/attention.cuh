@@ -1,7 +1,7 @@
 /* attention.cuh: tiles of rows in shared memory and products of fragments, for the tensor-core
- * kernels of attention and its gradient.
- * A row in shared memory has D 16-bit elements and 16 bytes of padding, so that eight rows of a
- * matrix are in different banks. */
+ * kernels of attention.
+ * A row has D 16-bit elements and 16 bytes of padding, so that eight rows of a matrix are in
+ * different banks. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 

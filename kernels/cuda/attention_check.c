@@ -1,6 +1,6 @@
 /* attention_check.c: checks on this card that the Hopper kernels agree with those for all cards: a
- * card that interprets memory descriptors differently would train on wrong numbers.
- * Runs on the queue's stream, in its scratch; the submitting thread waits. */
+ * card could interpret memory descriptors differently. Runs on the queue's stream; the submitting
+ * thread waits. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>

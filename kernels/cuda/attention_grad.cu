@@ -1,7 +1,6 @@
-/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels: for dk and dv a
- * block has 64 keys and goes over the queries that see them; for dq 64 queries, over their keys.
- * A block owns what it writes, so no sum depends on the order of blocks. Probabilities are
- * recomputed from lse. */
+/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels: dk and dv of 64
+ * keys, from the queries that see them; dq of 64 queries, from their keys.
+ * A block owns what it writes, so no sum depends on the order of blocks. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/cuda.h"
 

@@ -1,8 +1,7 @@
 /* attention_grad_sm90.cu: the gradient of attention with Hopper's warpgroup products and bulk
  * copies: two kernels, as in attention_grad.cu.
- * A block has 128 keys (or queries), a consumer 64 of them; queries (or keys) are copied some steps
- * ahead. One consumer computes probabilities while the other's products run. Used only if
- * attention_check.c finds agreement on this card. */
+ * A consumer has 64 keys (or queries) and computes probabilities while the other's products run.
+ * Used only if attention_check.c finds agreement on this card. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
@@ -72,8 +71,8 @@ template <int D> struct keys_rings {
     }
 };
 
-/* Calls f(tile, row, kv_head) for the block's tiles. The first tiles of a row are seen by the most
- * queries and go first. */
+/* Calls f(tile, row, kv_head) for the block's tiles. The first tiles are seen by the most queries
+ * and go first. */
 template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
 {
     const uint32_t rows = static_cast<uint32_t>(j.g.forward.rows);
@@ -128,8 +127,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* Copies the lse (`which` 0) or delta (1) of queries, on one warp. The numbers need not begin at a
- * multiple of 16 bytes, as bulk copies require. */
+/* Copies the lse (`which` 0) or delta (1) of queries, on one warp, because bulk copies need
+ * multiples of 16 bytes. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {
@@ -350,8 +349,7 @@ template <int D> struct queries_rings {
     }
 };
 
-/* Calls f(tile, row, head) for the block's tiles. The last tiles of a row see the most keys and go
- * first. */
+/* Calls f(tile, row, head) for the block's tiles. The last tiles see the most keys and go first. */
 template <typename F> __device__ __forceinline__ void queries_each(const kern_grad_job &j, F f)
 {
     const kern_attention_arguments &a = j.g.forward;

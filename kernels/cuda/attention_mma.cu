@@ -1,6 +1,6 @@
 /* attention_mma.cu: attention on tensor cores, after FlashAttention-2.
- * A block processes 128 queries of one head, a warp 16 of them with sums in registers, while the
- * next 64 keys and values are copied. The order of sums depends on the document alone. */
+ * A warp has 16 of a block's 128 queries, with sums in registers. The order of sums depends on the
+ * document alone. */
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 

@@ -1,7 +1,5 @@
-/* attention_plain.cu: attention and its gradient without tensor cores, for arguments that
- * tensor-core kernels do not take.
- * A warp computes one query (for dk and dv: one key) and visits keys (queries) 32 at a time, a
- * score per lane. */
+/* attention_plain.cu: attention and its gradient without tensor cores.
+ * A warp computes one query (for dk and dv: one key), with a score per lane. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/attention_gap.cuh"

@@ -1,8 +1,7 @@
 /* attention_sm90.cu: attention with Hopper's warpgroup products and bulk copies.
- * A consumer has 64 of a tile's queries and goes over tiles of 128 keys from the last to the first.
- * It starts the scores of a tile of keys together with the previous probabilities times their
- * values, and turns the scores into probabilities meanwhile. Used only if attention_check.c finds
- * agreement on this card. */
+ * A consumer has 64 queries and goes over tiles of 128 keys from the last to the first. Scores
+ * become probabilities while the previous tile's probabilities are multiplied by its values. Used
+ * only if attention_check.c finds agreement on this card. */
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
@@ -61,8 +60,7 @@ __device__ key_range keys_of(const kern_attention_arguments &a, const kern_tile 
     return {first, (tile.end - first + KEYS - 1) / KEYS};
 }
 
-/* Calls f(tile, row, head) for the block's tiles. The last tiles of a row see the most keys and go
- * first. */
+/* Calls f(tile, row, head) for the block's tiles. The last tiles see the most keys and go first. */
 template <typename F>
 __device__ __forceinline__ void tiles_each(const kern_attention_arguments &a,
                                            const kern_tiles &tiles, F f)

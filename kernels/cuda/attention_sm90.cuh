@@ -1,7 +1,7 @@
 /* attention_sm90.cuh: shared by attention and its gradient on Hopper: tiles in shared memory
- * (asm_sm90.cuh), runs of warpgroup products, and the division of work among blocks.
+ * (asm_sm90.cuh), runs of warpgroup products, and the division of work.
  * A block's first warpgroup, the producer, fills a ring of buffers with bulk copies; the others,
- * the consumers, compute. A tile has a multiple of 64 rows; a slice has 128 bytes of each row. */
+ * the consumers, compute. */
 #ifndef KERNELS_CUDA_ATTENTION_SM90_CUH
 #define KERNELS_CUDA_ATTENTION_SM90_CUH
 
@@ -19,8 +19,8 @@ constexpr int KERN_BARRIER_BYTES = 8;
 
 template <int D, int ROWS> constexpr int kern_wg_tile_bytes = ROWS *D * 2;
 
-/* Returns whether a block of a producer and `groups` consumers starts with the registers that these
- * request later (per thread). A request beyond what others release waits forever. */
+/* Returns whether a block of a producer and `groups` consumers has these registers per thread. A
+ * request beyond what others release waits forever. */
 constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
 {
     return producer + groups * consumer <=
@@ -139,8 +139,7 @@ __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t r
 }
 
 /* Sets *out to the number of blocks: at most one per multiprocessor if items are known to get
- * smaller (tiles are not listed), else one per item, which the card gives to free
- * multiprocessors. */
+ * smaller (tiles are not listed), else one per item. */
 static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_t rows,
                                  int64_t heads, int64_t *out)
 {

@@ -1,5 +1,4 @@
-/* dora.cu: the ops of DoRA: norms of rows of weight plus adapter (a block per row), and columns
- * times factors. */
+/* dora.cu: the ops of DoRA: norms of rows of weight plus adapter, and columns times factors. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"

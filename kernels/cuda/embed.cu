@@ -1,5 +1,5 @@
-/* embed.cu: rows of a table by id, and their gradient. Tokens are sorted by id, stably, so that one
- * thread sums a row's element in token order. */
+/* embed.cu: rows of a table by id, and their gradient: sorted by id, stably, a row's tokens are
+ * summed by one thread. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"

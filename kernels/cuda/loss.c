@@ -1,9 +1,9 @@
 /* loss.c: linear + cross-entropy in one of two ways, which the arguments alone decide. The kernels
  * are in loss_rows.cu.
- * Whole, if the scratch suffices, without pairs and tile: runs of tokens with the whole vocabulary;
- * logits are computed once, and their gradients kept for two products.
- * By tile of the vocabulary: statistics, then gradients, which compute a tile's logits again. Pairs
- * go by tile, because their gradients need the statistics of whole answers. */
+ * Whole, if the scratch suffices, without pairs and tile: by runs of tokens; logits are computed
+ * once, and their gradients kept.
+ * By tile of the vocabulary: statistics, then gradients, which compute logits again. Pairs need the
+ * statistics of whole answers first. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"

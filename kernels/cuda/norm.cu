@@ -1,7 +1,6 @@
 /* norm.cu: RMSNorm and LayerNorm over rows, forward.
- * A team processes a row: lanes of a warp if the row is short, else a block. A thread keeps up to
- * KEPT groups in registers and reads others again. It writes only what no other thread reads, so a
- * result may replace its input. */
+ * A team processes a row: lanes of a warp if the row is short, else a block. A thread writes only
+ * what no other thread reads, so a result may replace its input. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"

@@ -1,8 +1,7 @@
 /* norm_grad.cu: the gradient of the norms.
- * A team (lanes of a warp for short rows, else a block) takes every n-th row of n teams, and sums
- * the gradients of weight and bias in registers; a block adds up its teams, columns.cuh the blocks.
- * ANY marks kernels without a special width or alignment. Rows too wide for registers go through
- * memory (norm_grad_wide_rows). */
+ * A team (lanes of a warp for short rows, else a block) takes every n-th row, and sums the
+ * gradients of weight and bias; a block adds up its teams, columns.cuh the blocks. ANY marks
+ * kernels without a special width or alignment. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"

@@ -1,6 +1,5 @@
-/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout.
- * A thread reads its groups of eight elements before it writes, so a result may replace its
- * input. */
+/* pointwise.cu: ops on single tokens or elements. A thread reads its groups before it writes, so a
+ * result may replace its input. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"

@@ -1,7 +1,7 @@
 /* product_lt.h: matrix products by cuBLASLt; private to kernels/cuda.
- * The library is opened when a device's ops are attached, so that a program starts without it. The
- * first usable proposed algorithm is used: the same card, library and driver give the same bits.
- * Only the submitting thread calls kern_lt_product(). */
+ * The library is opened when a device's ops are attached: a program starts without it. The same
+ * card, library and driver give the same bits. Only the submitting thread calls
+ * kern_lt_product(). */
 #ifndef KERNELS_CUDA_PRODUCT_LT_H
 #define KERNELS_CUDA_PRODUCT_LT_H
 

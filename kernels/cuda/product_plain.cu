@@ -1,5 +1,5 @@
 /* product_plain.cu: matrix products without tensor cores, and the finish of products that are added
- * to sums. Sums are in fp32 with k in order. */
+ * to sums. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/rows.cuh"

@@ -1,5 +1,5 @@
 /* sort.cu: a radix sort of tokens by id, eight bits per pass: blocks count digits; one block turns
- * counts into places, by digit, then by run; blocks move their tokens there, in order. */
+ * counts into places; blocks move their tokens there. */
 #include "kernels/cuda/sort.h"
 
 #include "kernels/cuda/launch.cuh"

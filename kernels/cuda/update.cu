@@ -1,7 +1,6 @@
 /* update.cu: the fused update.
  * A warp updates a group of 256 parameters (by global index), which share 16 Philox counters and,
- * with 8-bit moments, a scale. A lane has four parameters of either half, so that accesses are
- * dense. Partial or unaligned groups go element by element. */
+ * with 8-bit moments, a scale. Partial or unaligned groups go element by element. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -19,8 +18,8 @@ constexpr int QUAD = 4;   /* of a lane in each half */
 constexpr int PAIR = 2;   /* groups whose words a warp draws at once */
 constexpr int WORDS = 64; /* of a group; one for a pair of elements in either half */
 
-/* Four consecutive elements. DENSE groups are whole and aligned: quads are loaded whole, with all
- * loads in flight at once. */
+/* Four consecutive elements. DENSE groups are whole and aligned, so that all loads are in flight at
+ * once. */
 struct quad {
     int64_t i;     /* in the arrays; negative if the arrays begin later */
     uint32_t live; /* bit j: element i + j is in the arrays */
@@ -374,8 +373,7 @@ __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALV
     }
 }
 
-/* `index` counts from the first group that the arrays touch. Loads before it computes, so a warp
- * waits once. */
+/* `index` counts from the first group that the arrays touch. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
                                  const uint32_t (&room)[WORDS])

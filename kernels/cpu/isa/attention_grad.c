@@ -1,6 +1,5 @@
-/* attention_grad.c: the gradient of one document's attention for the query heads of one key head:
- * tiles of keys, and for each the tiles of queries that see it. Probabilities are recomputed from
- * the saved log of sums. */
+/* attention_grad.c: the gradient of one document's attention for the query heads of one key head.
+ * Tiles of keys, and for each the tiles of queries that see it. Probabilities are recomputed. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -208,8 +207,8 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* Turns scores in w->p into probabilities, and dp in w->ds into score gradients: in place, or with
- * `pairs` in the arrays of cells. */
+/* Turns scores in w->p into probabilities, and dp in w->ds into score gradients; with `pairs`, in
+ * the arrays of cells. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS
@@ -298,8 +297,7 @@ static void rows_write_any(enum kern_type type, const float *from, void *to, int
 #undef BODY
 }
 
-/* Computes dk and dv of a tile of keys, and its part of dq, from the queries from `first` to the
- * last that sees the keys (with gaps, to the document's end). */
+/* Computes dk and dv of a tile of keys, and its part of dq, from the queries that see the keys. */
 static void keys_tile(const struct work *w, int64_t first)
 {
     const struct kern_attention_arguments *a = w->a;

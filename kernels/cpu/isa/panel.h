@@ -1,7 +1,6 @@
 /* panel.h: packs operands of a product into panels, and multiplies two packed blocks.
- * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES],
- * filled up with zeros. A cell has the size of a float: one step of k in fp32 or, with `pairs`, two
- * steps in bf16 for vf_dot. */
+ * A panel of rows is [cell][PRODUCT_ROWS], of columns [cell][PRODUCT_VECTORS * LANES], filled up
+ * with zeros. A cell is one step of k in fp32 or, with `pairs`, two steps in bf16 for vf_dot. */
 #ifndef KERNELS_CPU_ISA_PANEL_H
 #define KERNELS_CPU_ISA_PANEL_H
 

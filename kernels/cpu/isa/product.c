@@ -1,5 +1,5 @@
-/* product.c: one member's part of a blocked matrix product: packs and multiplies blocks of a and b.
- * Sums run over k in order, whatever the borders of blocks. */
+/* product.c: one member's part of a blocked matrix product. Sums run over k in order, whatever the
+ * borders of blocks. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/bodies.h"
 #include "kernels/cpu/isa/panel.h"
@@ -64,8 +64,8 @@ static void strips_run(const struct kern_product *p, const struct tile *whole, c
     }
 }
 
-/* Computes size[0] rows (at most BLOCK_M) from row at[0] on, by size[1] columns (at most SUPER_N)
- * from column at[1] on. */
+/* Computes size[0] rows (at most BLOCK_M) by size[1] columns (at most SUPER_N) from row at[0] and
+ * column at[1] on. */
 static void super_block(const struct kern_product *p, const struct buffers *buffer,
                         const int64_t at[2], const int64_t size[2])
 {

@@ -1,6 +1,5 @@
 /* vec.h: a vector of LANES floats for code compiled once per instruction set.
- * vf_get and vf_put convert storage types. Their `type` is a constant after inlining
- * (KERN_TYPE_CASES), so a loop does not branch on it. */
+ * `type` is a constant after inlining (KERN_TYPE_CASES), so a loop does not branch on it. */
 #ifndef KERNELS_CPU_ISA_VEC_H
 #define KERNELS_CPU_ISA_VEC_H
 
