@@ -120,8 +120,8 @@ TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t 
 
 /* Takes memory and storage. Masters are initialised with the weights, moments with zero. Returns 0,
  * -EINVAL or -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if another run uses
- * a store, -ECANCELED, or the error of a drive (-EIO instead of -EFBIG, which always means the
- * budgets). */
+ * a store, -ECANCELED, or the error of a drive (-EIO if a file would exceed the system's limit on
+ * file sizes). */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
 /* Waits for the updates of closed steps, then destroys the optimizer and its files in the stores.
