@@ -4,9 +4,8 @@
 
 #include <stddef.h>
 
-/* Decodes `text` in either alphabet ('-' and '_', or '+' and '/'), with or without '=' at its end.
- * The caller frees the result, which ends with a NUL. Returns -EINVAL with a message that names the
- * position of the wrong character or says that the text is cut off, or -ENOMEM. */
+/* Decodes `text` in either alphabet ("-_" or "+/"), with or without '=' at the end. The caller
+ * frees the result, which ends with a NUL. Returns -ENOMEM, or -EINVAL with a message. */
 int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_bytes);
 
 #endif

@@ -1,7 +1,6 @@
-/* bell.c: an event count over one futex word.
- * The ringer bumps `epoch` and then reads `sleepers`; the sleeper bumps `sleepers` and then lets
- * the kernel compare `epoch`. Both sides are sequentially consistent, so at least one side sees the
- * change of the other, and no ring is lost. */
+/* bell.c: an event count over one futex word. The ringer changes `epoch` and then reads `sleepers`;
+ * the sleeper changes `sleepers`, and then the kernel reads `epoch`. In one total order no ring is
+ * lost. */
 #include "core/base/bell.h"
 
 #include <errno.h>
@@ -49,16 +48,16 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
     return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
-/* Returns whether the process may run on one processor only. There, a spinning thread would keep
- * the processor from the thread that it waits for. */
+/* On one processor, a spinning thread would keep the processor from the thread that it waits for.
+ * */
 static bool has_one_cpu(void)
 {
     cpu_set_t set;
-    /* sched_getaffinity fails if the machine has more processors than the set can hold. */
+    /* fails if the machine has more processors than the set can hold */
     return sched_getaffinity(getpid(), sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
 }
 
-/* The answer is decided once; threads that decide at the same time get the same answer. */
+/* Threads that decide at the same time get the same answer. */
 bool core_bell_may_spin(void)
 {
     enum policy { UNKNOWN, ACTIVE, PASSIVE };

@@ -1,7 +1,5 @@
-/* bell.h: an event count, on which a thread sleeps until something may have changed. A thread that
- * changes something rings the bell. A thread that waits looks at the bell, checks its condition,
- * and sleeps only if the bell has not rung since that look. Ringing costs one atomic add if no
- * thread sleeps, else also a futex call. Any thread. */
+/* bell.h: an event count: a thread checks its condition and sleeps until another thread rings the
+ * bell. A ring costs one atomic add if no thread sleeps, else also a futex call. Any thread. */
 #ifndef CORE_BASE_BELL_H
 #define CORE_BASE_BELL_H
 
@@ -18,21 +16,21 @@ void core_bell_init(struct core_bell *bell);
 
 void core_bell_ring(struct core_bell *bell);
 
-/* Returns a number that changes with each ring. To wait: seen = core_bell_look(bell); check the
- * condition; if it does not hold, core_bell_sleep(bell, seen, timeout_ns). */
+/* Returns a number that changes with each ring. A thread reads the number, checks its condition,
+ * and passes the number to core_bell_sleep(). */
 uint32_t core_bell_look(struct core_bell *bell);
 
-/* Sleeps until the bell has rung since core_bell_look() returned `seen`. timeout_ns < 0 waits for
- * ever. Returns 0 or -ETIMEDOUT. May return early; the caller checks its condition again. */
+/* Sleeps until the bell has rung since core_bell_look() returned `seen`; may return early.
+ * timeout_ns < 0 waits for ever. Returns 0 or -ETIMEDOUT. */
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
-/* Does what core_bell_sleep() does, but first polls the bell for up to `spin_ns`, for waits that
- * are expected to be shorter than a futex round trip. Sleeps at once if threads may not spin. */
+/* Like core_bell_sleep(), but first polls the bell for up to `spin_ns`, if threads may spin. For
+ * waits shorter than a futex round trip. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 
-/* Returns whether threads may spin: yes with TIDE_WAIT_POLICY=active in the environment, no with
- * TIDE_WAIT_POLICY=passive, and otherwise only if this process may run on several processors. */
+/* TIDE_WAIT_POLICY=active or passive decides; otherwise threads may spin if the process may run on
+ * several processors. */
 bool core_bell_may_spin(void);
 
 #endif

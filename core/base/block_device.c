@@ -68,8 +68,7 @@ static bool count_below(const char *root, const char *entry, void *user)
 {
     struct below *below = user;
     (void)root;
-    /* Keeps the first name in alphabetical order, because the order in which a folder is read
-     * varies. */
+    /* the order in which a folder is read varies */
     if (below->count++ == 0 || strcmp(entry, below->name) < 0) {
         snprintf(below->name, sizeof below->name, "%.63s", entry);
     }

@@ -1,5 +1,5 @@
-/* block_device.h: finds the drive behind a device number, and how the kernel has set it up. Reads
- * /sys only (`root` is as in sysfile.h); keeps nothing; any thread. */
+/* block_device.h: finds the drive behind a device number in /sys (`root` is as in sysfile.h). Any
+ * thread. */
 #ifndef CORE_BASE_BLOCK_DEVICE_H
 #define CORE_BASE_BLOCK_DEVICE_H
 
@@ -11,19 +11,19 @@ enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
 struct core_block_device {
     char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
     unsigned drives;                       /* drives that a mapping (RAID, volumes) joins; else 1 */
-    char model[CORE_BLOCK_TEXT_BYTES];     /* "" if the drive does not report it */
-    char firmware[CORE_BLOCK_TEXT_BYTES];  /* "" if the drive does not report it */
-    char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the active scheduler; "" if unknown */
+    char model[CORE_BLOCK_TEXT_BYTES];     /* "": not reported */
+    char firmware[CORE_BLOCK_TEXT_BYTES];  /* "": not reported */
+    char scheduler[CORE_BLOCK_TEXT_BYTES]; /* "": unknown */
     int node;                              /* NUMA node; -1: unknown */
     bool spins;                            /* a spinning disk */
-    /* a virtio or Xen drive: its properties say little about the hardware */
+    /* virtio or Xen: properties say little about the hardware */
     bool virtual_drive;
     int64_t max_sectors_kb;    /* 0: unknown */
     int64_t max_hw_sectors_kb; /* 0: unknown */
 };
 
-/* Describes the drive of a device number. Returns 0, or -ENOENT without a message if the number has
- * no block device of its own (tmpfs, overlayfs, btrfs) or there is no /sys. */
+/* Describes the drive of a device number. Returns -ENOENT without a message if there is none
+ * (tmpfs, overlayfs, btrfs) or no /sys. */
 int core_block_device_find(const char *root, unsigned major, unsigned minor,
                            struct core_block_device *out);
 

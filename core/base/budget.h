@@ -1,5 +1,4 @@
-/* budget.h: a hard limit on bytes. Code that allocates bytes charges them to the budget. Any
- * thread. */
+/* budget.h: a hard limit on bytes. Any thread. */
 #ifndef CORE_BASE_BUDGET_H
 #define CORE_BASE_BUDGET_H
 
@@ -12,16 +11,15 @@ enum { CORE_BUDGET_NAME_BYTES = 32 };
 struct core_budget {
     char name[CORE_BUDGET_NAME_BYTES];
     uint64_t limit_bytes;
-    _Atomic uint64_t used_bytes; /* never above limit_bytes; relaxed: it orders nothing else */
+    _Atomic uint64_t used_bytes; /* never above limit_bytes; relaxed */
     _Atomic uint64_t peak_bytes; /* the highest value of used_bytes */
 };
 
 void core_budget_init(struct core_budget *budget, const char *name, uint64_t limit_bytes);
 
-/* Charges `bytes` for `what`. If they do not fit, charges nothing and returns -ENOMEM with a
- * message that names the budget, its limit, the bytes in use and the bytes requested. */
+/* Charges `bytes`. Returns -ENOMEM, with a message that names `what`, if they do not fit. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Releases charged bytes; asserts that at least `bytes` are charged. */
+/* Releases charged bytes. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_peak(const struct core_budget *budget);

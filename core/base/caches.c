@@ -5,7 +5,7 @@
 
 #include "core/base/sysfile.h"
 
-/* Each cache is counted once, for the first processor of the set that uses it. */
+/* A cache is counted for the first processor of the set that uses it. */
 uint64_t core_caches_bytes(const struct core_cpus *set, const char *root)
 {
     enum { TEXT_BYTES = 4096 };

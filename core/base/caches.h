@@ -6,8 +6,8 @@
 
 #include "core/base/cpus.h"
 
-/* Returns the total size in bytes of the last-level (third-level) caches that these processors use;
- * 0 if the kernel does not say. `root` is as in sysfile.h. */
+/* Returns the total bytes of the last-level (third-level) caches of these processors; 0: unknown.
+ * `root` is as in sysfile.h. */
 uint64_t core_caches_bytes(const struct core_cpus *set, const char *root);
 
 #endif

@@ -9,12 +9,12 @@
 #include "core/base/budget.h"
 #include "core/base/err.h"
 
-/* Bytes that malloc itself adds to a block. */
+/* added by malloc itself */
 enum { MALLOC_BYTES = 16 };
 
 struct header {
     alignas(max_align_t) struct core_budget *budget; /* borrowed; NULL: none */
-    size_t bytes; /* charged: the block, this header and MALLOC_BYTES */
+    size_t bytes; /* charged: the block, header and MALLOC_BYTES */
 };
 
 static _Thread_local struct core_budget *bound; /* borrowed */

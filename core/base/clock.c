@@ -1,5 +1,5 @@
-/* clock.c: CLOCK_MONOTONIC as one number, and a heartbeat in one atomic word: the last reading in
- * the upper bits, the time counted until then in the lower ones, both in ticks of about 1 ms. */
+/* clock.c: CLOCK_MONOTONIC as one number, and a heartbeat in one atomic word: the last reading
+ * (upper bits) and the counted time (lower bits), in ticks of about 1 ms. */
 #include "core/base/clock.h"
 
 #include <time.h>
@@ -7,9 +7,8 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread may be preempted between reading the clock and recording the reading. A reading that
- * precedes the recorded one by at most this is late; any other difference is time that has
- * passed. */
+/* A thread may be preempted before it records its reading. A reading at most this much before the
+ * recorded one is late; any other difference is time that has passed. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)
@@ -28,12 +27,11 @@ int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns)
     for (;;) {
         const uint64_t ran = state & ran_mask;
         const uint64_t gap = (now - (state >> RAN_BITS)) & read_mask;
-        if (gap > read_mask - late_ticks) { /* another thread has read a later time */
+        if (gap > read_mask - late_ticks) { /* another thread recorded a later time */
             return (int64_t)(ran << TICK_BITS);
         }
         const uint64_t sum = (ran + (gap < most ? gap : most)) & ran_mask;
         const uint64_t next = (now & read_mask) << RAN_BITS | sum;
-        /* Relaxed: the word orders no other data. */
         if (next == state ||
             atomic_compare_exchange_weak_explicit(&heartbeat->state, &state, next,
                                                   memory_order_relaxed, memory_order_relaxed)) {

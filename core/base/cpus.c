@@ -217,7 +217,7 @@ static const struct {
     {CORE_CPU_NEON, "neon"},
 };
 
-/* Returns the flags that TIDE_ISA allows: all up to the one that it names. */
+/* TIDE_ISA allows the flags up to the one that it names. */
 static unsigned limit_flags(void)
 {
     const char *text = getenv("TIDE_ISA");
@@ -239,11 +239,11 @@ static unsigned limit_flags(void)
     return CORE_CPU_ALL;
 }
 
-/* cpuid is slow in a virtual machine, so the flags are determined once. Threads that determine them
- * at the same time get the same answer. */
+/* cpuid is slow in a virtual machine, so the flags are kept. Threads that determine them at the
+ * same time get the same answer. */
 unsigned core_cpu_flags(unsigned mask)
 {
-    enum { KNOWN = 1 << 30 }; /* marks a determined value; not a flag of the processor */
+    enum { KNOWN = 1 << 30 }; /* marks a determined value */
     static _Atomic unsigned known;
     unsigned found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found == 0) {

@@ -1,5 +1,4 @@
-/* cpus.h: a set of logical processors, and the instructions that this machine's processor has. Sets
- * are values; binding changes the calling thread only. */
+/* cpus.h: sets of logical processors, and the processor's instruction sets. Any thread. */
 #ifndef CORE_BASE_CPUS_H
 #define CORE_BASE_CPUS_H
 
@@ -16,12 +15,10 @@ struct core_cpus {
 void core_cpus_add(struct core_cpus *set, unsigned cpu);
 bool core_cpus_has(const struct core_cpus *set, unsigned cpu);
 unsigned core_cpus_count(const struct core_cpus *set);
-/* Returns the n-th member, counted from 0 and wrapping around at the end; -ENOENT for an empty
- * set. */
+/* Returns the n-th member from 0, modulo the size of the set; -ENOENT for an empty set. */
 int core_cpus_nth(const struct core_cpus *set, unsigned n);
 
-/* Sets *out to the processors that this thread may run on (limited by the cgroup's cpuset and by
- * taskset). Returns 0, or -errno with a message. */
+/* Sets *out to the processors that this thread may run on. Returns 0, or -errno with a message. */
 int core_cpus_allowed(struct core_cpus *out);
 /* Binds the calling thread. Returns 0, or -errno with a message. */
 int core_cpus_bind_self(const struct core_cpus *set);
@@ -41,15 +38,12 @@ enum core_cpu_flag {
 };
 enum { CORE_CPU_ALL = 0x7fffffff };
 
-/* Returns those flags of `mask` whose instructions the processor has, the operating system allows
- * and the environment variable TIDE_ISA permits (all up to the flag that it names). For example,
- * the mask CORE_CPU_AVX512 - 1 selects the code for processors without AVX-512. A processor with
- * CORE_CPU_AVX512 has CORE_CPU_AVX2, and one with an x86 flag above it has CORE_CPU_AVX512, so a
- * variant tests only its own flag. */
+/* Returns the flags of `mask` that the processor has, the operating system allows and TIDE_ISA
+ * permits (all up to the flag that it names). CORE_CPU_AVX512 implies CORE_CPU_AVX2, and higher x86
+ * flags imply CORE_CPU_AVX512, so a variant tests only its own flag. */
 unsigned core_cpu_flags(unsigned mask);
-/* Returns whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);
-/* Writes the names of the flags, such as "avx2 avx512", or "none". Returns text. */
+/* Writes the names, such as "avx2 avx512", or "none". Returns text. */
 const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* fence.c: lines and fences over atomics and a bell. A thread that waits notes the awaited value in
- * the line; lower values do not ring a bell that belongs to the line alone. */
+/* fence.c: lines and fences over atomics and a bell. A waiting thread notes its value in the line,
+ * so that lower values do not ring the line's own bell. */
 #include "core/base/fence.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ void core_line_issue(struct core_line *line, uint64_t value)
     atomic_store_explicit(&line->issued, value, memory_order_release);
 }
 
-/* Lowers `wanted` to `value` unless it is already as low. */
+/* Lowers `wanted` to `value`. */
 static void want(struct core_line *line, uint64_t value)
 {
     uint64_t wanted = atomic_load_explicit(&line->wanted, memory_order_seq_cst);
@@ -39,8 +39,8 @@ static void want(struct core_line *line, uint64_t value)
     }
 }
 
-/* Returns whether a thread waits for `value` or a lower one, and if so resets `wanted`: the ring
- * wakes all threads that wait, and those that wait for a higher value call want() again. */
+/* Resets `wanted` if `value` reaches it, and returns whether it does. The ring wakes all waiting
+ * threads, and those that wait for more call want() again. */
 static bool is_wanted(struct core_line *line, uint64_t value)
 {
     uint64_t wanted = atomic_load_explicit(&line->wanted, memory_order_seq_cst);
@@ -91,8 +91,7 @@ int core_fence_poll(struct core_fence fence)
     if (error == 0) {
         return 0;
     }
-    /* A value that was reached before the failure counts as reached, even if both happened after
-     * the first check. */
+    /* The value may have been reached before the failure, but after the first check. */
     if (atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
         return 1;
     }

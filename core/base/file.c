@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* Calls read(2), or pread(2) if `at` is not negative; repeats an interrupted call. */
+/* `at` < 0: read(2), else pread(2). Repeats an interrupted call. */
 static ssize_t read_once(int fd, void *to, size_t bytes, off_t at)
 {
     for (int i = 0; i < CORE_FILE_INTERRUPTS_MAX; i++) {
@@ -35,7 +35,7 @@ ssize_t core_file_read_some(int fd, void *to, size_t bytes)
 
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at)
 {
-    static const size_t most = (size_t)1 << 30; /* bytes of one call at most */
+    static const size_t most = (size_t)1 << 30; /* bytes of one call */
     size_t done = 0;
     while (done < bytes) {
         const size_t left = bytes - done;
@@ -95,8 +95,7 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved)
     return -error;
 }
 
-/* Reads at most bytes_max + 1 bytes into one growing buffer; the extra byte shows that the file is
- * too large. */
+/* Reads up to bytes_max + 1 bytes; the extra byte shows that the file is too large. */
 static int read_all(int fd, const char *path, size_t expected, size_t bytes_max, char **text,
                     size_t *bytes)
 {
@@ -161,7 +160,6 @@ bool core_file_is_fifo(const char *path)
            system.f_type != PIPEFS_MAGIC;
 }
 
-/* Clears O_NONBLOCK, so that reads and writes of the file wait. */
 static int let_wait(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
@@ -204,7 +202,7 @@ int core_file_read_regular(const char *path, size_t bytes_max, char **text, size
     return read_path(path, true, bytes_max, text, bytes);
 }
 
-/* Writes at the position of the descriptor if `at` is negative. */
+/* `at` < 0: at the descriptor's position. */
 static int write_all(int fd, const char *from, size_t bytes, off_t at)
 {
     int interrupts = 0;
@@ -297,8 +295,7 @@ int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
     if (fd < 0) {
         return -errno;
     }
-    /* O_NONBLOCK is for opening only: io_uring may fail requests on a nonblocking file instead of
-     * waiting. */
+    /* With O_NONBLOCK, io_uring may fail requests instead of waiting. */
     if (fcntl(fd, F_SETFL, flags | (direct_works ? O_DIRECT : 0)) != 0) {
         const int rc = -errno;
         close(fd);

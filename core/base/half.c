@@ -1,5 +1,4 @@
-/* half.c: conversions that give the same bits on every machine: by integer arithmetic, and for
- * small fp16 numbers by one floating-point operation. */
+/* half.c: conversions that give the same bits on every machine. */
 #include "core/base/half.h"
 
 #include <string.h>
@@ -70,10 +69,10 @@ uint16_t core_f32_to_fp16(float value)
     if (size > 0x7f800000u) {
         return (uint16_t)(sign | CORE_FP16_NAN);
     }
-    if (size >= 0x477ff000u) { /* 65520 and above round to infinity */
+    if (size >= 0x477ff000u) { /* rounds to infinity */
         return (uint16_t)(sign | 0x7c00u);
     }
-    if (size < 0x38800000u) { /* below 2^-14: a multiple of 2^-24, rounded by the addition */
+    if (size < 0x38800000u) { /* the addition rounds to a multiple of 2^-24 */
         float shifted = core_f32_from_bits(size) + 0.5f;
         return (uint16_t)(sign | (core_f32_bits(shifted) - 0x3f000000u));
     }
@@ -90,7 +89,7 @@ void core_bf16_widen(const void *from, size_t count, float *to)
     }
 }
 
-/* Repeats core_f32_to_bf16() without a branch, so that compilers vectorise the loop. */
+/* core_f32_to_bf16() without a branch, so that compilers vectorise the loop. */
 void core_bf16_narrow(const void *from, size_t count, uint16_t *to)
 {
     for (size_t i = 0; i < count; i++) {

@@ -1,8 +1,6 @@
-/* half.h: converts between fp32 and bf16 or fp16, one element or one array at a time. The functions
- * for one element are the reference for every variant. fp32 is rounded to bf16 to nearest even
- * (casts), or to nearest with ties away from zero for the split master, whose rounded high half and
- * low 16 bits then restore the fp32 value exactly. A NaN is narrowed to the canonical quiet NaN of
- * its sign. */
+/* half.h: converts between fp32 and bf16 or fp16. fp32 is rounded to bf16 to nearest even; for the
+ * split master, ties round away from zero, so that the high half and the low 16 bits restore the
+ * fp32 value. A NaN becomes the canonical quiet NaN of its sign. */
 #ifndef CORE_BASE_HALF_H
 #define CORE_BASE_HALF_H
 
@@ -18,7 +16,7 @@ uint16_t core_f32_to_bf16_away(float value); /* nearest, ties away from zero */
 float core_fp16_to_f32(uint16_t half);
 uint16_t core_f32_to_fp16(float value); /* nearest, ties to even; beyond the range: infinity */
 
-/* Convert arrays to the same bits as the functions above. `from` needs no alignment. */
+/* The same conversions for arrays. `from` needs no alignment. */
 void core_bf16_widen(const void *from, size_t count, float *to);
 void core_bf16_narrow(const void *from, size_t count, uint16_t *to); /* from fp32, ties to even */
 void core_fp16_widen(const void *from, size_t count, float *to);

@@ -5,20 +5,20 @@
 
 #include "core/base/cpus.h"
 
-/* Uses only the instructions that every processor has. */
+/* Uses only instructions of every processor. */
 static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 {
     return XXH3_64bits_withSeed(data, bytes, seed);
 }
 
 #if HAVE_XXH_DISPATCH
-/* from here on, XXH3_64bits_withSeed is the variant that the library picks by CPU */
+/* XXH3_64bits_withSeed then picks its variant by CPU */
 #include <xxh_x86dispatch.h>
 #endif
 
 uint64_t core_hash(const void *data, size_t bytes, uint64_t seed)
 {
-    /* The library ignores TIDE_ISA. All its variants return the same number. */
+    /* The library ignores TIDE_ISA; its variants return the same number. */
     return core_cpu_flags_limited() ? hash_plain(data, bytes, seed)
                                     : XXH3_64bits_withSeed(data, bytes, seed);
 }

@@ -7,14 +7,13 @@
 
 uint64_t core_hash(const void *data, size_t bytes, uint64_t seed);
 
-/* Hashes one number. A struct is hashed by calls for one member after another, each seeded with the
- * previous hash, so that padding has no effect. */
+/* Hashes one number. To hash a struct, hash its members in turn, with the last hash as seed:
+ * padding has no effect. */
 static inline uint64_t core_hash_number(uint64_t number, uint64_t seed)
 {
     return core_hash(&number, sizeof number, seed);
 }
 
-/* Mixes four numbers into a seed. */
 uint64_t core_hash_seed(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 
 #endif

@@ -1,5 +1,4 @@
-/* lock.c: starts a thread that holds the descriptor of the lock, and sleeps until the lock is
- * dropped. */
+/* lock.c: a thread holds the lock's descriptor until the lock is released. */
 #include "core/base/lock.h"
 
 #include <errno.h>
@@ -17,14 +16,14 @@
 #include "core/base/bell.h"
 #include "core/base/thread.h"
 
-enum { ASKED = 1 }; /* value of `answer` before the thread has tried */
+enum { ASKED = 1 }; /* the thread has not tried yet */
 
 struct core_lock {
     const char *name; /* borrowed during core_lock_take; NULL: the directory */
     /* during core_lock_take: the directory, borrowed; afterwards the locked descriptor, owned, if
-     * the lock's thread could not leave the shared table of descriptors, else -1 */
+     * the thread shares the table of descriptors, else -1 */
     int fd;
-    /* ASKED; then 0: locked, or -errno. Stored with release, read with acquire */
+    /* ASKED, 0 (locked) or -errno; release and acquire */
     _Atomic int answer;
     _Atomic bool ending;
     struct core_bell bell;
@@ -46,8 +45,8 @@ static int open_and_lock(int fd, const char *name)
     return own;
 }
 
-/* Gives this thread its own table of descriptors, which holds only `fd`; then opens and locks.
- * Returns the locked descriptor, -errno, or -ENOSYS if the thread cannot leave the shared table. */
+/* Gives this thread its own table of descriptors, with only `fd`, and locks. Returns the locked
+ * descriptor or -errno; -ENOSYS: the thread cannot leave the shared table. */
 static int lock_apart(int fd, const char *name)
 {
     if (syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0) {
@@ -76,7 +75,7 @@ static void *keep_lock(void *argument)
         core_bell_sleep(&lock->bell, seen, -1);
     }
     if (own >= 0) {
-        close(own); /* the table itself may outlive pthread_join for a moment */
+        close(own); /* the table may outlive pthread_join briefly */
     }
     return NULL;
 }
@@ -108,7 +107,7 @@ int core_lock_take(int directory_fd, const char *name, struct core_lock **out)
     int rc = core_thread_start(&lock->thread, keep_lock, lock);
     if (rc != 0) {
         free(lock);
-        /* EAGAIN is EWOULDBLOCK, and would mean that the lock is taken */
+        /* EAGAIN is EWOULDBLOCK: locked */
         return rc == EAGAIN ? -ENOMEM : -rc;
     }
     for (;;) {

@@ -1,7 +1,6 @@
-/* log.h: log messages, which go to a sink that the application chose. The sink is bound to a
- * thread; the threads of a core_queue or core_team inherit the sink of the thread that created
- * them, so two runs in one process can have two sinks, and there is no process-wide state. If no
- * sink is bound, nothing is written. */
+/* log.h: log messages go to a sink that the application binds to a thread. The threads of a
+ * core_queue or core_team inherit their creator's sink, so runs in one process can have different
+ * sinks. Without a sink, nothing is written. */
 #ifndef CORE_BASE_LOG_H
 #define CORE_BASE_LOG_H
 
@@ -9,13 +8,13 @@ enum core_log_level { CORE_LOG_ERROR, CORE_LOG_WARN, CORE_LOG_INFO, CORE_LOG_DEB
 
 struct core_log {
     enum core_log_level level; /* messages above this level are dropped */
-    /* Receives one line without its newline. Any thread that inherited the binding may call it,
-     * even several at once. It must not call back into tide. */
+    /* Receives a line without its newline. Threads may call it at the same time. It must not call
+     * tide. */
     void (*write)(void *user, enum core_log_level level, const char *line);
     void *user; /* borrowed from the application */
 };
 
-/* Binds a sink to this thread; NULL unbinds. `sink` is borrowed and must outlive its use. */
+/* Binds a sink to this thread; NULL: none. Borrowed while it is bound. */
 void core_log_bind(const struct core_log *sink);
 const struct core_log *core_log_bound(void);
 

@@ -1,5 +1,4 @@
-/* mem_limits.c: converts /proc/meminfo, the cgroup's files and the process's own limits to
- * numbers. */
+/* mem_limits.c: reads /proc/meminfo, the cgroup's files and the process's own limits. */
 #include "core/base/mem_limits.h"
 
 #include <errno.h>
@@ -15,12 +14,12 @@ enum { CAP_IPC_LOCK_BIT = 14, PATH_BYTES = 256, TEXT_BYTES = 16384 };
 
 struct found {
     uint64_t limit_bytes; /* the lowest limit of the visited cgroups */
-    uint64_t left_bytes;  /* the lowest remainder; its cgroup may differ from that of limit_bytes */
+    uint64_t left_bytes;  /* the lowest remainder, maybe of another cgroup */
     uint64_t used_bytes;  /* used in the cgroup of limit_bytes */
     char path[PATH_BYTES];
 };
 
-/* For "no limit", cgroup v2 has "max", and v1 a number beyond any memory. */
+/* "No limit" is "max" in cgroup v2, a number beyond any memory in v1. */
 static uint64_t limit_from(const char *text)
 {
     if (*text < '0' || *text > '9') {
@@ -34,7 +33,7 @@ struct version {
     const char *mount;
     const char *limit;
     const char *used;
-    const char *cache; /* field of memory.stat: page cache that can be dropped */
+    const char *cache; /* page cache in memory.stat that can be dropped */
 };
 
 static void look_at(const char *root, const struct version *version, const char *path,
@@ -68,8 +67,8 @@ static void look_at(const char *root, const struct version *version, const char 
     }
 }
 
-/* Visits the cgroup and all those above it; the lowest limit counts. In a container the path may be
- * outside the mount; the walk then ends at the mount, which is the container's own cgroup. */
+/* Visits the cgroup and those above it; the lowest limit counts. In a container the path may be
+ * outside the mount, and the walk ends at the container's own cgroup. */
 static void walk_up(const char *root, const struct version *version, const char *path,
                     struct found *found)
 {
@@ -85,8 +84,7 @@ static void walk_up(const char *root, const struct version *version, const char 
     }
 }
 
-/* Lines of /proc/self/cgroup have the form "id:controllers:path"; the line of v2 has id 0 and no
- * controllers. */
+/* Lines of /proc/self/cgroup are "id:controllers:path"; v2 has id 0 and no controllers. */
 static void look_at_cgroups(const char *root, struct found *found)
 {
     static const struct version v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",

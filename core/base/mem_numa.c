@@ -1,4 +1,4 @@
-/* mem_numa.c: the wrapper of libnuma: requests nodes for pages, and finds the nodes of pages. */
+/* mem_numa.c: the wrapper of libnuma. */
 #include <errno.h>
 #include <numa.h>
 #include <numaif.h>
@@ -11,8 +11,7 @@ enum { BITS_PER_LONG = 8 * sizeof(unsigned long) };
 
 int core_mem_node_of(const void *address)
 {
-    /* move_pages takes a page's address without const, but changes nothing if no target nodes are
-     * given. */
+    /* move_pages takes no pointer to const; without target nodes it changes nothing. */
     union {
         const void *seen;
         void *asked;
@@ -33,7 +32,7 @@ int core_mem_node_prefer(void *base, uint64_t bytes, int node)
         return core_err_set(-EINVAL, "node %d is out of range 0..%d", node,
                             numa_max_possible_node());
     }
-    /* A mask of our own, because libnuma ends the process if it cannot allocate one. */
+    /* libnuma would end the process if it cannot allocate a mask. */
     unsigned long mask[CORE_CPUS_MAX / BITS_PER_LONG] = {0};
     if (node >= CORE_CPUS_MAX) {
         return core_err_set(-EINVAL, "node %d is out of range; at most %d nodes are supported",

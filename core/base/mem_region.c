@@ -1,9 +1,7 @@
-/* mem_region.c: maps a region, chooses its kind of pages and its node, and touches it. Kinds of
- * pages are tried from the largest down. mmap itself reserves hugetlb pages, so it fails if the
- * pool is too small; transparent ones depend on what the kernel finds while the region is touched,
- * so they are counted afterwards. The node is preferred, not enforced: under a strict policy the
- * process is killed when the node runs out of memory; a preferred node that is full costs only
- * speed and a warning. */
+/* mem_region.c: maps a region on the largest pages possible, sets its node, and touches it. mmap
+ * fails if the hugetlb pool is too small; transparent pages are counted after the touch. The node
+ * is preferred, not enforced: under a strict policy the kernel would kill the process when the node
+ * is full. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -27,8 +25,7 @@
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-/* Small enough that members finish at about the same time, large enough that the cost of a call is
- * negligible. */
+/* small enough that members finish together, large enough to hide the cost of a call */
 #define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 
@@ -64,8 +61,8 @@ static void *map(uint64_t bytes, int more_flags)
     return at != MAP_FAILED ? at : NULL;
 }
 
-/* Maps 2 MiB more than `bytes` and trims the ends, so that the region begins at a multiple of 2
- * MiB; a region below 2 MiB may begin at any page. */
+/* Maps 2 MiB more than `bytes` and trims the ends to begin at a multiple of 2 MiB; a region below 2
+ * MiB may begin at any page. */
 static unsigned char *map_aligned(uint64_t bytes)
 {
     if (bytes < 2 * MIB) {
@@ -93,7 +90,7 @@ static bool transparent_is_on(void)
     return rc != 0 || strcmp(choice, "never") != 0;
 }
 
-/* Maps memory on one kind of pages. Returns NULL, with errno set, if that fails. */
+/* Returns NULL, with errno set, on failure. */
 static unsigned char *map_kind(enum core_pages pages, uint64_t mapped_bytes)
 {
     switch (pages) {
@@ -122,8 +119,7 @@ static enum core_pages best_kind(const struct core_region_options *options)
     return options->bytes < 2 * MIB ? CORE_PAGES_4K : best;
 }
 
-/* If the region took more base pages than the machine or the cgroup has, the kernel would kill the
- * process instead of reporting an error. */
+/* The kernel would kill a process that takes more pages than there are. */
 static int check_room(const char *name, uint64_t bytes)
 {
     struct core_mem_limits limits;
@@ -142,8 +138,8 @@ static int check_room(const char *name, uint64_t bytes)
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
 
-/* Maps the region on one kind of pages if they are switched on and there is room. Returns 0, or
- * -ENOMEM with a message. */
+/* Maps the region if this kind of pages is on and there is room. Returns 0, or -ENOMEM with a
+ * message. */
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {
@@ -177,13 +173,13 @@ struct touch {
     uint64_t bytes;
     uint64_t slice_bytes;
     uint64_t page_bytes;
-    uint64_t whole_bytes;  /* the largest size that a page may have */
-    _Atomic uint64_t next; /* the first byte that no member has taken */
-    _Atomic int error;     /* -errno of a slice that failed; 0: none failed */
+    uint64_t whole_bytes;  /* the largest possible page */
+    _Atomic uint64_t next; /* the first byte not taken */
+    _Atomic int error;     /* 0, or -errno of a slice */
 };
 
-/* One madvise call lets the kernel fill a whole slice without a fault per page. Before Linux 5.14
- * it returns EINVAL, and a write touches each page. */
+/* madvise fills a slice without a fault per page. Before Linux 5.14 it returns EINVAL, and writes
+ * touch the pages. */
 static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
 {
     if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) {
@@ -207,7 +203,7 @@ static void touch_range(struct touch *touch, uint64_t begin, uint64_t end)
     }
 }
 
-/* Touches a member's share of the pages in the parts that are assigned to it. */
+/* Touches a member's share of its parts. */
 static void touch_parts(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;
@@ -228,7 +224,6 @@ static void touch_parts(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Takes slices that no member has taken and touches them. */
 static void touch_slices(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;
@@ -272,7 +267,7 @@ static int touch_region(const struct core_region_options *options, struct core_r
 
 /* ---- examining the result ---- */
 
-/* Returns the sum of AnonHugePages over the mappings in the region; UINT64_MAX if unknown. */
+/* Sums AnonHugePages over the region's mappings; UINT64_MAX: unknown. */
 static uint64_t transparent_bytes(const struct core_region *region)
 {
     FILE *file = fopen("/proc/self/smaps", "re");
@@ -323,7 +318,7 @@ static void count_huge(const char *name, struct core_region *region)
     }
 }
 
-/* Requests the node. If that is refused, logs a warning and returns false. */
+/* Returns false, after a warning, if the node is refused. */
 static bool ask_node(const struct core_region_options *options, const struct core_region *region)
 {
     struct core_cpus nodes;
@@ -347,8 +342,8 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     return true;
 }
 
-/* Samples up to SAMPLES_MAX evenly spaced pages. Returns -1 with a warning if some of them are not
- * on the preferred node; else, also if their nodes are unknown, the preferred node. */
+/* Samples up to SAMPLES_MAX pages. Returns -1, after a warning, if some are on another node; else
+ * the preferred node. */
 static int look_node(const struct core_region_options *options, const struct core_region *region)
 {
     uint64_t step = core_round_up(region->mapped_bytes / SAMPLES_MAX + 1,
@@ -371,8 +366,8 @@ static int look_node(const struct core_region_options *options, const struct cor
     return -1;
 }
 
-/* Logs the fallback from hugetlb pages: as a warning if the caller requested them or the machine
- * has some, else as information. */
+/* Logs the fallback from hugetlb pages: a warning if they were requested or the machine has some.
+ * */
 static void report_pool(const struct core_region_options *options, enum core_pages wished)
 {
     uint64_t page_bytes = page_bytes_of(wished);

@@ -1,5 +1,4 @@
-/* poison.h: tells AddressSanitizer which bytes must not be accessed. Does nothing in other
- * builds. */
+/* poison.h: tells AddressSanitizer which bytes must not be accessed; empty in other builds. */
 #ifndef CORE_BASE_POISON_H
 #define CORE_BASE_POISON_H
 
@@ -18,8 +17,7 @@
 #endif
 
 #if CORE_POISON_ON
-/* Functions of the sanitizer's run-time library; <sanitizer/asan_interface.h> declares them,
- * too. */
+/* from <sanitizer/asan_interface.h> */
 void __asan_poison_memory_region(void const volatile *start, size_t bytes);
 void __asan_unpoison_memory_region(void const volatile *start, size_t bytes);
 #endif

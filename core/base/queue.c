@@ -21,24 +21,23 @@ struct slot {
 };
 
 struct core_queue {
-    struct core_line line; /* issued: jobs taken by the thread; reached: jobs done */
+    struct core_line line; /* issued: taken by the thread; reached: done */
     struct slot *slots;    /* owned, [depth] */
     uint32_t depth;
     uint32_t rings_below; /* UINT32_MAX: always */
     int64_t spin_ns;
     uint64_t submitted_by_owner;
     struct core_cpus cpus;
-    const struct core_log *log; /* borrowed from the creating thread's binding */
+    const struct core_log *log; /* borrowed from the creating thread */
     pthread_t thread;
     bool started;
-    /* The owner's release of `submitted` pairs with the thread's acquire. */
+    /* release by the owner, acquire by the thread */
     _Alignas(64) _Atomic uint64_t submitted;
     _Atomic bool ending;
     struct core_bell work;
 };
 
-/* Reports that `done` jobs are done. Rings only if few jobs are left; otherwise the end of a later
- * job will. */
+/* Rings only if few jobs are left; the end of a later job rings otherwise. */
 static void job_done(struct core_queue *queue, uint64_t done)
 {
     const uint64_t submitted = atomic_load_explicit(&queue->submitted, memory_order_relaxed);

@@ -6,7 +6,7 @@
 
 const char *core_quote(const char *text, char out[CORE_QUOTE_BYTES])
 {
-    static const char inner[] = "'\\''"; /* closes the quotes, adds one quote, opens them again */
+    static const char inner[] = "'\\''"; /* closes the quotes, adds a quote, opens them */
     size_t used = 0;
     out[used++] = '\'';
     if (text[0] == '-') {

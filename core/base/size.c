@@ -1,5 +1,4 @@
-/* size.c: parses digits, an optional fraction and a unit, with integers only, so that a parsed size
- * is exact. */
+/* size.c: parses sizes with integers, without rounding. */
 #include "core/base/size.h"
 
 #include <ctype.h>
@@ -16,7 +15,7 @@ static int refuse(const char *text)
         -EINVAL, "invalid size \"%s\" (examples: 4096, 512K, 1M, 24GiB; 24GB is decimal)", text);
 }
 
-/* Returns the unit in bytes: "" and B 1, K/KiB 1024, KB 1000 ... up to E; 0 for an unknown unit. */
+/* Returns 1 for "" and B, 1024 for K and KiB, 1000 for KB, and so on up to E; 0: unknown. */
 static uint64_t unit_bytes(const char *unit)
 {
     static const char letters[] = "KMGTPE";

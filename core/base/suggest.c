@@ -1,5 +1,4 @@
-/* suggest.c: the optimal string alignment distance (restricted Damerau-Levenshtein), computed with
- * three rows of its table. */
+/* suggest.c: optimal string alignment distance in three rows of its table. */
 #include "core/base/suggest.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* team.c: a bell starts the members; a counter and a second bell report the end. */
+/* team.c: one bell starts the members, and another reports the end. */
 #include "core/base/team.h"
 
 #include <assert.h>
@@ -23,21 +23,21 @@ struct member {
 
 struct core_team {
     unsigned count;
-    unsigned started; /* threads that exist; members 1 .. started */
+    unsigned started; /* threads of members 1 .. started */
     int64_t spin_ns;
     char name[12];
-    const struct core_log *log; /* borrowed from the creating thread's binding */
+    const struct core_log *log; /* borrowed from the creating thread */
 
-    /* Written by the caller before it rings `start`, read by members after they saw the ring. */
+    /* written before the ring of `start`, read after it */
     core_team_part *part;
-    void *argument; /* borrowed from the caller of run */
-    bool follows;   /* another run probably follows at once */
+    void *argument; /* borrowed */
+    bool follows;   /* another run probably follows soon */
     bool ending;
 
     _Alignas(64) struct core_bell start;
-    _Alignas(64) _Atomic unsigned working; /* members that have not returned yet */
+    _Alignas(64) _Atomic unsigned working; /* members that have not returned */
     struct core_bell done;
-    struct member members[]; /* [count]; [0] is the caller and unused */
+    struct member members[]; /* [count]; [0], the caller, is unused */
 };
 
 static void *member_main(void *argument)
@@ -63,7 +63,7 @@ static void *member_main(void *argument)
         }
         team->part(team->argument, self->index, team->count);
         spin_ns = team->follows ? team->spin_ns : 0;
-        /* Release: the caller acquires `working` at 0 and then sees what the member wrote. */
+        /* Release: the caller, which acquires 0, sees what the member wrote. */
         if (atomic_fetch_sub_explicit(&team->working, 1, memory_order_acq_rel) == 1) {
             core_bell_ring(&team->done);
         }

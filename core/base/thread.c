@@ -1,5 +1,4 @@
-/* thread.c: calls pthread_create with attributes, and sets signals and floating-point modes. Any
- * thread. */
+/* thread.c: pthread_create with attributes, signals and floating-point modes. Any thread. */
 #include "core/base/thread.h"
 
 #include <signal.h>
@@ -15,8 +14,7 @@ void core_thread_fpu_leave(const fenv_t *before)
     (void)fesetenv(before);
 }
 
-/* A thread inherits the floating-point modes and the signal mask of the thread that starts it, so
- * this function changes them for the call. */
+/* A thread inherits floating-point modes and signal mask, so they are changed for the call. */
 static int start(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *argument)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};

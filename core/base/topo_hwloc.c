@@ -1,5 +1,4 @@
-/* topo_hwloc.c: the wrapper of hwloc: reads a machine from the live system, an XML file or a
- * string. */
+/* topo_hwloc.c: the wrapper of hwloc: reads the live system, an XML file or a string. */
 #include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
@@ -49,7 +48,7 @@ static void read_cpus(hwloc_topology_t machine, struct core_topo *topo)
     }
 }
 
-/* Returns the node that an I/O object is attached to; -1 if there is not exactly one. */
+/* Returns the node of an I/O object; -1 unless there is one. */
 static int node_beside(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(machine, device);
@@ -109,8 +108,7 @@ static int load(hwloc_topology_t machine, enum core_topo_from from, const char *
         return core_err_set(
             -EINVAL, "\"%s\" does not describe a machine (example: \"pack:2 core:8 pu:2\")", text);
     }
-    /* Disables plug-ins that would start a graphics driver in this process, and the plug-in for
-     * libpciaccess, which leaks memory; /sys has all the PCI data that we need. */
+    /* Plug-ins that would start a graphics driver, or leak memory (pci). /sys has the PCI data. */
     static const char *const drivers[] = {"cuda",      "nvml", "opencl", "rsmi",
                                           "levelzero", "gl",   "pci"};
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {

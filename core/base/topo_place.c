@@ -1,16 +1,15 @@
-/* topo_place.c: decides which nodes and processors a rank gets; a pure function. */
+/* topo_place.c: decides a rank's nodes and processors. Pure. */
 #include <errno.h>
 
 #include "core/base/err.h"
 #include "core/base/topo.h"
 
 struct homes {
-    uint32_t count;                      /* nodes that can be homes of ranks */
+    uint32_t count;                      /* nodes that can be homes */
     uint32_t index[CORE_TOPO_NODES_MAX]; /* their indices in topo->nodes */
 };
 
-/* Finds the nodes with processors and memory; if there are none (memory unknown), those with
- * processors. */
+/* The nodes with processors and memory; if there are none, those with processors. */
 static struct homes find_homes(const struct core_topo *topo)
 {
     struct homes homes = {0};
@@ -25,8 +24,7 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* Returns the index in `homes` of a rank's home: the node of its GPU; if that is unknown or no
- * home, the ranks take the homes in turn. */
+/* A rank's home is its GPU's node; if that is unknown or no home, ranks take homes in turn. */
 static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
                         const struct core_topo_wish *wish, uint32_t rank)
 {
@@ -38,9 +36,9 @@ static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
     return rank % homes->count;
 }
 
-/* Returns whether wish->rank uses home `home`. It does if the home is its own, or if the home
- * belongs to no rank and is assigned to it. Sets `users` to the number of ranks that use the home,
- * and `mine` to this rank's index among them. */
+/* Returns whether the home is wish->rank's own, or a home of no rank that is assigned to this rank.
+ * Sets `users` to the number of ranks that use the home, and `mine` to this rank's index among
+ * them. */
 static bool uses(const struct core_topo *topo, const struct homes *homes,
                  const struct core_topo_wish *wish, uint32_t home, uint32_t *mine, uint32_t *users)
 {
@@ -62,8 +60,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* Sets *out to part `mine` of `users` nearly equal parts of a node's cores, with all their
- * processors. If there are more users than cores, users share cores in turn. */
+/* Sets *out to part `mine` of `users` of a node's cores. If there are more users than cores, users
+ * share cores in turn. */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {

@@ -1,4 +1,4 @@
-/* topo_read.c: reads the topology from a source, normalises it, and checks it. */
+/* topo_read.c: reads the topology from a source, sorts and checks it. */
 #include "core/base/topo_read.h"
 
 #include <errno.h>
@@ -44,8 +44,7 @@ static struct core_cpus without(const struct core_cpus *a, const struct core_cpu
     return set;
 }
 
-/* A processor belongs to the first node that claims it (nodes with different kinds of memory may
- * share processors); unclaimed processors belong to the first node. */
+/* A processor belongs to the first node that claims it; else to the first node. */
 static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed)
 {
     struct core_cpus left = both(&topo->cpus, allowed);
@@ -62,7 +61,7 @@ static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed
     }
 }
 
-/* Renumbers the remaining cores from 0 on, in order of their first processor. */
+/* Numbers the remaining cores in order of their first processor. */
 static void settle_cores(struct core_topo *topo)
 {
     static const uint16_t none = CORE_TOPO_NO_CORE;
@@ -85,7 +84,7 @@ static void settle_cores(struct core_topo *topo)
     }
 }
 
-/* Sorts devices, and removes duplicates and unknown nodes. If there is one node, every device is on
+/* Sorts devices, removes duplicates and unknown nodes. On a machine with one node, devices are on
  * it. */
 static void settle_devices(struct core_topo *topo)
 {

@@ -1,5 +1,4 @@
-/* topo_read.h: reads the topology of this machine, or of another one that a file or string
- * describes. */
+/* topo_read.h: reads the topology of this machine, or of a described one. */
 #ifndef CORE_BASE_TOPO_READ_H
 #define CORE_BASE_TOPO_READ_H
 
@@ -11,18 +10,17 @@ enum core_topo_from {
     CORE_TOPO_LIVE,      /* this machine: hwloc, else sysfs */
     CORE_TOPO_XML,       /* a file that lstopo wrote */
     CORE_TOPO_SYNTHETIC, /* a string, "pack:2 numa:1 core:8 pu:2" */
-    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": those of this machine */
+    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": this machine's */
 };
 
-/* `text` is the file, the string or the folder. `allowed` limits the processors. NULL means those
- * that this thread may run on if the source is this machine, and all processors otherwise. Returns
- * -ENOTSUP for XML and strings in a build without hwloc; -EINVAL for input that cannot be read. */
+/* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those of
+ * this thread on this machine, else all. Returns -ENOTSUP for XML and strings without hwloc,
+ * -EINVAL for unreadable input. */
 int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
                      struct core_topo **out);
 void core_topo_destroy(struct core_topo *topo);
 
-/* Checks that the parts of a topology are consistent. Returns 0, or -EINVAL with a message that
- * names the contradiction. */
+/* Returns -EINVAL, with a message, if parts of a topology contradict each other. */
 int core_topo_check(const struct core_topo *topo);
 
 /* ---- sources: topo_hwloc.c and topo_sysfs.c ----
@@ -32,13 +30,11 @@ int core_topo_check(const struct core_topo *topo);
 int core_topo_read_hwloc(enum core_topo_from from, const char *text, struct core_topo *topo);
 int core_topo_read_sysfs(const char *root, struct core_topo *topo);
 
-/* Each function adds one item and returns it. Beyond the maximum, and for a negative number, it
- * adds nothing and returns NULL. */
+/* Add an item and return it; NULL beyond the maximum or for a negative number. */
 struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
 struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
                                               const char *name);
-/* Returns false for names of block devices that are not drives (loop, ram, zram, sr, fd, nbd,
- * dax). */
+/* Returns false for block devices that are not drives (loop, ram, zram, sr, fd, nbd, dax). */
 bool core_topo_is_drive(const char *name);
 
 #endif

@@ -1,7 +1,5 @@
-/* topo_sysfs.c: reads the machine from the kernel's files below a root. Missing information is
- * replaced by the safe assumption: without /sys there is one node with all processors and all
- * memory, a processor without known siblings is a core, a device without a known node has node
- * -1. */
+/* topo_sysfs.c: reads the machine from the kernel's files below a root. Without information: one
+ * node, one core per processor, node -1 for devices. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -68,7 +66,7 @@ static void read_cpus(const char *root, struct core_topo *topo)
     }
 }
 
-/* Adds one node with all processors and all memory, for a machine that reports no nodes. */
+/* One node has all processors and memory. */
 static void make_one_node(const char *root, struct core_topo *topo)
 {
     struct core_topo_node *node = core_topo_node_add(topo, 0);
@@ -109,8 +107,7 @@ static void read_gpus(const char *root, struct core_topo *topo)
     }
 }
 
-/* Walks up the path `real`, which it overwrites, to a PCI device. Sets the bus and the node of the
- * drive. */
+/* Walks up `real`, which is overwritten, to a PCI device. Sets the drive's bus and node. */
 static void walk_to_bus(const char *root, char *real, struct core_topo_device *drive)
 {
     size_t shortest = strlen(root) + strlen("/sys/");
@@ -127,8 +124,8 @@ static void walk_to_bus(const char *root, char *real, struct core_topo_device *d
     }
 }
 
-/* A drive with several paths (NVMe multipath) is not below a PCI device; links beside it lead to
- * its controllers. */
+/* A drive with several paths (NVMe multipath) is not below a PCI device; links lead to its
+ * controllers. */
 static void look_at_paths(const char *root, char *real, struct core_topo_device *drive)
 {
     *strrchr(real, '/') = '\0';
@@ -163,7 +160,7 @@ static void find_bus(const char *root, const char *name, struct core_topo_device
     }
 }
 
-/* Returns whether a name is that of the drive or of one of its partitions: sda1, nvme0n1p2. */
+/* Returns whether a name is the drive's or a partition's: sda1, nvme0n1p2. */
 static bool is_of_drive(const char *name, const char *drive)
 {
     const size_t length = strlen(drive);
@@ -180,8 +177,7 @@ static bool is_of_drive(const char *name, const char *drive)
     return rest[strspn(rest, "0123456789")] == '\0';
 }
 
-/* Returns the node of a drive that is made of other drives (RAID, device mapper, encryption); -1
- * unless these are all on one node. */
+/* Returns the common node of a drive's parts (RAID, device mapper, encryption); else -1. */
 static int node_of_parts(const char *root, const struct core_topo *topo, const char *name)
 {
     char path[PATH_MAX];

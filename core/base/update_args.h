@@ -1,17 +1,16 @@
-/* update_args.h: the arguments of the optimizer's update, of a norm's tile sums and of sums of
- * arrays. cpu_adam/ computes updates and tile sums on the CPU, kernels/cuda/ all three on CUDA;
- * both follow docs/optimizers.md to the bit, so a parameter's update does not depend on where it
- * runs. The structs are values; every pointer is borrowed for the call. Compiles as C and as CUDA
- * C++. */
+/* update_args.h: arguments of optimizer updates, tile sums of norms, and sums of arrays.
+ * docs/optimizers.md defines the bits of the results, on the CPU and on CUDA. Structs are values;
+ * pointers are borrowed for the call. Compiles as C and CUDA C++. */
 #ifndef CORE_BASE_UPDATE_ARGS_H
 #define CORE_BASE_UPDATE_ARGS_H
 
 #include <stdint.h>
 
 enum {
-    CORE_UPDATE_TILE = 65536,   /* elements whose squares are summed together, by global index */
-    CORE_UPDATE_GROUP = 256,    /* elements that share 16 Philox counters, by global index */
-    CORE_UPDATE_Q8_BLOCK = 256, /* elements that share a scale of 8-bit moments, by global index */
+    CORE_UPDATE_TILE = 65536, /* elements, by global index, whose squares are summed together */
+    CORE_UPDATE_GROUP = 256,  /* elements, by global index, with 16 common Philox counters */
+    CORE_UPDATE_Q8_BLOCK =
+        256, /* elements, by global index, with a common scale of 8-bit moments */
 };
 
 enum core_update_type { CORE_UPDATE_F32, CORE_UPDATE_BF16, CORE_UPDATE_FP16, CORE_UPDATE_Q8 };
@@ -25,7 +24,7 @@ enum core_update_rule {
     CORE_UPDATE_RULES,
 };
 
-/* How the fp32 master weight and the working weight are kept. */
+/* Forms of the fp32 master weight and the working weight. */
 enum core_update_master {
     CORE_UPDATE_MASTER_SPLIT, /* w16 (bf16) is the rounded high half, lo16 the low half */
     CORE_UPDATE_MASTER_BF16,  /* w32, and w16 as its copy in bf16 */
@@ -33,8 +32,7 @@ enum core_update_master {
     CORE_UPDATE_MASTER_F32,   /* w32 alone */
 };
 
-/* The scalars of an update, which all its elements share, already rounded to fp32. adam_scalars()
- * computes them, in double, for the CPU and the GPU. */
+/* The common scalars of an update, computed by adam_scalars() in double and rounded to fp32. */
 struct core_update_scalars {
     float gradient_scale; /* 1 / loss scale x clip factor */
     float beta1;
@@ -48,20 +46,20 @@ struct core_update_scalars {
     int decays;  /* 0: `decay` is not applied */
 };
 
-/* Flags, or-ed together, of the non-finite values that an update found. */
+/* Or-ed flags of non-finite values. */
 enum core_nonfinite_flags {
-    CORE_NONFINITE_GRADIENT = 1, /* a gradient that is not finite */
-    CORE_NONFINITE_MASTER = 2,   /* a new master weight that is not finite */
-    CORE_NONFINITE_WORKING = 4,  /* a new working weight that is not finite: also fp16 overflow */
+    CORE_NONFINITE_GRADIENT = 1,
+    CORE_NONFINITE_MASTER = 2,
+    CORE_NONFINITE_WORKING = 4, /* also fp16 overflow */
 };
 
-/* One pass over `count` parameters. Pointers that the formats do not use may be NULL. */
+/* One pass over `count` parameters. Unused pointers may be NULL. */
 struct core_update_args {
     enum core_update_rule rule;
     enum core_update_master master;
     enum core_update_type gradients; /* F32, BF16, FP16 */
     enum core_update_type moments;   /* F32, BF16 (stochastic rounding), Q8 (whole blocks) */
-    uint64_t first;                  /* global index of element 0 of every array below */
+    uint64_t first;                  /* global index of element 0 of the arrays */
     uint64_t count;
     uint16_t *w16;
     uint16_t *lo16;
@@ -69,16 +67,15 @@ struct core_update_args {
     const void *g;
     void *m;
     void *v;
-    float *m_scale; /* Q8: one per block; element 0 belongs to block first / CORE_UPDATE_Q8_BLOCK */
+    float *m_scale; /* Q8, by block; element 0 is in block first / CORE_UPDATE_Q8_BLOCK */
     float *v_scale;
     uint64_t seed;   /* Philox key of the run */
     uint64_t stream; /* Philox stream: step x 2^32 + number of the array */
     struct core_update_scalars scalars;
 };
 
-/* sums[t] is the sum of squares, in double, of tile first / CORE_UPDATE_TILE + t. A sum is not
- * finite if and only if an element of its tile is not. `first` is a multiple of
- * CORE_UPDATE_TILE. */
+/* sums[t] is the sum of squares, in double, of tile first / CORE_UPDATE_TILE + t; not finite if and
+ * only if an element is not. `first` is a multiple of CORE_UPDATE_TILE. */
 struct core_squares_args {
     const void *x;
     enum core_update_type type;
@@ -88,8 +85,8 @@ struct core_squares_args {
 };
 
 /* to[i] is the sum of element i of `ranks` arrays, added in fp32 in the order of ranks and rounded
- * once. Array `own` is at `from` and may be `to`; the other arrays are at `others`, in order,
- * `stride` elements apart. Types: F32, BF16 and FP16. */
+ * once. Array `own` is at `from` and may be `to`; the others are at `others`, `stride` elements
+ * apart. F32, BF16 and FP16. */
 struct core_sum_args {
     enum core_update_type type;
     uint32_t ranks;

@@ -17,8 +17,7 @@ size_t core_utf8_sequence(const char *text, size_t bytes)
     if (first < 0xC2 || first > 0xF4 || bytes < length) {
         return 0;
     }
-    /* The second byte's range excludes overlong forms, surrogates and code points above
-     * U+10FFFF. */
+    /* excludes overlong forms, surrogates and code points above U+10FFFF */
     unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
     unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
     if (at[1] < low || at[1] > high) {

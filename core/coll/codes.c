@@ -1,4 +1,4 @@
-/* codes.c: groups of codes of 4 bits, in loops that compilers vectorise. */
+/* codes.c: codes of 4 bits, in loops that compilers vectorise. */
 #include "core/coll/codes.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@ uint64_t coll_codes_groups(uint64_t count)
     return (count + COLL_CODES - 1) / COLL_CODES;
 }
 
-/* Returns the largest magnitude, or infinity or NaN if the numbers contain one. */
+/* Returns the largest magnitude; infinity or NaN if there is one. */
 static float largest(const float *values)
 {
     uint32_t most = 0;

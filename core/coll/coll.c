@@ -1,4 +1,4 @@
-/* coll.c: argument checks, the registry of back ends, and the queue that every back end runs on. */
+/* coll.c: argument checks, the registry of back ends, and the queue. */
 #include "core/coll/coll.h"
 
 #include <assert.h>
@@ -115,7 +115,7 @@ int coll_open(const struct coll_options *options, struct coll **out)
     return 0;
 }
 
-/* Logs the traffic of each op, which helps to find out why a cluster is slow. */
+/* Logs the traffic by op, for a cluster that is slow. */
 static void log_traffic(const struct coll *coll)
 {
     core_log(CORE_LOG_DEBUG, "rank %u ran %" PRIu64 " collectives", coll->rank,
@@ -173,7 +173,7 @@ static int check_borders(const struct coll *coll, const struct coll_command *com
     return 0;
 }
 
-/* Returns whether this rank's part of the sum has as many groups as `sum_count` numbers need. */
+/* Returns whether this rank's part has the groups for `sum_count` numbers. */
 static bool fits_sum(const struct coll *coll, const struct coll_command *command)
 {
     const struct coll_work work = {.count = command->count, .borders = command->borders};

@@ -1,9 +1,7 @@
-/* coll_local.c: ranks are threads of one process that read each other's arrays. In a collective
- * every rank waits for all others two times, in an all-reduce three times: after it has published
- * its command; after it has worked on its part; and, in an all-reduce, after it has copied the sums
- * of the others. Each wait is a step. When a rank's fence is reached, no other rank uses its
- * arrays. No sum depends on the order of arrival. The thread of each rank's queue runs collectives;
- * any thread may abort. */
+/* coll_local.c: ranks are threads of one process that read each other's arrays. In each step of a
+ * collective, a rank waits for all others: after it has published its command, after its work, and
+ * in an all-reduce after it has copied sums. Sums do not depend on the order of arrival. The thread
+ * of a rank's queue runs collectives; any thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,12 +12,12 @@
 #include "core/base/err.h"
 #include "core/coll/backend.h"
 
-/* The state that one rank publishes. Its thread writes `work` before it releases `step`; other
- * ranks read `work` after they have acquired that step. `work` does not change until all ranks have
- * passed the last step of the collective. */
+/* The published state of a rank. Its thread writes `work` and then releases `step`; other ranks
+ * acquire `step` and then read `work`, which does not change until all ranks have passed the
+ * collective's last step. */
 struct seat {
-    _Alignas(64) _Atomic uint64_t step; /* the number of steps that the rank has reached */
-    /* whether the rank uses arrays of other ranks (see work_begin) */
+    _Alignas(64) _Atomic uint64_t step; /* steps that the rank has reached */
+    /* the rank uses arrays of others (work_begin) */
     _Atomic bool working;
     _Atomic bool taken;
     _Atomic bool left; /* whether the rank has closed */
@@ -28,9 +26,9 @@ struct seat {
 
 struct coll_meeting {
     unsigned world;
-    struct core_bell bell; /* rung on each step, after work, on leaving and on failure */
-    pthread_mutex_t lock;  /* protects the message while it is written */
-    _Atomic int error;     /* 0 or the -errno that ends all ranks; released after the message */
+    struct core_bell bell; /* rung on a step, after work, on leaving and on failure */
+    pthread_mutex_t lock;  /* protects the message */
+    _Atomic int error;     /* 0, or the -errno of the end; released after the message */
     char message[CORE_LINE_MESSAGE_BYTES];
     struct seat seats[]; /* [world] */
 };
@@ -39,8 +37,8 @@ struct local {
     struct coll base;
     struct coll_meeting *meeting; /* borrowed */
     const void **arrays;          /* owned, [world]: scratch for sums */
-    uint64_t step;                /* steps of this rank, counted by its thread */
-    uint64_t number;              /* number of the collective, counted from 1, for messages */
+    uint64_t step;                /* steps of this rank */
+    uint64_t number;              /* of the collective, from 1, for messages */
 };
 
 int coll_meeting_create(unsigned world, struct coll_meeting **out)
@@ -77,8 +75,7 @@ static int meeting_error(struct coll_meeting *meeting)
     return error == 0 ? 0 : core_err_adopt(error, meeting->message);
 }
 
-/* Ends the meeting with this thread's error unless it has already ended. Returns the meeting's
- * error. */
+/* Ends the meeting with this thread's error, if it has not ended. Returns its error. */
 static int meeting_fail(struct coll_meeting *meeting, int code)
 {
     pthread_mutex_lock(&meeting->lock);
@@ -105,7 +102,7 @@ static int fail_missing(struct local *local, const struct coll_work *work, int64
 
 /* ---- Steps ---- */
 
-/* Returns the first rank that has not reached `step`; `world` if all have. */
+/* Returns the first rank that has not reached `step`; `world`: none. */
 static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
 {
     unsigned r = 0;
@@ -116,7 +113,7 @@ static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
     return r;
 }
 
-/* Enters the next step and waits until all ranks have entered it. */
+/* Enters the next step and waits for all ranks. */
 static int next_step(struct local *local, const struct coll_work *work)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -135,7 +132,7 @@ static int next_step(struct local *local, const struct coll_work *work)
         if (missing == meeting->world) {
             return 0;
         }
-        /* The rank may have entered the step, and then left, since its step was read. */
+        /* It may have entered the step, and left, since its step was read. */
         if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire) &&
             first_missing(meeting, local->step) == missing) {
             return meeting_fail(meeting, coll_fail_left(local->number, work, missing));
@@ -173,8 +170,7 @@ static bool matches(const struct coll *coll, const struct coll_work *a, const st
            (!parts || (a->borders == NULL && b->borders == NULL) || same_borders(coll, a, b));
 }
 
-/* Fails if the commands differ. All ranks find the same first rank whose command differs from rank
- * 0's. */
+/* Ranks find the same first rank whose command differs from rank 0's. */
 static int check_match(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -190,10 +186,9 @@ static int check_match(struct local *local)
 
 /* ---- Work: a rank reads arrays of others only between begin and end. ---- */
 
-/* Returns 0 if this rank may read the arrays of other ranks, or the error that has ended all ranks.
- * This rank writes `working` and then reads `error`; a rank that fails writes `error` and then
- * reads `working`. All four accesses are in one total order, so at least one of the two ranks sees
- * the other. */
+/* Returns 0 if this rank may read others' arrays, or the error that ended all ranks. This rank
+ * writes `working` and then reads `error`; a failing rank writes `error` and then reads `working`.
+ * In one total order, at least one of the two sees the other. */
 static int work_begin(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -214,8 +209,8 @@ static void work_end(struct local *local)
     core_bell_ring(&meeting->bell);
 }
 
-/* After a failure, waits until no other rank uses this rank's arrays. The wait always ends, because
- * the other ranks only copy and add. */
+/* After a failure, waits until no other rank uses this rank's arrays, which ends because others
+ * only copy and add. */
 static void wait_for_readers(struct coll_meeting *meeting)
 {
     for (unsigned r = 0; r < meeting->world;) {
@@ -246,7 +241,6 @@ static void gather(struct local *local, const struct coll_work *work)
     }
 }
 
-/* Sums elements [begin, end) of all ranks' arrays. */
 static void sum_part(struct local *local, const struct coll_work *work, uint64_t begin,
                      uint64_t end, void *to)
 {
@@ -262,7 +256,7 @@ static void sum_part(struct local *local, const struct coll_work *work, uint64_t
     }
 }
 
-/* `to` already has the part that this rank summed. Copies the other parts from their ranks. */
+/* Copies the parts of other ranks; `to` has this rank's. */
 static void take_sums(struct local *local, const struct coll_work *work)
 {
     size_t type_bytes = coll_type_bytes(work->type);
@@ -305,8 +299,8 @@ static void do_work(struct local *local, const struct coll_work *work)
     }
 }
 
-/* Runs a collective whose command has been published: a step; work and a step; in an all-reduce
- * also a copy of the others' sums and a step. */
+/* After the command is published: a step, work, a step, and in an all-reduce a copy of sums and a
+ * step. */
 static int run_steps(struct local *local, const struct coll_work *work)
 {
     int rc = next_step(local, work);

@@ -1,12 +1,10 @@
-/* coll_nccl.c: connects ranks with a card each. NCCL moves arrays in cards' memory. The host's back
- * end, "local" or "processes", moves arrays in host memory; this back end runs on top of it. The
- * host's back end also synchronises the ranks: before each collective all ranks arrive there and
- * compare their commands, so that NCCL's kernels never wait for a rank that is late, has left or
- * runs another command. A rank that fails ends the other ranks through it. An op of the card
- * computes sums in the order of ranks, because the order of NCCL's sums depends on its rings. NCCL
- * computes the sums of commands that permit another order (coll_command.within). The library is
- * opened at run time. The communicator is used by the thread of the rank's queue, and by coll_close
- * after that thread has ended. Calls of NCCL never block (ncclConfig_t.blocking). */
+/* coll_nccl.c: connects ranks with a card each. NCCL moves arrays on cards; the host's back end,
+ * "local" or "processes", moves those in host memory. Before each collective, ranks meet there and
+ * compare their commands, so that NCCL's kernels never wait for a rank that is late or has left; a
+ * failing rank ends the others through it. An op of the card sums in the order of ranks, because
+ * NCCL's order varies; NCCL sums for commands that permit it (coll_command.within). The library is
+ * opened at run time. The queue's thread uses the communicator, and coll_close after that thread
+ * has ended. NCCL never blocks (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +22,7 @@
 #include "core/coll/backend.h"
 #include "core/dev/dev.h"
 
-/* 2.14 is the first version with communicators that do not block and with ncclCommFinalize. */
+/* 2.14 has ncclCommFinalize and communicators that do not block. */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "NCCL 2.14 or later is needed"
 #endif
@@ -34,7 +32,7 @@ _Static_assert((int)COLL_F32 == (int)CORE_UPDATE_F32 && (int)COLL_BF16 == (int)C
                "the types of sums are those of the update");
 
 enum { PIECE_ALIGN_ELEMENTS = 128, QUEUE_DEPTH = 64, SPINS = 1000, SLEEP_NS = 20000 };
-/* the time between two checks of the other ranks in finish() */
+/* between two checks of other ranks in finish() */
 static const int64_t look_ns = CORE_CLOCK_BEAT_NS;
 
 /* ---- the library ---- */
@@ -53,8 +51,7 @@ struct functions {
 #undef MEMBER
 };
 
-/* Opens the library and finds its functions. RTLD_NODELETE keeps the library loaded, because its
- * threads and its kernels on cards need it. */
+/* RTLD_NODELETE keeps the library, because its threads and kernels need it. */
 static int load(struct functions *out)
 {
     static const char *const names[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
@@ -80,7 +77,7 @@ static int load(struct functions *out)
     }
     FUNCTIONS(FIND)
 #undef FIND
-    dlclose(opened); /* the functions stay loaded: see RTLD_NODELETE above */
+    dlclose(opened); /* the functions stay (RTLD_NODELETE) */
     if (missing != NULL) {
         return core_err_set(
             -ENOTSUP, "libnccl.so.2 has no function %s; NCCL 2.14 or later is needed", missing);
@@ -105,13 +102,13 @@ int coll_nccl_find(void)
 struct nccl {
     struct coll base;
     struct functions call;
-    struct coll *host;         /* owned: this rank in the host's back end */
+    struct coll *host;         /* owned: the host's back end */
     struct dev_device *device; /* borrowed */
-    struct dev_queue *queue;   /* owned: NCCL works on its stream and receives into its scratch */
-    struct dev_launch where;   /* the stream and scratch of the queue */
+    struct dev_queue *queue;   /* owned: NCCL's stream and scratch */
+    struct dev_launch where;   /* the stream and scratch of `queue` */
     unsigned sum_op;
-    ncclComm_t comm; /* owned; NULL: not connected yet, or no longer */
-    uint64_t number; /* number of the collective, counted from 1, for messages */
+    ncclComm_t comm; /* owned; NULL: not connected */
+    uint64_t number; /* of the collective, from 1, for messages */
 };
 
 static int code_of(ncclResult_t result)
@@ -133,8 +130,8 @@ static int fail_call(const struct nccl *nccl, const char *call, ncclResult_t res
                         last != NULL ? last : "");
 }
 
-/* Returns 0 to continue waiting, the error that ended the ranks, or -ETIMEDOUT after base.limit_ns
- * since `start_ns`. */
+/* Returns 0 to continue, the error that ended the ranks, or -ETIMEDOUT base.limit_ns after
+ * `start_ns`. */
 static int look_around(const struct nccl *nccl, const char *what, int64_t start_ns)
 {
     const int rc = nccl->host->backend->end(nccl->host, 0);
@@ -149,8 +146,7 @@ static int look_around(const struct nccl *nccl, const char *what, int64_t start_
         dev_properties(nccl->device)->name, what, (double)waited_ns / 1e9, nccl->number);
 }
 
-/* Waits until a call that returned `result` has ended. Returns 0, or the error of the call or of
- * the ranks, with a message. */
+/* Waits until a call that returned `result` has ended. Returns 0, or an error with a message. */
 static int settle(const struct nccl *nccl, const char *call, ncclResult_t result)
 {
     const int64_t start_ns = core_clock_ran_ns();
@@ -170,7 +166,6 @@ static int settle(const struct nccl *nccl, const char *call, ncclResult_t result
     return result == ncclSuccess ? 0 : fail_call(nccl, call, result);
 }
 
-/* Waits for the work on the stream. */
 static int finish(const struct nccl *nccl)
 {
     const struct dev_copy nothing = {.direction = DEV_COPY_WITHIN};
@@ -192,7 +187,6 @@ static int finish(const struct nccl *nccl)
     return rc;
 }
 
-/* Makes the communicator of all ranks. */
 static int connect_ranks(struct nccl *nccl)
 {
     ncclUniqueId id = {{0}};
@@ -220,7 +214,7 @@ static void received(struct nccl *nccl, enum coll_op op, uint64_t bytes)
     atomic_fetch_add_explicit(&nccl->base.received_bytes[op], bytes, memory_order_relaxed);
 }
 
-/* Puts a copy within the card on the stream, unless `to` and `from` are the same. */
+/* Copies within the card, unless `to` is `from`. */
 static int copy_own(struct nccl *nccl, void *to, const void *from, uint64_t bytes)
 {
     struct core_fence unused;
@@ -236,7 +230,7 @@ struct exchange {
     uint64_t to_bytes;
 };
 
-/* Adds a send to one other rank and a receive from it to the open group. */
+/* Adds a send to a rank and a receive from it to the open group. */
 static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
                                  const struct exchange *with)
 {
@@ -252,8 +246,7 @@ static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
     return result;
 }
 
-/* Exchanges with every other rank that takes part, in one group, the bytes that `of` returns for
- * that rank and `index`. */
+/* Exchanges, in one group, what `of` returns for each other rank that takes part. */
 static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t index,
                     struct exchange (*of)(const struct nccl *nccl, const struct coll_work *work,
                                           unsigned rank, uint64_t index))
@@ -270,7 +263,7 @@ static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t in
         const struct exchange with = of(nccl, work, rank, index);
         received(nccl, work->op, with.to_bytes);
         result = add_exchange(nccl, rank, &with);
-        /* ncclGroupEnd returns the more precise result */
+        /* ncclGroupEnd's result is more precise */
         result = result == ncclInProgress ? ncclSuccess : result;
     }
     const ncclResult_t ended = nccl->call.ncclGroupEnd();
@@ -290,8 +283,7 @@ static bool parts_are_equal(const struct nccl *nccl, const struct coll_work *wor
     return true;
 }
 
-/* Returns what this rank exchanges with `rank` in a gather: it sends its own part, at work->from,
- * and receives the part of `rank`. */
+/* For a gather: sends this rank's part, at work->from, and receives that of `rank`. */
 static struct exchange parts_of(const struct nccl *nccl, const struct coll_work *work,
                                 unsigned rank, uint64_t index)
 {
@@ -320,8 +312,7 @@ static int gather(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : exchange(nccl, work, 0, parts_of);
 }
 
-/* Returns the number of elements that are summed at a time. The scratch has room for this number
- * from every other rank. */
+/* Returns how many elements are summed at a time; the scratch holds so many of each other rank. */
 static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *work)
 {
     const uint64_t room = nccl->where.scratch_bytes / (nccl->base.world - 1);
@@ -329,7 +320,7 @@ static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *
     return elements - elements % PIECE_ALIGN_ELEMENTS;
 }
 
-/* Like coll_part_bytes(), for piece `index` of rank r's part. */
+/* Like coll_part_bytes(), for a piece of rank r's part. */
 static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                             uint64_t index, uint64_t *at)
 {
@@ -376,7 +367,6 @@ static int sum_piece(struct nccl *nccl, const struct coll_work *work, uint64_t i
     return bytes == 0 ? 0 : dev_queue_launch(nccl->queue, &launch, &unused);
 }
 
-/* Sums this rank's part into `to`. */
 static int sum_part(struct nccl *nccl, const struct coll_work *work, void *to)
 {
     const uint64_t piece = piece_elements(nccl, work) * coll_type_bytes(work->type);
@@ -418,7 +408,7 @@ static ncclDataType_t nccl_type(enum coll_type type)
     return type == COLL_F32 ? ncclFloat32 : type == COLL_BF16 ? (ncclDataType_t)BF16 : ncclFloat16;
 }
 
-/* Sums parts that differ in length, with one ncclReduce to each rank. */
+/* One ncclReduce for each rank, because parts may differ in length. */
 static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
 {
     ncclResult_t result = nccl->call.ncclGroupStart();
@@ -434,7 +424,7 @@ static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
                                            nccl_type(work->type), ncclSum, (int)r, nccl->comm,
                                            nccl->where.stream);
             result = result == ncclInProgress ? ncclSuccess
-                                              /* ncclGroupEnd returns the more precise result */
+                                              /* ncclGroupEnd's result is more precise */
                                               : result;
         }
     }
@@ -480,7 +470,7 @@ static int broadcast(struct nccl *nccl, const struct coll_work *work)
 
 static int put_work(struct nccl *nccl, const struct coll_work *work)
 {
-    const bool fast = work->within > 0; /* whether NCCL may choose the order of a sum */
+    const bool fast = work->within > 0; /* NCCL may choose the order */
     switch (work->op) {
     case COLL_GATHER: return gather(nccl, work);
     case COLL_REDUCE_SCATTER:
@@ -495,9 +485,8 @@ static int put_work(struct nccl *nccl, const struct coll_work *work)
 
 /* ---- a collective ---- */
 
-/* Returns whether the arrays of a command are on cards. All ranks get the same answer, because the
- * arrays of all ranks are in the same kind of memory. `to` is tested, because `from` may be missing
- * or empty. */
+/* Ranks agree, because their arrays are in the same kind of memory. Tests `to`, because `from` may
+ * be missing. */
 static bool is_on_card(const struct nccl *nccl, const struct coll_work *work)
 {
     return work->count > 0 && dev_memory_holds(nccl->device, work->to, 1);
@@ -524,8 +513,7 @@ static int run_on_cards(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : finish(nccl);
 }
 
-/* Ends all ranks with `code` unless they have ended already, and aborts the work of NCCL. Returns
- * the error that ended the ranks. */
+/* Ends all ranks with `code`, if they have not ended, and aborts NCCL's work. Returns the error. */
 static int end_ranks(struct nccl *nccl, int code)
 {
     if (nccl->host->backend->end(nccl->host, 0) == 0) {
@@ -569,7 +557,7 @@ static int nccl_abort(struct coll *base, int code)
 
 /* ---- open and close ---- */
 
-/* Closes the communicator. ncclCommFinalize waits for data that this rank still sends to others. */
+/* ncclCommFinalize waits for data that this rank still sends. */
 static void disconnect(struct nccl *nccl)
 {
     if (nccl->comm == NULL) {

@@ -1,11 +1,9 @@
 /* coll_processes.c: ranks are processes that exchange transfers (peers.h), over MPI or TCP. A
- * collective begins with a head from each rank to each other rank: the command, and its data if
- * they are short. After a rank has sent its head, it takes part in the collective to the end,
- * unless the world ends, or the heads show that a rank has left, has aborted or runs another
- * command. So data are sent only to ranks that will receive them, and all ranks fail at the same
- * collective. Longer data follow (exchange.h). If another back end moves the data
- * (coll_work.meets), ranks only exchange heads. The thread of the coll's queue runs collectives;
- * any thread may abort. */
+ * collective begins with heads: a rank sends each other rank its command, and its data if they are
+ * short. Then it takes part to the end, unless the world ends or a head shows that a rank has left,
+ * aborted or runs another command. So all ranks fail at the same collective, and data are received.
+ * Longer data follow (exchange.h), unless another back end moves them (coll_work.meets). The
+ * queue's thread runs collectives; any thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,35 +20,34 @@
 
 enum head_kind { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED };
 
-/* Short data, or the message of an abort, follow the head. */
+/* Followed by short data, or an abort's message. */
 struct head {
     uint32_t kind;
     int32_t code; /* HEAD_ABORTED: the error; else 0 */
     uint32_t op, type, root, within;
     uint64_t count;
-    uint64_t borders;  /* a hash of the borders; 0: the default borders */
-    uint64_t sum_type; /* COLL_INT4: that of the command; else 0 */
+    uint64_t borders;  /* a hash; 0: the default borders */
+    uint64_t sum_type; /* COLL_INT4: of the command; else 0 */
 };
 
-/* A transfer of HEAD_BYTES is below the size up to which MPI libraries send without waiting for the
- * receiver. */
+/* MPI libraries send so few bytes without waiting for the receiver. */
 enum { HEAD_BYTES = 3584, SHORT_BYTES = HEAD_BYTES - sizeof(struct head) };
-/* The longest time that a closing rank waits for the others to close. */
+/* how long a closing rank waits for others */
 static const int64_t close_ns = INT64_C(3) * 1000000000;
 
 struct processes {
     struct coll base;
     struct coll_peers *peers; /* borrowed */
-    int tag;                  /* tag of heads; the next tag is that of data */
+    int tag;                  /* of heads; data have the next tag */
     struct coll_exchange exchange;
-    /* number of the collective, counted from 1, for messages */
+    /* of the collective, from 1, for messages */
     uint64_t number;
-    unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
-    struct coll_transfer *transfers;       /* owned: the transfers of the following arrays */
-    struct coll_transfer *out, *in, *last; /* [world] each: the transfers of heads sent, of heads
-                                            * received, and of last heads */
-    pthread_mutex_t lock;                  /* protects `ended`, `failed` and the order of heads */
-    bool ended;                            /* whether the last head of this rank was sent */
+    unsigned char *heads_out, *heads_in; /* owned, [world][HEAD_BYTES] */
+    struct coll_transfer *transfers;     /* owned: all transfers below */
+    struct coll_transfer *out, *in,
+        *last;            /* [world] each: heads sent, heads received, last heads */
+    pthread_mutex_t lock; /* protects `ended`, `failed` and the order of heads */
+    bool ended;           /* this rank's last head was sent */
     struct core_err failed;
     unsigned char last_head[HEAD_BYTES];
 };
@@ -70,7 +67,7 @@ static int own_failure(struct processes *procs)
     return core_err_first(&failed, 0);
 }
 
-/* Keeps this thread's error for all later collectives. */
+/* Keeps this thread's error for later collectives. */
 static int fail(struct processes *procs, int rc)
 {
     pthread_mutex_lock(&procs->lock);
@@ -81,7 +78,7 @@ static int fail(struct processes *procs, int rc)
     return rc;
 }
 
-/* Sends the last head of this rank to all others. The caller holds the lock. */
+/* Sends this rank's last head to all others. Under the lock. */
 static void send_last(struct processes *procs, const struct head *head, const char *message)
 {
     procs->ended = true;
@@ -113,13 +110,13 @@ static struct head head_of_work(const struct processes *procs, const struct coll
     };
 }
 
-/* Returns whether the data of a collective are sent with the heads. */
+/* Returns whether data are sent with the heads. */
 static bool is_short(const struct coll_work *work)
 {
     return coll_work_bytes(work, work->count) <= SHORT_BYTES && !work->meets;
 }
 
-/* Sets the range of elements of `from` that this rank sends to rank `to` with its head. */
+/* Sets the elements of `from` that this rank sends with its head to rank `to`. */
 static void part_for(const struct processes *procs, const struct coll_work *work, unsigned to,
                      uint64_t *begin, uint64_t *count)
 {
@@ -153,11 +150,11 @@ static void receive_head(struct processes *procs, unsigned rank)
     coll_exchange_post(&procs->exchange, transfer, false, rank, procs->tag);
 }
 
-/* Begins to exchange heads. If this rank has failed, sends none and returns its error. */
+/* Begins to exchange heads; after a failure, returns the error instead. */
 static int begin_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head head = head_of_work(procs, work);
-    /* Waits until the heads of the last collective have been sent. */
+    /* The last collective's heads must have been sent. */
     int rc = coll_peers_wait(procs->peers, procs->out, procs->base.world);
     if (rc != 0) {
         return rc;
@@ -187,8 +184,8 @@ static int begin_heads(struct processes *procs, const struct coll_work *work)
     return core_err_first(&failed, 0);
 }
 
-/* Reads the heads that have arrived. Returns the error of a rank that has left or aborted; sets
- * *missing to the number of ranks without a head. */
+/* Returns the error of a rank that has left or aborted; sets *missing to the number of ranks
+ * without a head. */
 static int look_at_heads(struct processes *procs, const struct coll_work *work, unsigned *missing)
 {
     *missing = 0;
@@ -217,7 +214,7 @@ static int look_at_heads(struct processes *procs, const struct coll_work *work, 
     return 0;
 }
 
-/* Ends the whole world, because a rank that is late may still arrive and rely on this one. */
+/* Ends the world, because a late rank may still arrive and rely on this one. */
 static int end_world(struct processes *procs, const struct coll_work *work, int64_t waited_ns)
 {
     struct coll_missing missing = {.count = 0};
@@ -271,8 +268,7 @@ static struct coll_work work_of(const struct head *head)
                               .sum_type = (enum coll_type)head->sum_type};
 }
 
-/* Fails if the commands differ. All ranks find the same first rank whose command differs from rank
- * 0's. */
+/* Ranks find the same first rank whose command differs from rank 0's. */
 static int compare_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head own = head_of_work(procs, work);
@@ -290,7 +286,7 @@ static int compare_heads(struct processes *procs, const struct coll_work *work)
 
 /* ---- short data, which came with the heads ---- */
 
-/* Sums elements [begin, begin + count) of this rank and those that the other ranks sent. */
+/* Sums elements [begin, begin + count) of all ranks. */
 static void sum_short(struct processes *procs, const struct coll_work *work, uint64_t begin,
                       uint64_t count, void *to)
 {
@@ -425,8 +421,8 @@ static void free_processes(struct processes *procs)
     free(procs);
 }
 
-/* Receives the heads of a rank up to its last one or until `until_ns`, so that no message remains
- * in the transport. Ranks close at about the same time, unless a rank has failed. */
+/* Receives a rank's heads up to its last one or until `until_ns`, so that none remains in the
+ * transport. */
 static void drain_heads(struct processes *procs, unsigned rank, int64_t until_ns)
 {
     struct core_bell *bell = coll_peers_bell(procs->peers);
@@ -458,8 +454,7 @@ static void processes_close(struct coll *base)
     for (unsigned i = 0; i + 1 < base->world; i++) {
         drain_heads(procs, coll_other(&procs->base, i), until_ns);
     }
-    /* When these waits end, the transfers are complete, or the world has ended and nothing uses
-     * their buffers. */
+    /* Afterwards no transfer uses a buffer. */
     (void)coll_peers_wait(procs->peers, procs->out, base->world);
     (void)coll_peers_wait(procs->peers, procs->last, base->world);
     pthread_mutex_destroy(&procs->lock);

@@ -1,4 +1,4 @@
-/* coll_self.c: a world of one rank. Every collective copies, or does nothing if it is in place;
+/* coll_self.c: a world of one rank: a collective copies, or does nothing if it is in place;
  * COLL_INT4 is decoded. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* exchange.c: cuts the data of a collective into pieces; while a piece is summed, the next one is
- * in flight. */
+/* exchange.c: cuts a collective's data into pieces; while one is summed, the next is in flight. */
 #include "core/coll/exchange.h"
 
 #include <errno.h>
@@ -8,10 +7,10 @@
 
 #include "core/coll/sum.h"
 
-/* Sums are computed piece by piece, with two pieces in flight. The buffers for the pieces of all
- * ranks take at most PIECES_BYTES, unless PIECE_MIN requires more. */
+/* Two pieces of a sum are in flight. Their buffers take at most PIECES_BYTES, unless PIECE_MIN
+ * needs more. */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
-/* Longer parts of gathers and longer broadcasts are cut into transfers of this size, in bytes. */
+/* bytes of a transfer of a longer gather or broadcast */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
 
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
@@ -35,7 +34,7 @@ void coll_exchange_post(struct coll_exchange *exchange, struct coll_transfer *tr
     coll_peers_post(exchange->peers, transfer);
 }
 
-/* Begins to send a part of an array to another rank; sends nothing if the part has 0 bytes. */
+/* Sends nothing if there are 0 bytes. */
 static void send_data(struct coll_exchange *exchange, struct coll_transfer *transfer, unsigned to,
                       const void *from, uint64_t bytes)
 {
@@ -66,7 +65,7 @@ static int wait_turn(struct coll_exchange *exchange, const struct coll_turn *tur
 
 /* ---- parts ---- */
 
-/* Returns the size of piece `index` of a part of `bytes`; sets *at to its offset in the part. */
+/* Returns the size of piece `index` of a part of `bytes`; sets *at to its offset. */
 static uint64_t piece_of(uint64_t bytes, uint64_t piece_bytes, uint64_t index, uint64_t *at)
 {
     *at = index * piece_bytes < bytes ? index * piece_bytes : bytes;
@@ -84,7 +83,7 @@ static uint64_t longest_part(const struct coll_exchange *exchange, const struct 
     return longest;
 }
 
-/* Sends this rank's part to all ranks that take part, and receives their parts at their places. */
+/* Sends this rank's part to ranks that take part, and receives theirs in place. */
 static int gather_long(struct coll_exchange *exchange, const struct coll_work *work,
                        const void *own)
 {
@@ -116,23 +115,23 @@ static int gather_long(struct coll_exchange *exchange, const struct coll_work *w
     return rc;
 }
 
-/* Returns the size of a piece of a sum, which has whole elements. */
+/* A piece has whole elements. */
 static uint64_t sum_piece_bytes(const struct coll_exchange *exchange, const struct coll_work *work)
 {
     return exchange->piece_bytes - exchange->piece_bytes % coll_type_bytes(work->type);
 }
 
-/* Returns the buffer of rank r for a received piece. For sums by groups (below), member i of this
- * group also sends pieces of the parts of this rank's twins; the piece of the part of the twin in
- * group g goes to the buffer of member i of group g. */
+/* Returns the buffer for a piece of rank r. For sums by groups (below), a member i of this group
+ * also sends pieces for this rank's twins; that for the twin in group g goes to the buffer of
+ * member i of group g. */
 static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
                                  unsigned r)
 {
     return turn->pieces + r * exchange->piece_bytes;
 }
 
-/* Begins to send piece `index` of every part to the part's owner, and to receive the pieces of this
- * rank's part. */
+/* Begins to send piece `index` of the parts to their owners, and to receive those of this rank's
+ * part. */
 static void begin_pieces(struct coll_exchange *exchange, const struct coll_work *work,
                          uint64_t index)
 {
@@ -178,7 +177,7 @@ static void sum_piece(struct coll_exchange *exchange, const struct coll_work *wo
     }
 }
 
-/* Sums this rank's part into `to`. While a piece is summed, the next piece is in flight. */
+/* Sums this rank's part into `to`, a piece at a time. */
 static int sum_long(struct coll_exchange *exchange, const struct coll_work *work, void *to)
 {
     const uint64_t piece = sum_piece_bytes(exchange, work);
@@ -207,13 +206,13 @@ static bool sums_by_groups(const struct coll_exchange *exchange, const struct co
     return work->op != COLL_GATHER && work->within > 1 && work->within < exchange->coll->world;
 }
 
-/* Returns the rank of the member of `group` with this index. */
+/* Returns a rank by group and index. */
 static unsigned member(const struct coll_work *work, unsigned group, unsigned index)
 {
     return group * work->within + index;
 }
 
-/* The number of groups, this rank's group, and its index in the group. */
+/* the number of groups, and this rank's place */
 struct groups {
     unsigned count, own, index;
 };
@@ -236,8 +235,8 @@ static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll
     return bytes;
 }
 
-/* Returns the buffer for the sum of this rank's part that the twin in `group` sends: the buffer of
- * another member of `group`, which is free after this group's sums have been made. */
+/* Returns the buffer for the sum from the twin in `group`: that of another member of `group`, free
+ * after the own group's sums. */
 static unsigned char *twin_sum(const struct coll_exchange *exchange, const struct coll_work *work,
                                const struct coll_turn *turn, unsigned group)
 {
@@ -245,7 +244,7 @@ static unsigned char *twin_sum(const struct coll_exchange *exchange, const struc
     return piece_from(exchange, turn, member(work, group, next));
 }
 
-/* Begins to exchange, inside the group, piece `index` of the parts of all ranks. */
+/* Begins to exchange, inside the group, piece `index` of all parts. */
 static void begin_inside(struct coll_exchange *exchange, const struct coll_work *work,
                          uint64_t index)
 {
@@ -266,8 +265,8 @@ static void begin_inside(struct coll_exchange *exchange, const struct coll_work 
     }
 }
 
-/* Adds the group's pieces of the parts of this rank and of its twins, and begins to exchange the
- * sums with the twins. */
+/* Adds the group's pieces for this rank and its twins, and begins to exchange the sums with the
+ * twins. */
 static void add_inside(struct coll_exchange *exchange, const struct coll_work *work, uint64_t index)
 {
     const struct coll_turn *turn = &exchange->turns[index % COLL_EXCHANGE_TURNS];
@@ -296,7 +295,7 @@ static void add_inside(struct coll_exchange *exchange, const struct coll_work *w
     }
 }
 
-/* Adds the sums of all groups for a piece of this rank's part. */
+/* Adds the groups' sums of a piece. */
 static void add_groups(struct coll_exchange *exchange, const struct coll_work *work, uint64_t index,
                        unsigned char *to)
 {
@@ -314,7 +313,7 @@ static void add_groups(struct coll_exchange *exchange, const struct coll_work *w
              to + (at - begin));
 }
 
-/* While twins exchange the sums of a piece, the next piece is exchanged inside groups. */
+/* While twins exchange sums, groups exchange the next piece. */
 static int sum_groups_long(struct coll_exchange *exchange, const struct coll_work *work,
                            unsigned char *to)
 {
@@ -342,8 +341,8 @@ static int sum_groups_long(struct coll_exchange *exchange, const struct coll_wor
     return rc;
 }
 
-/* Gathers a sum whose parts are at their places, one on each rank. First twins exchange their
- * parts, then the members of a group exchange all the parts that they have. */
+/* Gathers a sum from its parts: first twins exchange theirs, then members of a group exchange all
+ * that they have. */
 static int gather_groups_long(struct coll_exchange *exchange, const struct coll_work *work)
 {
     const struct coll_turn *turn = &exchange->turns[0];

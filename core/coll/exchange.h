@@ -1,8 +1,7 @@
-/* exchange.h: how ranks that are processes move the data of a collective that are too long for its
- * heads (coll_processes.c). For a sum, each rank sends every part to the rank that owns it, which
- * adds the parts in the order of ranks with the code that coll_local.c uses, too; with
- * coll_command.within, groups of ranks add first. The thread that opens or closes the coll calls
- * init and fini, any thread coll_exchange_post, and the thread of the coll's queue the others. */
+/* exchange.h: how processes move a collective's data that are too long for its heads
+ * (coll_processes.c). A rank receives its part of a sum from all ranks and adds in their order;
+ * with coll_command.within, groups add first. init and fini: the thread that opens or closes the
+ * coll; coll_exchange_post: any thread; the others: the queue's thread. */
 #ifndef CORE_COLL_EXCHANGE_H
 #define CORE_COLL_EXCHANGE_H
 
@@ -11,12 +10,10 @@
 
 enum { COLL_EXCHANGE_TURNS = 2 };
 
-/* The transfers and buffers of one piece of a sum; other collectives use the transfers of the first
- * turn. */
+/* One piece of a sum; other collectives use the first turn's transfers. */
 struct coll_turn {
     struct coll_transfer *out, *in; /* [world], borrowed from coll_exchange */
-    unsigned char *pieces;          /* owned, [world][piece_bytes]: received pieces and sums of
-                                     * groups */
+    unsigned char *pieces;          /* owned, [world][piece_bytes]: pieces and sums of groups */
 };
 
 struct coll_exchange {
@@ -26,24 +23,22 @@ struct coll_exchange {
     size_t piece_bytes;
     struct coll_transfer *transfers; /* owned */
     struct coll_turn turns[COLL_EXCHANGE_TURNS];
-    const void **arrays; /* owned, [world]: the arrays that a sum adds */
+    const void **arrays; /* owned, [world]: the arrays to add */
 };
 
-/* Returns 0, or -ENOMEM without a message. Even after an error, fini releases what was
- * allocated. */
+/* Returns 0, or -ENOMEM without a message; call fini in either case. */
 int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct coll_peers *peers,
                        int tag);
 /* Accepts an exchange of zeros. */
 void coll_exchange_fini(struct coll_exchange *exchange);
 
-/* Moves and adds the data of a collective whose heads have been exchanged. Returns 0, or the error
- * that ended the world. */
+/* Moves and adds a collective's data after the heads. Returns 0, or the error that ended the world.
+ * */
 int coll_exchange_run(struct coll_exchange *exchange, const struct coll_work *work);
 
-/* Begins a transfer whose memory and size the caller has set. */
+/* Begins a transfer with memory and size set. */
 void coll_exchange_post(struct coll_exchange *exchange, struct coll_transfer *transfer, bool sends,
                         unsigned peer, int tag);
-/* Counts bytes that arrived from a rank. */
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
                             uint64_t bytes);
 

@@ -1,4 +1,4 @@
-/* launch.c: a table of launchers and of the variables with which they give rank and world. */
+/* launch.c: a table of launchers and their variables of rank and world. */
 #include "core/coll/launch.h"
 
 #include <errno.h>
@@ -9,13 +9,12 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* The most specific launcher is first, because the variables of several may be set, for example by
- * srun around Open MPI's processes. Slurm also sets SLURM_PROCID for the batch script, which is one
- * process; only a step has STEP variables. */
+/* The most specific launcher is first, because several may be set, for example by srun around Open
+ * MPI. Slurm also sets SLURM_PROCID for the batch script; only a step has STEP variables. */
 static const struct row {
     const char *launcher;
-    const char *rank, *world; /* names of variables; `world` NULL: MPI knows the number (PMIx) */
-    const char *step;         /* a further variable that must be set; NULL: none */
+    const char *rank, *world; /* variables; `world` NULL: MPI knows it (PMIx) */
+    const char *step;         /* another variable that must be set; NULL: none */
     enum coll_flavour flavour;
     bool torchrun;
 } rows[] = {
@@ -31,7 +30,6 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 enum { NUMBER_MAX = 1000000 };
 
-/* Reads the number of a variable that is set. */
 static int read_number(const char *(*get)(const char *name), const char *name, unsigned *out)
 {
     const char *text = get(name);
@@ -53,7 +51,6 @@ static bool is_set(const char *(*get)(const char *name), const struct row *row)
            (row->step == NULL || get(row->step) != NULL);
 }
 
-/* Reads the variables of torchrun besides rank and world. */
 static int read_torchrun(const char *(*get)(const char *name), struct coll_launch *found)
 {
     static const char *const same[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
@@ -91,8 +88,8 @@ static int read_torchrun(const char *(*get)(const char *name), struct coll_launc
     return 0;
 }
 
-/* Refuses torchrun's variables of several processes without LOCAL_RANK, as some cluster managers
- * set them: otherwise each process would train alone. */
+/* Refuses several processes without LOCAL_RANK, as some cluster managers set them: each process
+ * would train alone. */
 static int check_alone(const char *(*get)(const char *name))
 {
     const char *rank = get("RANK");
@@ -137,7 +134,7 @@ int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *o
                                          .world = world};
             continue;
         }
-        /* Slurm counts the daemons that mpirun starts through it, and not the ranks. */
+        /* Slurm counts mpirun's daemons, not the ranks. */
         const bool daemons = first->flavour != COLL_FLAVOUR_ANY &&
                              row->flavour == COLL_FLAVOUR_ANY && !row->torchrun;
         if (!daemons && found.world > 0 && world > 0 && world != found.world) {

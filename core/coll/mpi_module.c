@@ -1,6 +1,5 @@
-/* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a
- * launcher started. Built as a separate module for each MPI library; it uses no other code of tide.
- * One thread at a time calls this module (peers.c), and no other code of tide calls MPI. */
+/* mpi_module.c: the wrapper of MPI, built as a module for each MPI library without other code of
+ * tide. One thread at a time calls it (peers.c); no other code of tide calls MPI. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -12,7 +11,7 @@
 
 #include "core/coll/transport.h"
 
-/* MPI has one state per process, and so does this module. */
+/* MPI has one state per process. */
 static MPI_Comm comm = MPI_COMM_NULL;
 static MPI_Request *requests; /* owned, [slots] */
 static bool initialised;      /* whether this module initialised MPI */
@@ -29,9 +28,8 @@ static int check(int code, const char *call, char *why)
     return -EIO;
 }
 
-/* If this thread initialises MPI, no other thread of this process calls it, except MPI_Abort after
- * this thread has ended, so SERIALIZED suffices. If the application has initialised MPI, it did so
- * on another thread, so MULTIPLE is needed. */
+/* If this thread initialises MPI, no other calls it, except MPI_Abort after this thread, so
+ * SERIALIZED suffices. If the application did, on another thread, MULTIPLE is needed. */
 static int initialise(char *why)
 {
     int there = 0;
@@ -151,7 +149,7 @@ static int module_receive(unsigned slot, int from, int tag, void *to, size_t byt
                  "MPI_Irecv", why);
 }
 
-/* Does nothing, because MPI_Test moves data. */
+/* MPI_Test moves the data. */
 static int module_progress(char *why)
 {
     (void)why;

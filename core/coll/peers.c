@@ -1,5 +1,5 @@
 /* peers.c: the thread that calls the transport. It begins posted transfers, tests those in flight,
- * and checks that other processes are alive. */
+ * and watches other processes. */
 #include "core/coll/peers.h"
 
 #include <assert.h>
@@ -27,12 +27,12 @@ static const int64_t silence_default_ns = INT64_C(60) * 1000000000;
 static const int64_t beats_per_limit = 12;
 static const int64_t second_ns = 1000000000;
 
-/* Service messages: information that processes exchange besides the posted transfers. */
+/* Service messages between processes, besides transfers. */
 enum service_kind { SERVICE_ALIVE, SERVICE_STOP, SERVICE_ENDED };
 struct service {
     uint32_t kind;
     uint32_t rank; /* of the sender */
-    int32_t code;  /* ENDED: the code that ended the world */
+    int32_t code;  /* ENDED: the code of the end */
     char message[MESSAGE_BYTES];
 };
 
@@ -50,32 +50,30 @@ struct coll_peers {
     struct core_bell done; /* rung by the thread */
     pthread_mutex_t lock;  /* protects `posted`, `withdrawn` and `wish` */
     struct coll_transfer *posted, **posted_tail;
-    struct coll_transfer *withdrawn; /* the receive that a thread wants back; NULL: none */
-    struct core_err wish;            /* the error with which a thread ends the world */
+    struct coll_transfer *withdrawn; /* the receive to withdraw; NULL: none */
+    struct core_err wish;            /* the error with which to end the world */
     char message[MESSAGE_BYTES];
-    _Atomic int opened; /* 1: opened; below 0: failed. Released after `place` or the message */
-    /* the world's error; released after the message, when no transfer moves data any more */
+    _Atomic int opened; /* 1: opened; <0: failed. Released after `place` or the message */
+    /* the world's error; released after the message, when no transfer moves data */
     _Atomic int error;
     _Atomic bool ending;
     _Atomic bool stopping;
 
-    /* The following members belong to the thread. */
+    /* The thread's members: */
     struct coll_transfer **active; /* owned, [slots]; transfers in flight */
     unsigned *free_slots;          /* owned, [slots] */
     unsigned slots, active_count, free_count;
-    struct coll_transfer *waiting, **waiting_tail; /* transfers that wait for a slot */
-    int failed;                                    /* the code that ended the world, set before
-                                                    * `error` is; 0: none */
+    struct coll_transfer *waiting, **waiting_tail; /* wait for a slot */
+    int failed; /* the code of the end, set before `error`; 0: none */
     struct service heard;
     struct coll_transfer listen;
-    /* owned, [world]: the service message to each process */
+    /* owned, [world]: service messages to processes */
     struct service *said;
-    struct coll_transfer *sends; /* owned, [world]: the transfers of `said` */
-    int64_t *heard_ns;           /* owned, [world]: when each process was last heard */
-    int64_t beat_ns;             /* time at which the last sign of life was sent */
+    struct coll_transfer *sends; /* owned, [world]: transfers of `said` */
+    int64_t *heard_ns;           /* owned, [world]: when processes were last heard */
+    int64_t beat_ns;             /* of the last sign of life */
     bool stop_sent;
-    /* whether the first process has told this one that the world ended; read by other threads after
-     * `error` */
+    /* the first process said that the world ended; other threads read it after `error` */
     bool leader_ended;
 };
 
@@ -87,7 +85,7 @@ int coll_peers_error(struct coll_peers *peers)
     return error == 0 ? 0 : core_err_adopt(error, peers->message);
 }
 
-/* Keeps the first error. Called by the peers' thread. */
+/* Keeps the first error. On the peers' thread. */
 static void set_error(struct coll_peers *peers, int code, const char *message)
 {
     if (peers->failed == 0) {
@@ -126,7 +124,7 @@ static bool begin_transfer(struct coll_peers *peers, struct coll_transfer *trans
     return true;
 }
 
-/* Takes posted transfers, and begins the waiting ones in order while there are slots. */
+/* Takes posted transfers, and begins waiting ones while there are slots. */
 static void take_posted(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -153,7 +151,7 @@ static void end_transfer(struct coll_peers *peers, unsigned index, enum coll_tra
     atomic_store_explicit(&transfer->state, state, memory_order_release);
 }
 
-/* Tests all transfers in flight. Returns the number of those that are done. */
+/* Returns how many transfers are done. */
 static unsigned test_active(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -175,7 +173,7 @@ static unsigned test_active(struct coll_peers *peers)
     return done;
 }
 
-/* Returns false if the transfer has not begun yet; the caller then tries again later. */
+/* Returns false if the transfer has not begun; the caller tries again later. */
 static bool withdraw(struct coll_peers *peers, const struct coll_transfer *transfer)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -192,8 +190,8 @@ static bool withdraw(struct coll_peers *peers, const struct coll_transfer *trans
     return atomic_load_explicit(&transfer->state, memory_order_relaxed) != COLL_TRANSFER_POSTED;
 }
 
-/* Serves the requests of other threads besides transfers: to withdraw a receive, or to end the
- * world. Returns whether it withdrew a receive. */
+/* Withdraws a receive or ends the world for other threads. Returns whether it withdrew a receive.
+ * */
 static bool serve_wishes(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -207,7 +205,7 @@ static bool serve_wishes(struct coll_peers *peers)
         pthread_mutex_unlock(&peers->lock);
     }
     if (code != 0) {
-        set_error(peers, code, peers->wish.message); /* the message does not change any more */
+        set_error(peers, code, peers->wish.message); /* the message does not change now */
     }
     return withdrew;
 }
@@ -229,8 +227,7 @@ static void listen_on(struct coll_peers *peers)
     start_own(peers, &peers->listen);
 }
 
-/* Sends a service message. Returns false if the previous message to that peer is still in
- * flight. */
+/* Returns false if the last message to that peer is still in flight. */
 static bool tell(struct coll_peers *peers, unsigned rank, enum service_kind kind)
 {
     struct service *service = &peers->said[rank];
@@ -276,7 +273,7 @@ static void check_silence(struct coll_peers *peers, unsigned rank, int64_t now_n
     char text[MESSAGE_BYTES];
     const int64_t silent_ns = now_ns - peers->heard_ns[rank];
     if (silent_ns > peers->silence_ns && peers->failed == 0) {
-        const char *host = peers->list[rank].host; /* "": it has not described itself yet */
+        const char *host = peers->list[rank].host; /* "": not described yet */
         snprintf(text, sizeof text,
                  "rank %u%s%s has not responded for %.0f s: its process was stopped, or its "
                  "network is gone",
@@ -285,8 +282,8 @@ static void check_silence(struct coll_peers *peers, unsigned rank, int64_t now_n
     }
 }
 
-/* Sends and checks the signs of life between the first process and each other process, and passes
- * on requests to stop. */
+/* Exchanges signs of life between the first process and the others, and passes on requests to stop.
+ * */
 static void keep_alive(struct coll_peers *peers)
 {
     const int64_t now_ns = core_clock_ran_ns();
@@ -308,7 +305,7 @@ static void keep_alive(struct coll_peers *peers)
     peers->beat_ns = beat ? now_ns : peers->beat_ns;
 }
 
-/* Tells all other processes why the world has ended, for at most a second. */
+/* Tells other processes, for at most a second, why the world ended. */
 static void spread_end(struct coll_peers *peers)
 {
     const int64_t until_ns = core_clock_now_ns() + second_ns;
@@ -324,7 +321,7 @@ static void spread_end(struct coll_peers *peers)
         size_t bytes = 0;
         while (r != peers->place.rank && core_clock_now_ns() < until_ns &&
                peers->transport->test(send->slot, &bytes, why) == 0) {
-            /* Errors are ignored: one process may be gone while others can still be told. */
+            /* A process may be gone while others can be told. */
             (void)peers->transport->progress(why);
             core_clock_relax();
         }
@@ -384,10 +381,9 @@ static int open_transport(struct coll_peers *peers)
     return 0;
 }
 
-/* Spins or yields for a short time, then sleeps, because MPI has no wait that leaves the processor
- * to others: for an eighth of the time since the last progress, but 20 us to 0.5 ms, while
- * transfers besides `listen` are in flight, else for at most 20 ms. A posted transfer wakes the
- * thread. */
+/* MPI has no wait that yields the processor. Spins or yields briefly, then sleeps: with transfers
+ * besides `listen` in flight, for an eighth of the time since the last progress, 20 us to 0.5 ms;
+ * else up to 20 ms. A posted transfer wakes the thread. */
 static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
 {
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };
@@ -396,7 +392,7 @@ static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
         if (core_bell_may_spin()) {
             core_clock_relax();
         } else {
-            /* gives the processor to this process's other threads, or to the sender */
+            /* for this process's other threads, or the sender */
             sched_yield();
         }
         return;
@@ -433,7 +429,7 @@ static void turn(struct coll_peers *peers)
     }
 }
 
-/* Closes the transport after at most 10 s, even if some signs of life were never received. */
+/* Closes the transport within 10 s, even if signs of life were not received. */
 static void close_transport(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -495,8 +491,7 @@ void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer)
     transfer->next = NULL;
     atomic_store_explicit(&transfer->state, COLL_TRANSFER_POSTED, memory_order_relaxed);
     pthread_mutex_lock(&peers->lock);
-    /* After an error no thread takes posted transfers, and the owner of the last transfer may have
-     * freed it. */
+    /* After an error no thread takes transfers, and the last one may have been freed. */
     if (atomic_load_explicit(&peers->error, memory_order_relaxed) == 0) {
         *peers->posted_tail = transfer;
         peers->posted_tail = &transfer->next;
@@ -613,7 +608,7 @@ int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t
 
 /* ---- opening and closing ---- */
 
-/* Each process describes itself to the first one, which sends the list to all. */
+/* Processes describe themselves to the first one, which sends the list. */
 static int exchange_names(struct coll_peers *peers)
 {
     const unsigned world = peers->place.world;
@@ -642,7 +637,7 @@ static int exchange_names(struct coll_peers *peers)
     return rc;
 }
 
-/* Ends the texts of the list with NUL, because other processes have sent them. */
+/* Other processes have sent these texts. */
 static void end_names(struct coll_peers *peers)
 {
     for (unsigned r = 0; r < peers->place.world; r++) {
@@ -652,7 +647,7 @@ static void end_names(struct coll_peers *peers)
     }
 }
 
-/* All processes find the same first difference. */
+/* Processes find the same first difference. */
 static int compare_builds(const struct coll_peers *peers)
 {
     for (unsigned r = 1; r < peers->place.world; r++) {
@@ -707,7 +702,7 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
         rc = core_err_set(-rc, "cannot start the thread that connects processes: %s", strerror(rc));
         goto fail;
     }
-    for (int opened = 0; opened == 0;) { /* the transport or the launcher limits this wait */
+    for (int opened = 0; opened == 0;) { /* the transport or the launcher limits this */
         const uint32_t seen = core_bell_look(&peers->done);
         opened = atomic_load_explicit(&peers->opened, memory_order_acquire);
         if (opened < 0) {
@@ -735,8 +730,8 @@ fail:
     return rc;
 }
 
-/* Ends this process and, over MPI, all others. If the first process told this one that the world
- * ended, first waits for its end, so that it can print the reason. */
+/* Ends this process and, over MPI, all others. If the first process told of the end, waits for it
+ * to print the reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
     if (peers->leader_ended) {
@@ -744,7 +739,7 @@ static _Noreturn void end_all(struct coll_peers *peers, int code)
     }
     peers->transport->abort(code > 0 ? code : 1);
     for (;;) {
-        pause(); /* until the launcher ends this process */
+        pause(); /* the launcher ends this process */
     }
 }
 

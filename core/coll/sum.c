@@ -1,4 +1,4 @@
-/* sum.c: sums in fp32 are computed tile by tile; a tile of sums stays in the L1 cache. */
+/* sum.c: fp32 sums, by tiles that stay in the L1 cache. */
 #include "core/coll/sum.h"
 
 #include <assert.h>

@@ -1,9 +1,8 @@
-/* tcp.c: the transport of processes that torchrun started: a connection with each other process
- * (tcp_meet.c), over which frames are sent. A short message is sent at once, and waits in memory if
- * it arrives before its receive. A longer message is announced, and sent after its receive has
- * begun, directly into the receive's buffer. A process that fails sends the reason and ends;
- * everything that arrived from a process is therefore delivered before its closed connection is
- * reported. One thread at a time calls this file (peers.c). */
+/* tcp.c: the transport of torchrun's processes: frames over a connection with each other process
+ * (tcp_meet.c). Short messages are sent at once, and wait in memory if early. Longer ones are
+ * announced, and sent into the buffer of their receive after it has begun. A failing process sends
+ * the reason and ends, so what arrived is delivered before the closed connection is reported. One
+ * thread at a time (peers.c). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,51 +15,51 @@
 #include "core/base/clock.h"
 #include "core/coll/tcp_meet.h"
 
-enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
-/* the most memory for messages and announcements of one process that wait for their receives */
+enum { SHORT_BYTES = 4096 }; /* sent at once */
+/* limit of one process's messages and announcements that wait for receives */
 enum { EARLY_BYTES_MAX = 64 << 20 };
-enum { TURN_BYTES_MAX = 4 << 20 }; /* a turn ends reading from one process after so many bytes */
+enum { TURN_BYTES_MAX = 4 << 20 }; /* read from one process in a turn */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
 static const int64_t cancel_ns = INT64_C(1) * 1000000000;
 
 enum frame_kind {
     FRAME_SHORT = 0x7464, /* the message follows */
-    FRAME_ASK,            /* announces the longer message of slot `from` */
-    FRAME_GO,             /* the message's receive has begun, in slot `to` */
-    FRAME_DATA,           /* the longer message for slot `to` follows */
-    FRAME_BYE             /* no frame follows: the process closes */
+    FRAME_ASK,            /* announces a longer message, of slot `from` */
+    FRAME_GO,             /* its receive has begun, in slot `to` */
+    FRAME_DATA,           /* its data follow, for slot `to` */
+    FRAME_BYE             /* the last frame */
 };
 
 struct frame {
     uint32_t kind;
     int32_t tag;
     uint64_t bytes;    /* size of the message */
-    uint32_t from, to; /* slots of the sender and of the receiver of the message */
+    uint32_t from, to; /* slots of sender and receiver */
 };
 
-/* A frame to write, and the data after it. */
+/* A frame to write, and its data. */
 struct out {
     struct out *next;
     struct frame frame;
     const unsigned char *data; /* borrowed */
-    uint64_t data_bytes, done; /* done: bytes of frame and data together */
-    bool ends;                 /* whether the transfer of `slot` ends with this frame */
+    uint64_t data_bytes, done; /* done: of frame and data together */
+    bool ends;                 /* the transfer of `slot` ends with this frame */
     unsigned slot;
 };
 
 enum slot_state { SLOT_FREE, SLOT_SENDS, SLOT_WANTED, SLOT_MATCHED, SLOT_DONE };
 
 struct slot {
-    enum slot_state state; /* WANTED: a receive without a message; MATCHED: its message arrives */
+    enum slot_state state; /* WANTED: a receive without a message; MATCHED: it arrives */
     int peer;              /* a rank, or COLL_TRANSPORT_ANY */
     int tag;
     unsigned char *at; /* borrowed */
     uint64_t bytes, received;
-    struct slot *next; /* the next wanted slot, in the order of the calls */
+    struct slot *next; /* next wanted slot, in the order of calls */
     struct out out;
 };
 
-/* A message, or the announcement of one, that arrived before its receive. */
+/* A message, or its announcement, that came before its receive. */
 struct early {
     struct early *next;
     struct frame frame;
@@ -68,32 +67,31 @@ struct early {
 };
 
 struct peer {
-    int fd;          /* owned; -1: closed, or this process itself */
+    int fd;          /* owned; -1: closed, or this process */
     bool closes;     /* whether its FRAME_BYE has arrived */
-    bool failed;     /* whether its connection was closed by a failure */
-    int write_error; /* an errno: nothing more can be written, but bytes may still be read; 0:
-                      * none */
+    bool failed;     /* closed by a failure */
+    int write_error; /* errno: writing failed, reading may go on; 0: none */
     char host[64];
     struct out *first, **last; /* frames to write */
     struct out bye;
-    struct frame in; /* the frame that is being read */
+    struct frame in; /* being read */
     size_t in_done;
-    unsigned char *to; /* where the frame's message is stored; NULL: no message is being read */
+    unsigned char *to; /* where its message goes; NULL: none */
     uint64_t left;
-    struct slot *slot;                 /* the slot that gets that message; NULL: `fresh` gets it */
-    struct early *fresh;               /* owned: the message if its receive has not begun */
-    struct early *early, **early_last; /* owned: a list in the order of arrival */
+    struct slot *slot;                 /* gets that message; NULL: `fresh` */
+    struct early *fresh;               /* owned: the message, if early */
+    struct early *early, **early_last; /* owned: in the order of arrival */
     uint64_t early_bytes;
 };
 
-/* There is one state, because a process has one world. */
+/* A process has one world. */
 static struct {
     unsigned world, slot_count;
     struct peer *peers;    /* owned, [world] */
     struct pollfd *polled; /* owned, [world] */
     struct slot *slots;    /* owned, [slot_count] */
     struct slot *wanted, **wanted_last;
-    int failed; /* the code of the first failure; 0: none */
+    int failed; /* of the first failure; 0: none */
     char why[COLL_TRANSPORT_WHY_BYTES];
 } tcp;
 
@@ -116,7 +114,7 @@ static unsigned rank_of(const struct peer *peer)
     return (unsigned)(peer - tcp.peers);
 }
 
-/* Ends the transfers to a process that takes no more data. tcp_progress reports the failure. */
+/* Ends transfers to a process that takes no more data; tcp_progress reports the failure. */
 static void end_sends(const struct peer *peer)
 {
     for (unsigned i = 0; i < tcp.slot_count; i++) {
@@ -127,7 +125,7 @@ static void end_sends(const struct peer *peer)
     }
 }
 
-/* Closes a connection. The first failure is kept. */
+/* Keeps the first failure. */
 static void fail_peer(struct peer *peer, int code, const char *what)
 {
     if (tcp.failed == 0) {
@@ -139,7 +137,7 @@ static void fail_peer(struct peer *peer, int code, const char *what)
     end_sends(peer);
 }
 
-/* Fails a connection. `error` 0: the other side closed it. */
+/* `error` 0: the other side closed. */
 static void fail_connection(struct peer *peer, int error)
 {
     const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;
@@ -192,7 +190,7 @@ static void end_frame(struct peer *peer)
     }
 }
 
-/* Writes as much as the connection takes. After an error, reading from the process continues. */
+/* Writes what the connection takes. After an error, reading continues. */
 static void write_frames(struct peer *peer)
 {
     while (peer->first != NULL && peer->fd >= 0) {
@@ -238,7 +236,7 @@ static void want(struct slot *slot)
     tcp.wanted_last = &slot->next;
 }
 
-/* Removes a receive from those that wait for a message. */
+/* Removes a receive from the wanted ones. */
 static void unlink_wanted(struct slot **at)
 {
     *at = (*at)->next;
@@ -247,7 +245,7 @@ static void unlink_wanted(struct slot **at)
     }
 }
 
-/* Removes and returns the first receive that fits a message; NULL if there is none. */
+/* Removes and returns the first receive that fits a message; NULL: none. */
 static struct slot *take_wanted(unsigned from, int tag)
 {
     for (struct slot **at = &tcp.wanted; *at != NULL; at = &(*at)->next) {
@@ -262,13 +260,13 @@ static struct slot *take_wanted(unsigned from, int tag)
     return NULL;
 }
 
-/* Returns the memory that a message, or the announcement of one, takes until its receive. */
+/* Returns the memory that a message or its announcement takes until its receive. */
 static uint64_t early_bytes(const struct frame *frame)
 {
     return sizeof(struct early) + (frame->kind == FRAME_SHORT ? frame->bytes : 0);
 }
 
-/* Removes and returns the first early message of a process with this tag; NULL if there is none. */
+/* Removes and returns a process's first early message with this tag; NULL: none. */
 static struct early *take_early(struct peer *peer, int tag)
 {
     for (struct early **at = &peer->early; *at != NULL; at = &(*at)->next) {
@@ -285,7 +283,7 @@ static struct early *take_early(struct peer *peer, int tag)
     return NULL;
 }
 
-/* Tells the sender of a longer message that its receive has begun. */
+/* Tells the sender that the receive has begun. */
 static void answer_ask(struct peer *peer, struct slot *slot, const struct frame *ask)
 {
     slot->received = ask->bytes;
@@ -309,8 +307,7 @@ static bool has_room(struct peer *peer, const struct slot *slot, uint64_t bytes)
     return false;
 }
 
-/* Gives an early message to its receive or, if it is an announcement, asks for the message. Frees
- * `early`. */
+/* Delivers an early message or asks for an announced one. Frees `early`. */
 static void give_early(struct peer *peer, struct slot *slot, struct early *early)
 {
     slot->peer = (int)rank_of(peer);
@@ -329,7 +326,7 @@ static void give_early(struct peer *peer, struct slot *slot, struct early *early
 
 /* ---- reading ---- */
 
-/* Sets where the message after a frame is stored. */
+/* Sets where a frame's message goes. */
 static void read_into(struct peer *peer, struct slot *slot, unsigned char *to)
 {
     peer->slot = slot;
@@ -356,7 +353,7 @@ static void keep_early(struct peer *peer)
     peer->early_last = &early->next;
 }
 
-/* Handles the frame that begins a short message or announces a longer one. */
+/* Handles a short message's or an announcement's frame. */
 static void begin_message(struct peer *peer)
 {
     const bool is_short = peer->in.kind == FRAME_SHORT;
@@ -381,15 +378,14 @@ static void begin_message(struct peer *peer)
     }
 }
 
-/* Returns the slot that a frame names; NULL unless the slot is in `state` and its transfer is with
- * `peer`. */
+/* Returns the slot that a frame names; NULL unless it is in `state`, with this peer. */
 static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slot_state state)
 {
     struct slot *slot = index < tcp.slot_count ? &tcp.slots[index] : NULL;
     return slot != NULL && slot->state == state && slot->peer == (int)rank_of(peer) ? slot : NULL;
 }
 
-/* Handles the answer to an announced message: the peer has begun to receive it. */
+/* The peer has begun to receive an announced message. */
 static void go_on(struct peer *peer)
 {
     struct slot *slot = named_slot(peer, peer->in.from, SLOT_SENDS);
@@ -450,7 +446,7 @@ static void end_message(struct peer *peer)
     }
 }
 
-/* Closes the peer, or fails its connection, when no more bytes can be read. */
+/* Closes the peer, or fails its connection. */
 static void end_reading(struct peer *peer, int error)
 {
     if (error == 0 && peer->closes && peer->write_error == 0) {
@@ -460,7 +456,7 @@ static void end_reading(struct peer *peer, int error)
     }
 }
 
-/* Reads once. Returns the number of bytes; 0 if none have arrived or the connection has ended. */
+/* Returns the bytes of one read; 0: none arrived, or the end. */
 static size_t read_some(struct peer *peer)
 {
     const bool message = peer->to != NULL;
@@ -519,8 +515,7 @@ static void exchange_frames(void)
     }
 }
 
-/* Returns whether a finished transfer with a process whose connection failed has not been
- * tested. */
+/* Returns whether a finished transfer with a failed process has not been tested. */
 static bool has_last_words(void)
 {
     for (unsigned i = 0; i < tcp.slot_count; i++) {
@@ -592,7 +587,7 @@ static int tcp_test(unsigned index, size_t *bytes, char *why)
         return 1;
     }
     const bool left = slot->peer != COLL_TRANSPORT_ANY && tcp.peers[slot->peer].fd < 0;
-    /* After a failure, a receive stays undone until tcp_progress reports the failure. */
+    /* After a failure, a receive stays undone until tcp_progress reports it. */
     if (left && (slot->state == SLOT_SENDS || tcp.failed == 0)) {
         snprintf(why, COLL_TRANSPORT_WHY_BYTES, "rank %d on %s has left", slot->peer,
                  tcp.peers[slot->peer].host);
@@ -614,7 +609,7 @@ static int tcp_cancel(unsigned index, char *why)
             return 1;
         }
     }
-    /* The receive has been matched: its message arrives, unless the connection fails. */
+    /* A matched receive gets its message, unless the connection fails. */
     while (slot->state != SLOT_DONE && tcp.peers[slot->peer].fd >= 0) {
         exchange_frames();
         if (core_clock_now_ns() > until_ns) {
@@ -647,7 +642,7 @@ static void free_tcp(void)
     memset(&tcp, 0, sizeof tcp);
 }
 
-/* Returns whether everything is written and the other processes close, too. */
+/* Everything is written and the others close, too. */
 static bool is_over(void)
 {
     for (unsigned r = 0; r < tcp.world; r++) {
@@ -688,7 +683,7 @@ static void tcp_abort(int code)
     _exit(code);
 }
 
-/* Does not read, because the buffers of transfers may have been freed. */
+/* Does not read, because transfers' buffers may have been freed. */
 static void tcp_wait_end(unsigned rank, int64_t limit_ns)
 {
     const int64_t until_ns = core_clock_now_ns() + limit_ns;

@@ -1,10 +1,9 @@
-/* tcp_meet.c: rank 0 listens at the rendezvous, and only there. Each other process connects to it
- * and sends its rank and the port at which it listens; its address is that of the connection. When
- * all have connected, rank 0 sends them the addresses and a random key. Then each process connects
- * to the others with lower ranks and shows them the key. A connection that does not name the run,
- * or shows another key, is refused; so is one that has not sent its whole hello after some seconds.
- * The run's name (coll_launch.run) separates runs. The name is not a secret, so only users of the
- * run may reach the network, which torchrun's store requires, too. */
+/* tcp_meet.c: the other processes connect to rank 0 at the rendezvous, and send their ranks and
+ * listening ports. When all have, rank 0 sends their addresses and a random key. Then a process
+ * connects to the lower ranks and shows the key. A connection without the run's name or key, or
+ * without a whole hello after some seconds, is refused. The name (coll_launch.run) separates runs
+ * but is no secret, so only users of the run may reach the network, as torchrun's store requires,
+ * too. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>
@@ -25,29 +24,28 @@
 #include "core/base/log.h"
 
 enum { VERSION = 1, WAITING_MAX = 32, TEXT_BYTES = 200, ADDRESS_BYTES = 80 };
-enum { LOOK_MS = 100 }; /* between two checks of the limit */
-/* limit for the first message of a connection */
+enum { LOOK_MS = 100 }; /* between checks of the limit */
+/* limit of a connection's hello */
 static const int64_t hello_ns = INT64_C(5) * 1000000000;
 static const int64_t retry_ns = INT64_C(100) * 1000000;
-/* the most time for one attempt to connect to an address */
+/* limit of one attempt at an address */
 static const int64_t attempt_ns_max = INT64_C(5) * 1000000000;
 
 static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
 
-/* The first message of a process that connects. The processes of a run have the same build, so
- * structs are sent unchanged. */
+/* A process's first message. Builds are the same, so structs are sent. */
 struct hello {
     char magic[sizeof magic];
     uint32_t version, world, rank;
-    uint32_t port; /* port at which the process listens; 0: none */
+    uint32_t port; /* where the process listens; 0: none */
     uint64_t key[2];
     char host[64];
 };
 
-/* The answer to a hello. Rank 0 sends [world] entries after it, unless it refuses the process. */
+/* The answer to a hello, from rank 0 with [world] entries. */
 struct answer {
     char magic[sizeof magic];
-    int32_t code; /* 0, or -errno: the process is refused, and `text` gives the reason */
+    int32_t code; /* 0, or -errno: refused, with the reason in `text` */
     char text[TEXT_BYTES];
     uint64_t key[2];
 };
@@ -57,7 +55,7 @@ struct entry {
     char host[64];
 };
 
-/* A connection whose hello has not arrived yet. */
+/* A connection without a hello yet. */
 struct waiting {
     int fd;
     int64_t since_ns;
@@ -72,7 +70,7 @@ struct meeting {
     struct coll_tcp_member *members; /* borrowed, [world] */
     struct entry *entries;           /* owned, [world] */
     int listener;                    /* owned; -1: none */
-    uint64_t key[2];                 /* the key that a connection must show now */
+    uint64_t key[2];                 /* the key to show now */
     int64_t start_ns;
     char *why; /* borrowed */
     struct waiting waiting[WAITING_MAX];
@@ -98,7 +96,7 @@ static const char *place_of(const struct meeting *meeting)
 
 /* ---- waiting ---- */
 
-/* Returns -ETIMEDOUT at the limit, -ECANCELED if this process is to stop, else 0; sets no text. */
+/* Returns 0, -ETIMEDOUT at the limit or -ECANCELED for a stop; without a text. */
 static int look_around(const struct meeting *meeting)
 {
     const struct coll_transport_options *options = meeting->options;
@@ -108,7 +106,7 @@ static int look_around(const struct meeting *meeting)
     return core_clock_ran_ns() - meeting->start_ns < options->limit_ns ? 0 : -ETIMEDOUT;
 }
 
-/* Writes that `what` did not happen before the limit or a stop. Returns `code`. */
+/* Writes that `what` did not happen in time. Returns `code`. */
 static int fail_wait(struct meeting *meeting, int code, const char *what)
 {
     return code == -ECANCELED ? fail(meeting, code, "stopped by a signal before %s", what)
@@ -116,8 +114,8 @@ static int fail_wait(struct meeting *meeting, int code, const char *what)
                                      (double)meeting->options->limit_ns * 1e-9);
 }
 
-/* Waits until one of `events` happens at `fd`. Returns 0, or the code of look_around(), or
- * -ETIMEDOUT after `until_ns`. */
+/* Waits for `events` at `fd`. Returns 0, the code of look_around(), or -ETIMEDOUT after `until_ns`.
+ * */
 static int wait_ready_until(struct meeting *meeting, int fd, short events, int64_t until_ns)
 {
     for (;;) {
@@ -140,8 +138,7 @@ static int wait_ready(struct meeting *meeting, int fd, short events)
     return wait_ready_until(meeting, fd, events, INT64_MAX);
 }
 
-/* Sends or receives all bytes. Returns 0, -EPIPE if the other side closed the connection, the code
- * of look_around(), or another -errno. */
+/* Returns 0, -EPIPE if the other side closed, the code of look_around(), or another -errno. */
 static int move_all(struct meeting *meeting, int fd, bool sends, void *at, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
@@ -176,7 +173,7 @@ static void print_address(const struct sockaddr *address, socklen_t bytes, char 
     snprintf(out, ADDRESS_BYTES, address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-/* Resolves the rendezvous, which is "HOST:PORT" or "[IPV6]:PORT". */
+/* Resolves "HOST:PORT" or "[IPV6]:PORT". */
 static int resolve(struct meeting *meeting, bool listens, struct addrinfo **out)
 {
     char host[COLL_RENDEZVOUS_BYTES];
@@ -211,7 +208,7 @@ static int make_socket(int family)
     return fd;
 }
 
-/* Listens at this address only. Returns the socket or -errno. */
+/* Returns the socket or -errno. */
 static int listen_at(const struct sockaddr *address, socklen_t bytes)
 {
     const int yes = 1;
@@ -231,7 +228,7 @@ static int listen_at(const struct sockaddr *address, socklen_t bytes)
     return fd;
 }
 
-/* Makes one attempt, which takes at most `attempt_ns`. Returns the socket or -errno. */
+/* Makes one attempt of at most `attempt_ns`. Returns the socket or -errno. */
 static int connect_once(struct meeting *meeting, const struct sockaddr *address, socklen_t bytes,
                         int64_t attempt_ns)
 {
@@ -279,8 +276,7 @@ static struct hello make_hello(const struct meeting *meeting, uint32_t port)
     return hello;
 }
 
-/* Returns whether a connection is refused, and writes the reason to `text`. Ranks below `first` are
- * not expected to connect. */
+/* Writes the reason to `text`. Ranks below `first` do not connect. */
 static bool refuses(const struct meeting *meeting, const struct hello *hello, unsigned first,
                     char text[TEXT_BYTES])
 {
@@ -341,7 +337,7 @@ static void accept_connection(struct meeting *meeting)
     print_address((struct sockaddr *)&address, bytes, waiting->address);
 }
 
-/* Assigns the connection to a rank, or refuses it. */
+/* Assigns a connection to its rank, or refuses it. */
 static void take_member(struct meeting *meeting, unsigned index, unsigned first)
 {
     char text[TEXT_BYTES];
@@ -354,7 +350,7 @@ static void take_member(struct meeting *meeting, unsigned index, unsigned first)
     struct entry *entry = &meeting->entries[hello->rank];
     socklen_t bytes = sizeof entry->address;
     (void)getpeername(waiting->fd, (struct sockaddr *)&entry->address, &bytes);
-    /* The port has the same place in addresses of both families. */
+    /* The port has the same place in both families. */
     entry->address.sin6_port = htons((uint16_t)hello->port);
     snprintf(entry->host, sizeof entry->host, "%.*s", (int)sizeof hello->host - 1, hello->host);
     meeting->members[hello->rank].fd = waiting->fd;
@@ -362,7 +358,6 @@ static void take_member(struct meeting *meeting, unsigned index, unsigned first)
     forget(meeting, index);
 }
 
-/* Reads the hello of a waiting connection. */
 static void hear(struct meeting *meeting, unsigned index, unsigned first)
 {
     struct waiting *waiting = &meeting->waiting[index];
@@ -381,7 +376,7 @@ static void hear(struct meeting *meeting, unsigned index, unsigned first)
     }
 }
 
-/* Returns the lowest rank from `first` on that has not connected; the world if all have. */
+/* Returns the lowest missing rank from `first` on; the world: none. */
 static unsigned find_missing(const struct meeting *meeting, unsigned first)
 {
     while (first < meeting->launch->world && meeting->members[first].fd >= 0) {
@@ -390,7 +385,6 @@ static unsigned find_missing(const struct meeting *meeting, unsigned first)
     return first;
 }
 
-/* Waits until all ranks from `first` on have connected. */
 static int accept_members(struct meeting *meeting, unsigned first)
 {
     for (unsigned missing; (missing = find_missing(meeting, first)) < meeting->launch->world;) {
@@ -401,7 +395,7 @@ static int accept_members(struct meeting *meeting, unsigned first)
         }
         polled[count] = (struct pollfd){.fd = meeting->listener, .events = POLLIN};
         (void)poll(polled, count + 1, LOOK_MS);
-        /* from the end, because the last connection replaces a removed one */
+        /* backwards, because the last one replaces a removed one */
         for (unsigned i = count; i-- > 0;) {
             hear(meeting, i, first);
         }
@@ -477,8 +471,7 @@ static int host_meeting(struct meeting *meeting)
 
 /* ---- the others ---- */
 
-/* Returns the limit of one attempt at one address of rank 0. The whole limit has room for two
- * attempts at each address, so that an address that does not answer leaves time for the others. */
+/* Returns the limit of one attempt. The whole limit has room for two at each address of rank 0. */
 static int64_t attempt_limit(const struct meeting *meeting, const struct addrinfo *list)
 {
     int64_t attempts = 0;
@@ -489,8 +482,7 @@ static int64_t attempt_limit(const struct meeting *meeting, const struct addrinf
     return share_ns < attempt_ns_max ? share_ns : attempt_ns_max;
 }
 
-/* Connects to rank 0. Attempts are repeated until the limit, because rank 0 may not listen yet.
- * Returns the socket or -errno. */
+/* Tries until the limit, because rank 0 may not listen yet. Returns the socket or -errno. */
 static int connect_rendezvous(struct meeting *meeting)
 {
     struct addrinfo *list = NULL;
@@ -522,7 +514,7 @@ static int connect_rendezvous(struct meeting *meeting)
                 strerror(-fd));
 }
 
-/* Listens at the local address of the connection to rank 0. Sets *port. */
+/* Listens at the local address of the connection to rank 0. */
 static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
 {
     struct sockaddr_in6 address;
@@ -540,7 +532,7 @@ static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
     return 0;
 }
 
-/* Sends the description of this process, and reads the answer. */
+/* Sends this process's description and reads the answer. */
 static int introduce(struct meeting *meeting, unsigned to, uint32_t port, struct answer *out)
 {
     const int fd = meeting->members[to].fd;
@@ -591,7 +583,7 @@ static int connect_lower(struct meeting *meeting, unsigned to)
     return introduce(meeting, to, 0, &unused);
 }
 
-/* Sends the answer to the processes of higher ranks, all of which have connected to this one. */
+/* Answers the processes of higher ranks. */
 static int welcome_higher(struct meeting *meeting)
 {
     struct answer welcome = make_answer(meeting, 0);

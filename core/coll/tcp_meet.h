@@ -1,5 +1,5 @@
-/* tcp_meet.h: connects each pair of processes of a run over TCP. Only the thread of peers.c calls
- * it. */
+/* tcp_meet.h: connects the processes of a run with each other over TCP. For the thread of peers.c.
+ * */
 #ifndef CORE_COLL_TCP_MEET_H
 #define CORE_COLL_TCP_MEET_H
 
@@ -12,10 +12,9 @@ struct coll_tcp_member {
     char host[64];
 };
 
-/* Waits until all processes are connected over launch->rendezvous, at most for options->limit_ns.
- * Writes [world] members. On failure writes the reason to `why` and leaves no connection open.
- * Returns -EPROTO if another process refuses this one, for example because this one was started
- * with another world, or if another program answers. */
+/* Connects all processes over launch->rendezvous, within options->limit_ns, and writes [world]
+ * members. On failure writes the reason to `why` and closes all. Returns -EPROTO if a process
+ * refuses this one or another program answers. */
 int coll_tcp_meet(const struct coll_transport_options *options, struct coll_tcp_member *members,
                   char *why);
 

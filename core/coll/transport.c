@@ -1,5 +1,5 @@
-/* transport.c: chooses the transport between the processes of a launcher: TCP for torchrun,
- * otherwise the module of an MPI library, which is loaded here. Any thread. */
+/* transport.c: chooses the transport: TCP for torchrun, else the module of an MPI library, loaded
+ * here. Any thread. */
 #include "core/coll/transport.h"
 
 #include <dlfcn.h>
@@ -16,10 +16,10 @@ static const char *const module_names[] = {
 static const char *const flavour_names[] = {
     [COLL_FLAVOUR_OPENMPI] = "Open MPI", [COLL_FLAVOUR_MPICH] = "MPICH"};
 
-/* Folders of modules, relative to the folder of the library: installed, and in a build. */
+/* relative to the library's folder: installed, and in a build */
 static const char *const module_places[] = {"tide", "../../core/coll"};
 
-/* Writes the module's path; returns false if the file does not exist. */
+/* Returns false if the file does not exist. */
 static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     Dl_info info;
@@ -38,8 +38,8 @@ static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
     return false;
 }
 
-/* Sets `path` to the module for the MPI library that the launcher belongs to. If the launcher can
- * start both libraries, takes the first for which there is a module. */
+/* Sets `path` to the module of the launcher's MPI library; if either fits, to the first that
+ * exists. */
 static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     for (int f = COLL_FLAVOUR_OPENMPI; f <= COLL_FLAVOUR_MPICH; f++) {
@@ -68,8 +68,7 @@ static int load_module(enum coll_flavour flavour, const struct coll_transport **
     if (rc != 0) {
         return rc;
     }
-    /* RTLD_GLOBAL, because Open MPI loads further modules that need its symbols. The library is
-     * never closed, because MPI cannot be unloaded. */
+    /* RTLD_GLOBAL: modules of Open MPI need its symbols. Never closed: MPI cannot be unloaded. */
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     symbol.object = module != NULL ? dlsym(module, COLL_MPI_SYMBOL) : NULL;
     if (symbol.object == NULL) {

@@ -87,7 +87,7 @@ void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms,
 
 /* ---- Messages that back ends share ---- */
 
-/* Writes a command to `text` in the form "all-reduce of 64 fp32". Returns `text`. */
+/* Writes a command as "all-reduce of 64 fp32". Returns `text`. */
 static const char *work_print(const struct coll_work *work, char *text, size_t bytes)
 {
     if (work->op == COLL_BARRIER) {
