@@ -9,7 +9,7 @@
 #include "core/base/budget.h"
 #include "core/base/err.h"
 
-/* added by malloc itself */
+/* Bytes that malloc itself adds to a block. */
 enum { MALLOC_BYTES = 16 };
 
 struct header {

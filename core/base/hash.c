@@ -12,7 +12,7 @@ static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 }
 
 #if HAVE_XXH_DISPATCH
-/* XXH3_64bits_withSeed then picks its variant by CPU */
+/* with this header, XXH3_64bits_withSeed picks its variant by CPU */
 #include <xxh_x86dispatch.h>
 #endif
 

@@ -107,7 +107,7 @@ int core_lock_take(int directory_fd, const char *name, struct core_lock **out)
     int rc = core_thread_start(&lock->thread, keep_lock, lock);
     if (rc != 0) {
         free(lock);
-        /* EAGAIN is EWOULDBLOCK: locked */
+        /* EAGAIN is EWOULDBLOCK, which would mean locked */
         return rc == EAGAIN ? -ENOMEM : -rc;
     }
     for (;;) {

@@ -8,8 +8,8 @@ enum core_log_level { CORE_LOG_ERROR, CORE_LOG_WARN, CORE_LOG_INFO, CORE_LOG_DEB
 
 struct core_log {
     enum core_log_level level; /* messages above this level are dropped */
-    /* Receives a line without its newline. Threads may call it at the same time. It must not call
-     * tide. */
+    /* Receives a line without its newline. Threads may call it at the same time. The function must
+     * not call tide. */
     void (*write)(void *user, enum core_log_level level, const char *line);
     void *user; /* borrowed from the application */
 };

@@ -9,8 +9,8 @@ struct core_rng_words {
     uint32_t word[4];
 };
 
-/* Returns the four words of a counter, whose upper half is `stream`, a use, and lower half
- * `position`. `seed` is the key. */
+/* Returns four words. The key is `seed`; the counter is `stream`, which distinguishes uses, above
+ * `position`. */
 struct core_rng_words core_rng_philox(uint64_t seed, uint64_t stream, uint64_t position);
 
 /* Returns a float in [0, 1) from the upper 24 bits of a word. */

@@ -15,10 +15,10 @@ struct core_team;
 enum { CORE_TEAM_MAX = 1024, CORE_TEAM_SPIN_NS = 50000 };
 
 struct core_team_options {
-    const char *name; /* of the threads, up to 11 bytes; NULL: "team" */
-    unsigned count;   /* 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
-    const struct core_cpus
-        *cpus; /* read at create; NULL: those of the caller. Member 0 is not bound */
+    const char *name;             /* of the threads, up to 11 bytes; NULL: "team" */
+    unsigned count;               /* 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
+    const struct core_cpus *cpus; /* read at create; NULL: those of the caller. Member 0 is not
+                                   * bound */
     /* [count], read at create: processors by member, instead of `cpus`; NULL: `cpus` applies */
     const struct core_cpus *sets;
     /* spins this long before it sleeps; 0: CORE_TEAM_SPIN_NS, <0: not at all */

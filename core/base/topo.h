@@ -35,8 +35,8 @@ struct core_topo {
     uint32_t node_count;
     uint32_t device_count;
     uint32_t core_count;
-    struct core_cpus cpus;                            /* those that we may use */
-    uint16_t core_of[CORE_CPUS_MAX];                  /* by processor; CORE_TOPO_NO_CORE: none */
+    struct core_cpus cpus;           /* those that we may use */
+    uint16_t core_of[CORE_CPUS_MAX]; /* the core of a processor, or CORE_TOPO_NO_CORE */
     struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* sorted by number */
     /* GPUs by bus id, then drives by name */
     struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];

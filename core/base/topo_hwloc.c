@@ -48,7 +48,7 @@ static void read_cpus(hwloc_topology_t machine, struct core_topo *topo)
     }
 }
 
-/* Returns the node of an I/O object; -1 unless there is one. */
+/* Returns the node of an I/O object; -1: none or several. */
 static int node_beside(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(machine, device);

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 enum {
-    CORE_UPDATE_TILE = 65536, /* elements, by global index, whose squares are summed together */
-    CORE_UPDATE_GROUP = 256,  /* elements, by global index, with 16 common Philox counters */
-    CORE_UPDATE_Q8_BLOCK =
-        256, /* elements, by global index, with a common scale of 8-bit moments */
+    CORE_UPDATE_TILE = 65536,   /* elements, by global index, whose squares are summed together */
+    CORE_UPDATE_GROUP = 256,    /* elements, by global index, with 16 common Philox counters */
+    CORE_UPDATE_Q8_BLOCK = 256, /* elements, by global index, with a common scale of 8-bit moments
+                                 * */
 };
 
 enum core_update_type { CORE_UPDATE_F32, CORE_UPDATE_BF16, CORE_UPDATE_FP16, CORE_UPDATE_Q8 };

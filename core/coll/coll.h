@@ -69,9 +69,9 @@ unsigned coll_world(const struct coll *coll);
 
 enum coll_op {
     COLL_GATHER,         /* from: a part; to: the whole array */
-    COLL_REDUCE_SCATTER, /* from: a whole array; to: a part of the sum */
+    COLL_REDUCE_SCATTER, /* from: a whole array; to: this rank's part of the sum */
     COLL_ALL_REDUCE,     /* from: a whole array; to: the whole sum */
-    COLL_BROADCAST,      /* from: the root's array; to: a copy on every rank */
+    COLL_BROADCAST,      /* copies the root's `from` to every rank's `to` */
     COLL_BARRIER,        /* moves no data; `count` is ignored */
     COLL_OPS
 };
@@ -82,7 +82,7 @@ enum coll_type {
     COLL_FP16,
     COLL_F64,
     COLL_BYTE, /* only for gather and broadcast */
-    COLL_INT4, /* for reduce-scatter; an element is 256 numbers in 4 bits with their scale (codes.h) */
+    COLL_INT4, /* for reduce-scatter: 256 numbers in 4 bits and their scale (codes.h) */
     COLL_TYPES
 };
 
@@ -95,9 +95,9 @@ struct coll_command {
     enum coll_type type;
     unsigned root;    /* BROADCAST: the rank that is copied; else 0 */
     const void *from; /* borrowed until the fence is reached; BROADCAST: of the root */
-    void *
-        to; /* ALL_REDUCE, BROADCAST: may be `from`. Else a part may be at its place in the whole array; otherwise no overlap */
-    uint64_t count; /* elements of the whole array */
+    void *to;         /* may be `from` in ALL_REDUCE and BROADCAST; a part may be at its place in
+                       * the whole array; no other overlap */
+    uint64_t count;   /* elements of the whole array */
     /* The size of groups of consecutive ranks; a divisor of the world; 0: no groups. All ranks
      * submit the command. GATHER: a group gathers its own array. REDUCE_SCATTER and ALL_REDUCE of
      * fp32, bf16 and fp16: groups add arrays, round their sums to `type`, and add these sums, which

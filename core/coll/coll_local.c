@@ -28,7 +28,7 @@ struct coll_meeting {
     unsigned world;
     struct core_bell bell; /* rung on a step, after work, on leaving and on failure */
     pthread_mutex_t lock;  /* protects the message */
-    _Atomic int error;     /* 0, or the -errno of the end; released after the message */
+    _Atomic int error;     /* 0, or the -errno that ended all ranks; released after the message */
     char message[CORE_LINE_MESSAGE_BYTES];
     struct seat seats[]; /* [world] */
 };

@@ -1,9 +1,9 @@
 /* coll_processes.c: ranks are processes that exchange transfers (peers.h), over MPI or TCP. A
  * collective begins with heads: a rank sends each other rank its command, and its data if they are
  * short. Then it takes part to the end, unless the world ends or a head shows that a rank has left,
- * aborted or runs another command. So all ranks fail at the same collective, and data are received.
- * Longer data follow (exchange.h), unless another back end moves them (coll_work.meets). The
- * queue's thread runs collectives; any thread may abort. */
+ * aborted or runs another command. So data are sent to ranks that will receive them, and all ranks
+ * fail at the same collective. Longer data follow (exchange.h), unless another back end moves them
+ * (coll_work.meets). The queue's thread runs collectives; any thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -42,12 +42,12 @@ struct processes {
     struct coll_exchange exchange;
     /* of the collective, from 1, for messages */
     uint64_t number;
-    unsigned char *heads_out, *heads_in; /* owned, [world][HEAD_BYTES] */
-    struct coll_transfer *transfers;     /* owned: all transfers below */
-    struct coll_transfer *out, *in,
-        *last;            /* [world] each: heads sent, heads received, last heads */
-    pthread_mutex_t lock; /* protects `ended`, `failed` and the order of heads */
-    bool ended;           /* this rank's last head was sent */
+    unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
+    struct coll_transfer *transfers;       /* owned: all transfers below */
+    struct coll_transfer *out, *in, *last; /* [world] each: heads sent, heads received, last heads
+                                            * */
+    pthread_mutex_t lock;                  /* protects `ended`, `failed` and the order of heads */
+    bool ended;                            /* this rank's last head was sent */
     struct core_err failed;
     unsigned char last_head[HEAD_BYTES];
 };
@@ -454,7 +454,7 @@ static void processes_close(struct coll *base)
     for (unsigned i = 0; i + 1 < base->world; i++) {
         drain_heads(procs, coll_other(&procs->base, i), until_ns);
     }
-    /* Afterwards no transfer uses a buffer. */
+    /* After these waits no transfer uses a buffer. */
     (void)coll_peers_wait(procs->peers, procs->out, base->world);
     (void)coll_peers_wait(procs->peers, procs->last, base->world);
     pthread_mutex_destroy(&procs->lock);

@@ -28,8 +28,8 @@ static int check(int code, const char *call, char *why)
     return -EIO;
 }
 
-/* If this thread initialises MPI, no other calls it, except MPI_Abort after this thread, so
- * SERIALIZED suffices. If the application did, on another thread, MULTIPLE is needed. */
+/* If this thread initialises MPI, no other thread calls MPI until this one has ended, so SERIALIZED
+ * suffices. If the application did, on another thread, MULTIPLE is needed. */
 static int initialise(char *why)
 {
     int there = 0;

@@ -59,19 +59,20 @@ struct coll_peers {
     _Atomic bool ending;
     _Atomic bool stopping;
 
-    /* The thread's members: */
+    /* The following members belong to the thread. */
     struct coll_transfer **active; /* owned, [slots]; transfers in flight */
     unsigned *free_slots;          /* owned, [slots] */
     unsigned slots, active_count, free_count;
     struct coll_transfer *waiting, **waiting_tail; /* wait for a slot */
-    int failed; /* the code of the end, set before `error`; 0: none */
+    int failed;                                    /* the code of the end, set before `error`; 0:
+                                                    * none */
     struct service heard;
     struct coll_transfer listen;
     /* owned, [world]: service messages to processes */
     struct service *said;
     struct coll_transfer *sends; /* owned, [world]: transfers of `said` */
     int64_t *heard_ns;           /* owned, [world]: when processes were last heard */
-    int64_t beat_ns;             /* of the last sign of life */
+    int64_t beat_ns;             /* when the last sign of life was sent */
     bool stop_sent;
     /* the first process said that the world ended; other threads read it after `error` */
     bool leader_ended;

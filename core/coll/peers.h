@@ -59,14 +59,14 @@ struct coll_host {
 };
 void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_host *out);
 
-/* Returns whether any process was asked to stop. In the first process. */
+/* Returns whether any process was asked to stop. Only for the first process. */
 bool coll_peers_stopping(const struct coll_peers *peers);
 /* Returns 0, or the error that ended the world, with its message. Afterwards no transfer moves
  * data. */
 int coll_peers_error(struct coll_peers *peers);
 /* Returns whether the first process told of the end of the world, and so reports the error. */
 bool coll_peers_told(const struct coll_peers *peers);
-/* Ends the world, if it has not ended, with `code` and this thread's message; returns the error. */
+/* Ends the world with `code` and this thread's message, unless it has ended; returns the error. */
 int coll_peers_fail(struct coll_peers *peers, int code);
 
 /* ---- transfers ---- */
@@ -86,8 +86,8 @@ struct coll_transfer {
     struct coll_transfer *next;
 };
 
-/* Reserves `count` tags and returns the first. Processes must reserve in the same order. After
- * 32,000 (MPI guarantees few more) the first ones return. */
+/* Reserves `count` tags and returns the first. Processes must reserve in the same order. Tags after
+ * 32,000 (MPI guarantees few more) start again. */
 int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */
@@ -105,8 +105,8 @@ int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transf
 /* Ends a received text with a NUL, because its sender may not have. */
 void coll_peers_end_text(void *message, size_t room, size_t received);
 
-/* Send or receive one message between the first process and another, and wait. In order; one thread
- * per process. A message longer than `room` ends the world. */
+/* Send or receive one message between the first process and another, and wait. Messages arrive in
+ * order; one thread per process calls these. A message longer than `room` ends the world. */
 int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes);
 int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t room,
                        size_t *bytes);

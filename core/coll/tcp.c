@@ -15,18 +15,18 @@
 #include "core/base/clock.h"
 #include "core/coll/tcp_meet.h"
 
-enum { SHORT_BYTES = 4096 }; /* sent at once */
+enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
 /* limit of one process's messages and announcements that wait for receives */
 enum { EARLY_BYTES_MAX = 64 << 20 };
-enum { TURN_BYTES_MAX = 4 << 20 }; /* read from one process in a turn */
+enum { TURN_BYTES_MAX = 4 << 20 }; /* bytes read from one process in a turn */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
 static const int64_t cancel_ns = INT64_C(1) * 1000000000;
 
 enum frame_kind {
     FRAME_SHORT = 0x7464, /* the message follows */
     FRAME_ASK,            /* announces a longer message, of slot `from` */
-    FRAME_GO,             /* its receive has begun, in slot `to` */
-    FRAME_DATA,           /* its data follow, for slot `to` */
+    FRAME_GO,             /* the message's receive has begun, in slot `to` */
+    FRAME_DATA,           /* the longer message for slot `to` follows */
     FRAME_BYE             /* the last frame */
 };
 
@@ -50,7 +50,7 @@ struct out {
 enum slot_state { SLOT_FREE, SLOT_SENDS, SLOT_WANTED, SLOT_MATCHED, SLOT_DONE };
 
 struct slot {
-    enum slot_state state; /* WANTED: a receive without a message; MATCHED: it arrives */
+    enum slot_state state; /* WANTED: a receive without a message; MATCHED: its message arrives */
     int peer;              /* a rank, or COLL_TRANSPORT_ANY */
     int tag;
     unsigned char *at; /* borrowed */
@@ -76,9 +76,9 @@ struct peer {
     struct out bye;
     struct frame in; /* being read */
     size_t in_done;
-    unsigned char *to; /* where its message goes; NULL: none */
+    unsigned char *to; /* where the frame's message goes; NULL: none */
     uint64_t left;
-    struct slot *slot;                 /* gets that message; NULL: `fresh` */
+    struct slot *slot;                 /* the slot that gets the message; NULL: `fresh` */
     struct early *fresh;               /* owned: the message, if early */
     struct early *early, **early_last; /* owned: in the order of arrival */
     uint64_t early_bytes;
@@ -91,7 +91,7 @@ static struct {
     struct pollfd *polled; /* owned, [world] */
     struct slot *slots;    /* owned, [slot_count] */
     struct slot *wanted, **wanted_last;
-    int failed; /* of the first failure; 0: none */
+    int failed; /* code of the first failure; 0: none */
     char why[COLL_TRANSPORT_WHY_BYTES];
 } tcp;
 
@@ -642,7 +642,7 @@ static void free_tcp(void)
     memset(&tcp, 0, sizeof tcp);
 }
 
-/* Everything is written and the others close, too. */
+/* Returns whether everything is written and the other processes close, too. */
 static bool is_over(void)
 {
     for (unsigned r = 0; r < tcp.world; r++) {

@@ -276,7 +276,7 @@ static struct hello make_hello(const struct meeting *meeting, uint32_t port)
     return hello;
 }
 
-/* Writes the reason to `text`. Ranks below `first` do not connect. */
+/* Writes the reason for a refusal to `text`. Ranks below `first` do not connect. */
 static bool refuses(const struct meeting *meeting, const struct hello *hello, unsigned first,
                     char text[TEXT_BYTES])
 {

@@ -41,7 +41,7 @@ struct coll_transport {
     /* Waits until a rank's process has ended, at most for the limit. MPI does not report the end,
      * but may end this process. No other thread may be in the transport. */
     void (*wait_end)(unsigned rank, int64_t limit_ns);
-    /* Begin a transfer in a free slot. Transfers between two processes with one tag keep their
+    /* Begin a transfer in a free slot. Transfers between two processes with the same tag keep their
      * order. */
     int (*send)(unsigned slot, unsigned to, int tag, const void *from, size_t bytes, char *why);
     int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);

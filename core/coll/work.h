@@ -33,8 +33,8 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    unsigned within;         /* GATHER: read it through coll_takes_part and coll_part */
-    const uint64_t *borders; /* NULL: the default ones; read them through coll_part */
+    unsigned within;         /* GATHER: read through coll_takes_part and coll_part */
+    const uint64_t *borders; /* NULL: the default borders; read through coll_part */
     enum coll_type sum_type; /* COLL_INT4 */
     uint64_t sum_count;
     void (*prepare)(void *context); /* coll.c calls it */
@@ -66,8 +66,8 @@ struct coll_terms {
     uint64_t count;
     uint64_t before; /* elements of this rank's part before the range */
 };
-/* Writes the sums to their place in this rank's part at `to`; with work->within, by groups over all
- * ranks. */
+/* Writes the sums to their place in this rank's part at `to`; with work->within, sums all ranks by
+ * groups. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
 uint64_t coll_work_bytes(const struct coll_work *work, uint64_t count);

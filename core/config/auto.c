@@ -1,5 +1,5 @@
-/* auto.c: turns legacy forms of keys into the present ones, and replaces "auto" by the caller's
- * value or, without one, by that of the Hugging Face trainer or by the default. */
+/* auto.c: turns legacy forms of keys into the present ones, and "auto" into the caller's value,
+ * that of the Hugging Face trainer or the default. */
 #include <math.h>
 #include <string.h>
 
@@ -10,8 +10,7 @@ static struct core_cfg_value *value_of(struct core_cfg_detail *detail, const cha
     return &detail->values[core_cfg_index(path)];
 }
 
-/* Moves cpu_offload or cpu_offload_param to its newer form: true means {device: cpu} in
- * `section`. */
+/* Moves cpu_offload or cpu_offload_param: true means {device: cpu} in `section`. */
 static void move_offload(struct core_cfg_detail *detail, const char *old, const char *section,
                          const char *device)
 {
@@ -85,8 +84,8 @@ static void fill_integer(struct core_cfg_detail *detail, const char *path, int64
     }
 }
 
-/* Fills in `factor` times the model's hidden size or its square; keeps the default if the size is
- * unknown. */
+/* Fills in `factor` times the model's hidden size or its square; if that is unknown, keeps the
+ * default. */
 static void fill_hidden(struct core_cfg_detail *detail, const char *path, double factor,
                         bool squared)
 {
@@ -114,7 +113,7 @@ static void fill_precision(struct core_cfg_detail *detail, const char *path,
     }
 }
 
-/* Leaves a batch size that follows from the other two to the batch rule (rules.c). */
+/* Leaves a missing batch size to the batch rule (rules.c). */
 static void fill_batch(struct core_cfg_detail *detail)
 {
     const struct core_cfg_options *options = detail->options;

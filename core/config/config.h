@@ -1,7 +1,6 @@
-/* config.h: reads a ds_config.json. One table (table.h) has every key's name, type, default and
- * range, and says how tide treats it. Reading, defaults, checks, `tide config` and
- * docs/ds_config.md all use this table. The result is a plain struct for the engine, and notes
- * about keys for people. A configuration is constant after it was read; any thread may use it. */
+/* config.h: reads a ds_config.json, by one table of the keys (table.h), from which `tide config`
+ * and docs/ds_config.md come, too. The result is a struct for the engine, and notes about keys for
+ * people. Constant after it was read; any thread. */
 #ifndef CORE_CONFIG_CONFIG_H
 #define CORE_CONFIG_CONFIG_H
 
@@ -13,14 +12,13 @@
 struct core_json_write;
 struct core_cfg_detail;
 
-/* Marks an integer that was not given and has no default. For a real the mark is NaN, for a choice
- * -1, for a string NULL. */
+/* An integer without a value. A real has NaN, a choice -1, a string NULL. */
 #define CORE_CFG_NONE INT64_MIN
 
 enum core_cfg_dtype { CORE_CFG_FP32, CORE_CFG_FP16, CORE_CFG_BF16 };
 enum core_cfg_device { CORE_CFG_DEVICE_NONE, CORE_CFG_DEVICE_CPU, CORE_CFG_DEVICE_NVME };
 enum core_cfg_optimizer {
-    CORE_CFG_ADAM, /* weight decay is decoupled unless adam_w_mode is false */
+    CORE_CFG_ADAM, /* weight decay is decoupled by default */
     CORE_CFG_ADAMW,
     CORE_CFG_ADAGRAD,
     CORE_CFG_LION,
@@ -37,11 +35,11 @@ enum core_cfg_scheduler {
 enum core_cfg_warmup { CORE_CFG_WARMUP_LOG, CORE_CFG_WARMUP_LINEAR };
 
 struct core_cfg {
-    /* Batch sizes. Sizes that were not given are derived; CORE_CFG_NONE: too few were given. */
+    /* Batch sizes, given or derived; CORE_CFG_NONE: too few were given. */
     int64_t train_batch_size;
     int64_t micro_batch_size; /* rows per rank and micro-batch */
     int64_t accumulation_steps;
-    int64_t world_size; /* number of ranks for which the batch sizes were derived */
+    int64_t world_size; /* ranks for which batch sizes were derived */
 
     int64_t steps_per_print;
     double gradient_clipping; /* 0: off */
@@ -56,7 +54,7 @@ struct core_cfg {
         double weight_decay;
         double momentum;
         bool bias_correction;
-        bool adam_w_mode; /* weight decay is decoupled; always for AdamW */
+        bool adam_w_mode; /* decoupled weight decay; always for AdamW */
         bool fp32_optimizer_states;
     } optimizer;
 
@@ -85,7 +83,7 @@ struct core_cfg {
     struct {
         bool enabled;
         bool check_grad_overflow;
-        bool check_grad_overflow_given; /* steps may be skipped only if this key was given */
+        bool check_grad_overflow_given; /* steps may be skipped only if it was given */
         bool optimizer_states;
     } bf16;
 
@@ -95,7 +93,7 @@ struct core_cfg {
         int64_t reduce_bucket_size; /* elements */
         bool quantized_weights;
         bool quantized_gradients;
-        int64_t hpz_partition_size; /* number of ranks; 0 and 1: no secondary partition */
+        int64_t hpz_partition_size; /* ranks; 0 and 1: no secondary partition */
         struct {
             int device; /* enum core_cfg_device */
             const char *nvme_path;
@@ -122,55 +120,53 @@ struct core_cfg {
         const char *output_path, *job_name;
     } tensorboard, csv_monitor;
 
-    struct core_cfg_detail *detail; /* owned; values and notes of all keys, and the text */
+    struct core_cfg_detail *detail; /* owned */
 };
 
-/* Values for "auto" (batch sizes and total_steps also for missing keys), and facts that are not in
- * the file. core_cfg_options_init sets the defaults: values that are not given are CORE_CFG_NONE or
- * NaN, and "auto" then takes the default of the Hugging Face trainer. */
+/* Values for "auto" (batch sizes and total_steps also for missing keys), and facts outside the
+ * file. core_cfg_options_init sets all to "not given", CORE_CFG_NONE or NaN, so that "auto" takes
+ * the Hugging Face trainer's default. */
 struct core_cfg_options {
-    int64_t world_size; /* number of ranks; 1 by default */
+    int64_t world_size; /* 1 by default */
     int64_t micro_batch_size, accumulation_steps;
     int64_t warmup_steps, total_steps;
-    int64_t hidden_size; /* of the model, for "auto" in three of the ZeRO keys; 0: unknown */
+    int64_t hidden_size; /* of the model, for "auto" in ZeRO keys; 0: unknown */
     double lr, betas[2], eps, weight_decay, gradient_clipping;
     int precision;  /* enum core_cfg_dtype, -1: not given, bf16 for "auto" */
-    bool has_store; /* the caller has a directory for tier STORE, so nvme_path may be missing */
+    bool has_store; /* nvme_path may be missing */
 };
 void core_cfg_options_init(struct core_cfg_options *options);
 
-/* Reads `argument`: a path, "-" for standard input, or url-safe base64 text of a configuration.
- * Fails with a message if there is no JSON object (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). Errors
- * inside the object are collected, so that all of them can be reported: see core_cfg_check(). */
+/* Reads a path, "-" (standard input) or url-safe base64 of a configuration. Returns -errno with a
+ * message if there is no JSON object; core_cfg_check() reports errors inside the object. */
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);
 
-/* Like core_cfg_load(), for text in memory; `source` is its name in messages. */
+/* Like core_cfg_load(), for text; `source` is its name in messages. */
 int core_cfg_parse(const char *text, size_t bytes, const char *source,
                    const struct core_cfg_options *options, struct core_cfg **out);
 
 void core_cfg_destroy(struct core_cfg *cfg);
 
-/* Returns 0, or -EINVAL with the message of the first refusal and the number of further ones (`tide
- * config` shows all). An engine reads the struct only after this returned 0. */
+/* Returns 0, or -EINVAL with the first refusal and the number of others. An engine reads the struct
+ * only after 0. */
 int core_cfg_check(const struct core_cfg *cfg);
 
 enum core_cfg_note_kind {
     CORE_CFG_NOTE_HONOURED,  /* given and honoured */
-    CORE_CFG_NOTE_LATER,     /* given; known, but this build does not act on it */
-    CORE_CFG_NOTE_IGNORED,   /* given; it has no effect, and `why` gives the reason */
-    CORE_CFG_NOTE_DEFAULTED, /* not given: the default, or a derived value */
+    CORE_CFG_NOTE_LATER,     /* given and known, but without effect in this build */
+    CORE_CFG_NOTE_IGNORED,   /* given, but without effect; `why` gives the reason */
+    CORE_CFG_NOTE_DEFAULTED, /* default or derived */
     CORE_CFG_NOTE_WARNING,   /* accepted, but read `why` */
-    CORE_CFG_NOTE_REFUSED,   /* cannot be run; `why` names what is allowed */
+    CORE_CFG_NOTE_REFUSED,   /* `why` names what is allowed */
 };
 enum { CORE_CFG_NOTE_KINDS = CORE_CFG_NOTE_REFUSED + 1 };
 
-/* Returns "honoured", "later", "ignored", "defaulted", "warning" or "refused". */
 const char *core_cfg_note_kind_name(enum core_cfg_note_kind kind);
 
 struct core_cfg_note {
     enum core_cfg_note_kind kind;
-    size_t line, column; /* position in the file; 0: none */
+    size_t line, column; /* in the file; 0: none */
     const char *key;     /* "zero_optimization.stage" */
     const char *value;   /* value as JSON; NULL: none */
     const char *why;     /* "": nothing to add */
@@ -179,12 +175,11 @@ struct core_cfg_note {
 const char *core_cfg_source(const struct core_cfg *cfg);
 size_t core_cfg_notes_count(const struct core_cfg *cfg);
 size_t core_cfg_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind);
-/* Returns one note. Refusals come first, then warnings, then comments in the file, then keys in the
- * order of the table. */
+/* Refusals come first, then warnings, comments in the file, and keys in the order of the table. */
 struct core_cfg_note core_cfg_note(const struct core_cfg *cfg, size_t index);
 
-/* Writes the configuration as one JSON object that can be read again, with defaults and "auto"
- * filled in. `key` is as for core_json_write_object_begin(). */
+/* Writes the configuration as a JSON object that can be read again, with defaults and "auto" filled
+ * in. `key` is as in core_json_write_object_begin(). */
 void core_cfg_write(const struct core_cfg *cfg, struct core_json_write *write, const char *key);
 
 /* Writes the table as Markdown: docs/ds_config.md. */

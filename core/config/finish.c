@@ -1,4 +1,4 @@
-/* finish.c: adds the notes of keys that were given and of keys that apply, and sorts all notes. */
+/* finish.c: adds the notes of keys, and sorts all notes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +14,12 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    /* a REFUSED row gets here only if the file gives its default, null or "auto" */
+    /* a REFUSED row has its default, null or "auto" here */
     return CORE_CFG_NOTE_HONOURED;
 }
 
-/* Returns whether a row gets a note: its key was given, or it applies, is not a legacy form, and
- * tide honours it, now or later. Sections and elements of arrays get none. */
+/* Returns whether a row gets a note: its key was given, or applies, is no legacy form, and is
+ * honoured now or later. Sections and elements of arrays get none. */
 static bool shown(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

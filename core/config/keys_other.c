@@ -1,4 +1,4 @@
-/* keys_other.c: the rows of all other sections, and of features that can only be switched off. */
+/* keys_other.c: the rows of all other sections, and of features that must be off. */
 #include "core/config/table.h"
 
 #define AT       CORE_CFG_AT

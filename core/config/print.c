@@ -1,4 +1,4 @@
-/* print.c: prints a configuration as JSON that can be read again, and the table as a document. */
+/* print.c: prints a configuration as JSON, and the table as a document. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,8 @@
 static void write_section(const struct core_cfg_detail *detail, struct core_json_write *write,
                           const char *prefix);
 
-/* Returns whether a row is printed. Not printed are rows that do not apply, legacy forms, refused
- * sections, other refused rows and lists that were not given, ignored rows without a value, and a
- * scheduler without a type. */
+/* Returns false for rows that do not apply, legacy forms, refused sections, other refused rows and
+ * lists that were not given, ignored rows without a value, and a scheduler without a type. */
 static bool is_written(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

@@ -1,5 +1,4 @@
-/* read.c: reads a configuration: parses the text, walks it, fills in "auto", applies the rules, and
- * fills the plain struct. */
+/* read.c: reads a configuration and fills the plain struct. */
 #include "core/config/config.h"
 
 #include <assert.h>
@@ -14,7 +13,7 @@
 #include "core/base/file.h"
 #include "core/config/internal.h"
 
-/* limit of the size of a file; a configuration has a few kilobytes */
+/* configurations have a few kilobytes */
 static const size_t bytes_max = (size_t)4 << 20;
 
 void core_cfg_options_init(struct core_cfg_options *options)
@@ -35,7 +34,6 @@ void core_cfg_options_init(struct core_cfg_options *options)
     };
 }
 
-/* Copies one value to its place in the plain struct. */
 static void publish(struct core_cfg *cfg, const struct core_cfg_row *row,
                     const struct core_cfg_value *value)
 {
@@ -131,8 +129,8 @@ fail:
     return rc;
 }
 
-/* Returns 1 if the first four characters of `argument` are base64 of the beginning of an object or
- * comment, 0 if not, or -ENOMEM. */
+/* Returns 1 if the first four characters are base64 of an object's or comment's beginning, 0 if
+ * not, or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {
     char *front = NULL;

@@ -1,5 +1,4 @@
-/* rules.c: checks and derives keys that depend on each other: the batch rule, precision, offload,
- * types. */
+/* rules.c: checks and derives keys that depend on each other. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -29,8 +28,8 @@ static void derive(struct core_cfg_value *value, int64_t integer, const char *wh
     value->why = value->why != NULL && value->given ? value->why : why;
 }
 
-/* Derives `out`, the micro batch or the accumulation, from the train batch `whole`, the other size
- * `known` and the world size. Refuses `whole` if it is not a multiple of `known` x world size. */
+/* Derives `out`, the micro batch or the accumulation: `whole` / (`known` x world size). Refuses a
+ * `whole` that is not a multiple. */
 static void divide(struct core_cfg_detail *detail, struct core_cfg_value *out, int64_t whole,
                    int64_t known, const char *name)
 {
@@ -64,8 +63,7 @@ static void multiply(struct core_cfg_detail *detail, struct core_cfg_value *trai
     }
 }
 
-/* Takes missing sizes from the caller, if the caller gave them; the micro batch only if the train
- * batch is missing, too. */
+/* Takes missing sizes from the caller; the micro batch only without a train batch. */
 static void batch_from_caller(struct core_cfg_detail *detail, struct core_cfg_value *train,
                               struct core_cfg_value *micro, struct core_cfg_value *accumulation)
 {
@@ -177,8 +175,7 @@ static void apply_zero(struct core_cfg_detail *detail)
     }
 }
 
-/* Drops the notes about the parameters of a refused type, because only the refusal of the type is
- * reported. */
+/* Only the refusal of the type is reported. */
 static void forget_parameters(struct core_cfg_detail *detail, const char *params)
 {
     size_t kept = 0;
@@ -190,7 +187,7 @@ static void forget_parameters(struct core_cfg_detail *detail, const char *params
     detail->notes_count = kept;
 }
 
-/* Sets a default of the optimizer's type if the key is not given. */
+/* Sets the type's default if the key is not given. */
 static void type_default(struct core_cfg_detail *detail, const char *path, double value)
 {
     struct core_cfg_value *kept = value_of(detail, path);

@@ -1,4 +1,4 @@
-/* table.h: the one table of the keys of ds_config.json. For core/config and the tests. */
+/* table.h: the table of the keys of ds_config.json. For core/config and tests. */
 #ifndef CORE_CONFIG_TABLE_H
 #define CORE_CONFIG_TABLE_H
 
@@ -14,48 +14,47 @@ enum core_cfg_type {
     CORE_CFG_INT,
     CORE_CFG_REAL,
     CORE_CFG_STRING,
-    CORE_CFG_CHOICE,   /* one of the strings in `choices` */
+    CORE_CFG_CHOICE,   /* one of `choices` */
     CORE_CFG_PAIR,     /* an array of two reals */
     CORE_CFG_STRINGS,  /* an array of strings, or one string */
     CORE_CFG_INTS,     /* an array of integers */
     CORE_CFG_AUTO_INT, /* an integer or "auto" */
-    CORE_CFG_FEATURE,  /* an object, or true or false: a feature that can be enabled */
+    CORE_CFG_FEATURE,  /* an object, true or false */
     CORE_CFG_SECTION,  /* an object with rows below it */
     CORE_CFG_LIST,     /* an array of objects, whose rows are below "path[]" */
 };
 
 enum core_cfg_state {
     CORE_CFG_HONOURED,
-    CORE_CFG_LATER,   /* accepted, but `module` does not act on it yet */
-    CORE_CFG_IGNORED, /* accepted without effect; `why` gives the reason */
-    /* refused unless it is the default; a section is refused if it is present. `why` gives the
-     * reason */
+    CORE_CFG_LATER,   /* accepted; `module` does not act on it yet */
+    CORE_CFG_IGNORED, /* accepted without effect, because of `why` */
+    /* refused, because of `why`, unless it is the default; a section always */
     CORE_CFG_REFUSED,
 };
 
 enum core_cfg_flag {
-    CORE_CFG_OPEN = 1,      /* a section: an unknown key is a warning, not a refusal */
+    CORE_CFG_OPEN = 1,      /* a section: unknown keys are warnings */
     CORE_CFG_ANY_CASE = 2,  /* a choice: in any letter case */
     CORE_CFG_LOW_OPEN = 4,  /* `low` itself is not allowed */
     CORE_CFG_HIGH_OPEN = 8, /* `high` itself is not allowed */
     CORE_CFG_SIZE = 16,     /* an integer that may be written as "1M" */
-    CORE_CFG_LEGACY = 32,   /* a legacy form of another key */
+    CORE_CFG_LEGACY = 32,
 };
 
 struct core_cfg_row {
-    const char *path;    /* "aio.block_size"; elements of a list are "path[]" */
-    const char *aliases; /* other names of the last part, with spaces between; NULL: none */
+    const char *path;    /* "aio.block_size"; elements: "path[]" */
+    const char *aliases; /* other last parts, with spaces between; NULL: none */
     enum core_cfg_type type;
     enum core_cfg_state state;
     unsigned flags;
-    const char *preset;  /* the default, as JSON; NULL: none */
-    double low, high;    /* inclusive unless a flag says otherwise; NaN: no limit */
+    const char *preset;  /* JSON; NULL: none */
+    double low, high;    /* inclusive unless flagged; NaN: no limit */
     const char *choices; /* "fp32=float32|fp16": synonyms after = */
-    const char *only;    /* the optimizer or scheduler types that have this key; NULL: all */
-    const char *module;  /* the module that will act on a LATER key */
-    const char *means;   /* the meaning of the key, one sentence */
+    const char *only;    /* optimizer or scheduler types with this key; NULL: all */
+    const char *module;  /* will act on a LATER key */
+    const char *means;   /* one sentence */
     const char *why;     /* why the key is ignored or refused, or a remark; NULL: none */
-    size_t field;        /* 1 + the offset of its field in struct core_cfg; 0: no field */
+    size_t field;        /* 1 + offset in struct core_cfg; 0: none */
 };
 
 struct core_cfg_rows {
@@ -66,7 +65,7 @@ extern const struct core_cfg_rows core_cfg_rows_train;
 extern const struct core_cfg_rows core_cfg_rows_zero;
 extern const struct core_cfg_rows core_cfg_rows_other;
 
-/* Macros for the files that define rows. */
+/* Macros for rows. */
 #define CORE_CFG_AT(member)            .field = 1 + offsetof(struct core_cfg, member)
 #define CORE_CFG_ROW_BOOL(name, value) .path = name, .type = CORE_CFG_BOOL, .preset = value
 #define CORE_CFG_ROW_TEXT(name, value) .path = name, .type = CORE_CFG_STRING, .preset = value
@@ -79,26 +78,20 @@ extern const struct core_cfg_rows core_cfg_rows_other;
     .path = name, .type = CORE_CFG_CHOICE, .preset = value, .choices = all
 #define CORE_CFG_NO_LIMIT (double)NAN
 
-/* Returns the number of rows, which have a fixed order; a row's index identifies it in struct
- * core_cfg_detail. */
+/* A row's index identifies it in struct core_cfg_detail. */
 size_t core_cfg_row_count(void);
 const struct core_cfg_row *core_cfg_row(size_t index);
 
-/* Returns the index of the row with this path, which must be in the table. */
+/* Returns the index of the row with this path, which must exist. */
 size_t core_cfg_index(const char *path);
-/* Returns the index of the row that has the name or alias `key` in the section `prefix` ("" at the
- * top); -1: none. */
+/* Returns the row of the name or alias `key` in the section `prefix` ("": the top); -1: none. */
 ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);
-/* Returns the last part of the row's path. */
 const char *core_cfg_leaf(const struct core_cfg_row *row);
-/* Returns whether the row is directly below the section `prefix`. */
 bool core_cfg_row_below(const struct core_cfg_row *row, const char *prefix);
-/* Writes the first name of choice `index`. */
 void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *out, size_t bytes);
-/* Returns the index of a choice by any of its spellings; -1: none. */
+/* Returns a choice's index by any spelling; -1: none. */
 int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, size_t bytes);
-/* Returns whether `name` is one of `names`, which are separated by spaces. `names` NULL contains
- * none. */
+/* Returns whether `name` is in `names`, separated by spaces; NULL: none. */
 bool core_cfg_is_named(const char *names, const char *name, size_t name_bytes);
 
 #endif

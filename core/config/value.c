@@ -11,8 +11,7 @@
 #include "core/config/internal.h"
 #include "core/json/write.h"
 
-/* Appends the range of the row, for example " from LOW to HIGH" or " of at least LOW". A text that
- * does not fit is cut. */
+/* Appends " from LOW to HIGH" or " of at least LOW", cut if it does not fit. */
 static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
 {
     const char *from = " from";
@@ -83,7 +82,7 @@ static bool in_range(const struct core_cfg_row *row, double value)
     return low && high;
 }
 
-/* Accepts true and false; also as text or as 1 and 0, and then sets *loose. */
+/* Accepts true and false; sets *loose for text, 1 and 0. */
 static bool take_bool(const struct core_json_value *value, struct core_cfg_value *out, bool *loose)
 {
     int64_t integer = -1;
@@ -159,8 +158,7 @@ static bool is_on(const struct core_json_value *value)
     return take_bool(value, &truth, &loose) && truth.truth;
 }
 
-/* Finds the members that switch a feature on or off, at any depth. Returns -1 if there are none, 0
- * if all are off, 1 if one is on. */
+/* Returns -1 if no member, at any depth, switches the feature, 0 if all are off, else 1. */
 static int switches(const struct core_json_value *object)
 {
     int found = -1;
@@ -179,7 +177,7 @@ static int switches(const struct core_json_value *object)
     return found;
 }
 
-/* An object without such a member switches its feature on if it has any other member. */
+/* An object without switches (above) turns its feature on unless it is empty. */
 static bool take_feature(const struct core_json_value *value, struct core_cfg_value *out)
 {
     bool loose = false;
@@ -191,7 +189,7 @@ static bool take_feature(const struct core_json_value *value, struct core_cfg_va
     return take_bool(value, out, &loose);
 }
 
-/* Returns whether `value` has the type and range of the row; if so, stores it in *out. */
+/* Stores a value that has the row's type and range; else returns false. */
 static bool take(const struct core_cfg_row *row, const struct core_json_value *value,
                  struct core_cfg_value *out, bool *loose)
 {
@@ -223,8 +221,7 @@ static bool take(const struct core_cfg_row *row, const struct core_json_value *v
     return false;
 }
 
-/* Returns whether a value is an "auto" that is replaced later. For some rows "auto" is an ordinary
- * string. */
+/* For some rows "auto" is an ordinary string. */
 static bool is_auto(const struct core_cfg_row *row, const struct core_json_value *value)
 {
     if (core_json_kind(value) != CORE_JSON_STRING ||
@@ -245,7 +242,7 @@ void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t index,
     char allowed[256];
     core_json_print(value, found, sizeof found);
     core_cfg_allowed(row, allowed, sizeof allowed);
-    if (strcmp(row->path, "optimizer.type") == 0) { /* its other choices are refused, too */
+    if (strcmp(row->path, "optimizer.type") == 0) { /* its other choices are refused */
         add_choices(row, CORE_CFG_OPTIMIZERS, allowed, sizeof allowed);
     }
     core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "found %s; allowed: %s", found, allowed);

@@ -5,8 +5,8 @@
 #include "core/base/suggest.h"
 #include "core/config/internal.h"
 
-/* A file with more unknown keys than this is not a configuration. Finding the line of a key reads
- * the whole text, so this also bounds the time. */
+/* A file with more unknown keys is no configuration. Also bounds the time of finding their lines.
+ * */
 enum { UNKNOWN_MAX = 64 };
 
 static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
@@ -20,7 +20,7 @@ static struct core_json_place place_of(const struct core_cfg_detail *detail,
     return site.place;
 }
 
-/* Suggests the nearest name in this section, else the same name in another section. */
+/* Suggests the nearest name in this section, else this name in another section. */
 static void guess(const char *prefix, const char *key, char *out, size_t bytes)
 {
     struct core_suggest near;
@@ -46,7 +46,7 @@ static void guess(const char *prefix, const char *key, char *out, size_t bytes)
     }
 }
 
-/* Returns whether a key is a comment or a disabled key: "_comment", "//", "#lr". */
+/* "_comment", "//", "#lr": a comment or a disabled key. */
 static bool is_comment(const char *key)
 {
     return key[0] == '_' || key[0] == '#' || key[0] == '$' || strncmp(key, "//", 2) == 0 ||
@@ -79,9 +79,8 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
                     .why = why});
 }
 
-/* Returns whether a member is not used because its row was given before, under another name. In aio
- * the row's own name wins, because DeepSpeed ignores the others; elsewhere two names are an
- * error. */
+/* Returns whether a row was given before, under another name. In aio the row's own name wins, as in
+ * DeepSpeed; elsewhere two names are an error. */
 static bool is_second(struct core_cfg_detail *detail, size_t row,
                       const struct core_json_member *member, struct core_json_place place)
 {
@@ -126,8 +125,8 @@ static void walk_list(struct core_cfg_detail *detail, const struct core_json_val
     }
 }
 
-/* In older files, zero_optimization may be true (stage 1) or false (stage 0). Returns whether it
- * is. */
+/* Older files have true (stage 1) or false (stage 0) for zero_optimization. Returns whether `value`
+ * is true or false. */
 static bool walk_legacy_zero(struct core_cfg_detail *detail, size_t row,
                              const struct core_json_value *value)
 {
@@ -168,8 +167,8 @@ static void walk_member(struct core_cfg_detail *detail, const struct core_json_m
     }
 }
 
-/* Reads aio from inside zero_optimization or one of its offload sections, a frequent mistake, and
- * warns. Returns whether the member was such an aio. */
+/* Reads aio inside zero_optimization or an offload section, with a warning. Returns whether the
+ * member was an aio. */
 static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_json_member *member,
                             const char *prefix)
 {
@@ -200,7 +199,7 @@ static void walk_section(struct core_cfg_detail *detail, const struct core_json_
     }
 }
 
-/* As in DeepSpeed, a parameter that the chosen type does not have is an error. */
+/* DeepSpeed, too, refuses a parameter that the chosen type lacks. */
 static void check_types(struct core_cfg_detail *detail)
 {
     size_t count = core_cfg_row_count();

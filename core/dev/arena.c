@@ -1,5 +1,5 @@
-/* arena.c: first-fit allocation over a sorted list of live parts. With a source, the list contains
- * the parts of the source: the base is then NULL, and the offset of a part is its address. */
+/* arena.c: first-fit allocation over a sorted list of live parts. With a source, the base is NULL,
+ * and a part's offset is its address. */
 #include "core/dev/arena.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ static size_t red_zone_bytes(const struct dev_arena *arena)
 
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host)
 {
-    /* The smallest part takes DEV_ALIGN_BYTES of the budget and is followed by one red zone. */
+    /* The smallest part takes DEV_ALIGN_BYTES of the budget and a red zone. */
     return host && RED_ZONE_BYTES > 0 ? 2 * budget_bytes : budget_bytes;
 }
 
@@ -77,7 +77,7 @@ void dev_arena_fini(struct dev_arena *arena)
     pthread_mutex_destroy(&arena->lock);
 }
 
-/* Sets [*begin, *end) to the gap before part `index`, or after the last part. */
+/* Sets [*begin, *end) to the gap before part `index`, or after the last one. */
 static void gap_at(const struct dev_arena *arena, size_t index, size_t *begin, size_t *end)
 {
     const struct dev_arena_part *parts = arena->parts;
@@ -117,8 +117,8 @@ static int grow(struct dev_arena *arena)
     return 0;
 }
 
-/* Finds the first gap that holds `bytes` and a red zone, and sets *offset to its start. Returns the
- * index for the new part, or `count + 1` if there is no such gap. */
+/* Sets *offset to the first gap for `bytes` and a red zone. Returns the new part's index; `count +
+ * 1`: no gap. */
 static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offset)
 {
     for (size_t i = 0; i <= arena->count; i++) {
@@ -132,8 +132,7 @@ static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offs
     return arena->count + 1;
 }
 
-/* Returns the index of the last part that begins at or before `memory`; `count` if there is
- * none. */
+/* Returns the last part that begins at or before `memory`; `count`: none. */
 static size_t find_part(const struct dev_arena *arena, const void *memory)
 {
     uintptr_t address = (uintptr_t)memory;
@@ -151,8 +150,8 @@ static size_t find_part(const struct dev_arena *arena, const void *memory)
     return low > 0 ? low - 1 : arena->count;
 }
 
-/* Takes an allocation from the source, and sets *offset to its address and *rc to the result of the
- * source. Returns the index for the new part, or `count + 1` after an error. */
+/* Sets *offset to the address of the source's allocation and *rc to its result. Returns the new
+ * part's index; `count + 1`: an error. */
 static size_t take_part(const struct dev_arena *arena, size_t bytes, size_t *offset, int *rc)
 {
     void *memory = NULL;

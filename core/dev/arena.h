@@ -1,9 +1,7 @@
-/* arena.h: allocates parts of one address range under a hard budget. To find overruns, it can
- * instead take each part from a source as a separate allocation, under the same budget. Its
- * bookkeeping is outside the range, because the range may be GPU memory. Any thread; a lock is
- * acceptable because nothing is allocated during a step. If the range is host memory,
- * AddressSanitizer sees everything outside the live parts as poisoned, with a red zone after each
- * part. */
+/* arena.h: allocates parts of an address range, which may be GPU memory, under a hard budget. With
+ * a source, parts are separate allocations, to find overruns. In host memory, AddressSanitizer sees
+ * everything outside the live parts as poisoned, with a red zone after a part. Any thread, with a
+ * lock, because nothing is allocated during a step. */
 #ifndef CORE_DEV_ARENA_H
 #define CORE_DEV_ARENA_H
 
@@ -14,11 +12,11 @@
 #include "core/dev/dev.h"
 
 struct dev_arena_part {
-    size_t offset; /* offset in the range; for a part of a source, its address */
+    size_t offset; /* in the range; with a source, the address */
     size_t bytes;  /* size, rounded up to DEV_ALIGN_BYTES */
 };
 
-/* A source, which allocates each part separately. */
+/* Allocates parts separately. */
 struct dev_arena_source {
     int (*alloc)(void *context, size_t bytes, void **out); /* *out is aligned to DEV_ALIGN_BYTES */
     void (*free)(void *context, void *memory);
@@ -27,13 +25,12 @@ struct dev_arena_source {
 
 struct dev_arena {
     pthread_mutex_t lock;
-    /* borrowed from the device; NULL if there is a source. This and the next four members do not
-     * change */
+    /* borrowed from the device; NULL: a source. This and the next four members are constant */
     unsigned char *base;
     size_t range_bytes;
     size_t budget_bytes;
     bool host;                      /* the range is host memory */
-    struct dev_arena_source source; /* `alloc` NULL: no source; parts are in the range */
+    struct dev_arena_source source; /* `alloc` NULL: parts are in the range */
     size_t used_bytes;
     size_t peak_bytes;
     struct dev_arena_part *parts; /* owned, [capacity], sorted by offset */
@@ -41,23 +38,22 @@ struct dev_arena {
     size_t capacity;
 };
 
-/* Returns the address range that a budget needs, in bytes: more than the budget if there are red
- * zones. */
+/* Returns the bytes of the range for a budget and its red zones. */
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
-/* Makes each part an allocation of the source, of exactly the requested bytes. */
+/* Makes a part an allocation of the source, of the requested size. */
 void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_source *source,
                            size_t budget_bytes);
-/* Frees parts of the source that are still allocated. */
+/* Frees parts of the source. */
 void dev_arena_fini(struct dev_arena *arena);
 
-/* Returns 0, -EINVAL for 0 bytes, -ENOMEM, or an error of the source, each error with a message to
- * which the caller prefixes the device's name. */
+/* Returns 0, -EINVAL for 0 bytes, -ENOMEM, or an error of the source, with a message to which the
+ * caller prefixes the device's name. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);
-/* Returns whether [memory, memory + bytes) is inside the range, or inside one allocation of the
+/* Returns whether [memory, memory + bytes) is inside the range, or inside one allocation of a
  * source. Without a source it takes no lock. */
 bool dev_arena_holds(struct dev_arena *arena, const void *memory, size_t bytes);
 

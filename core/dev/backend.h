@@ -1,6 +1,5 @@
-/* backend.h: the interface that a kind of device implements; only dev.c, registry.c and dev_*.c
- * include it. A new kind is one more file and one more entry in registry.c. dev.c and registry.c
- * check arguments before they call these functions. */
+/* backend.h: the interface of a kind of device, for dev.c, registry.c and dev_*.c. A new kind is a
+ * file and an entry in registry.c. Callers check the arguments. */
 #ifndef CORE_DEV_BACKEND_H
 #define CORE_DEV_BACKEND_H
 
@@ -11,19 +10,19 @@
 
 struct dev_backend {
     const char *kind;
-    /* Returns the number of devices, at least 1, or -errno with a message. */
+    /* Returns the number of devices, or -errno with a message. */
     int (*count)(void);
     int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
     void (*close)(struct dev_device *device);
 
-    /* Makes the device current for the calling thread. NULL: the kind has no streams. */
+    /* Makes the device current for this thread. NULL: no streams. */
     int (*enter)(struct dev_device *device);
 
     int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
     void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
 
-    /* Makes a queue with a copy of `base`, in which the caller has set all but `line`, where.team
-     * and where.stream; sets these in the copy. */
+    /* Copies `base`, in which the caller has set all but `line`, where.team and where.stream, and
+     * sets these. */
     int (*queue_create)(struct dev_device *device, const struct dev_queue_options *options,
                         struct dev_queue *base, struct dev_queue **out);
     void (*queue_destroy)(struct dev_queue *queue);
@@ -38,16 +37,15 @@ struct dev_backend {
 extern const struct dev_backend dev_backend_cpu;
 extern const struct dev_backend dev_backend_cuda;
 
-/* A registered range of host memory. */
 struct dev_host_range {
-    unsigned char *base; /* borrowed from the caller that registered it */
+    unsigned char *base; /* borrowed */
     size_t bytes;
 };
 
-/* A registered op: the row and the context that was passed with it. */
+/* An op's row, with the context of its registration. */
 struct dev_op_entry {
     struct dev_op row;
-    void *context; /* borrowed from the caller of dev_ops_register */
+    void *context; /* borrowed */
 };
 
 struct dev_device {
@@ -67,10 +65,10 @@ struct dev_queue {
     enum dev_queue_kind kind;
     char name[CORE_LINE_NAME_BYTES]; /* "cuda:0 compute" */
     struct core_line *line;          /* owned by the back end's queue */
-    struct dev_launch where;         /* its scratch is owned, and allocated from the arena */
+    struct dev_launch where;         /* its scratch is owned, in the arena */
 };
 
-/* For back ends: initialise and release what all devices share. */
+/* Initialise and release what all devices share. */
 void dev_device_init(struct dev_device *device, const struct dev_backend *backend);
 void dev_device_fini(struct dev_device *device);
 

@@ -1,4 +1,4 @@
-/* dev.c: argument checks, and the code that is the same for all kinds of device. */
+/* dev.c: argument checks and the code of all kinds of device. */
 #include "core/dev/dev.h"
 
 #include <assert.h>
@@ -190,8 +190,7 @@ static int queue_options_check(const struct dev_device *device,
     return 0;
 }
 
-/* Returns the index of `queue` (NULL: of a free entry) in the device's list; DEV_QUEUE_MAX if there
- * is none. */
+/* Returns the index of `queue` (NULL: of a free entry); DEV_QUEUE_MAX: none. */
 static size_t queue_place(const struct dev_device *device, const struct dev_queue *queue)
 {
     size_t place = 0;

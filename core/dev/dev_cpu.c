@@ -1,7 +1,6 @@
-/* dev_cpu.c: the CPU as a device.
- * Its DEVICE tier is a mapping with a budget. Each queue is a thread (core_queue) with a team for
- * ops and large copies. An op or a copy runs to its end on its queue's thread and team; a copy with
- * a stream is made by the thread that submits it. */
+/* dev_cpu.c: the CPU as a device. Its DEVICE tier is a mapping with a budget. A queue is a thread
+ * (core_queue) with a team for ops and large copies; a copy with a stream is made by the submitting
+ * thread. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,7 +26,6 @@ struct cpu_device {
 
 struct cpu_queue;
 
-/* The context of the job that runs an op. */
 struct cpu_op {
     struct cpu_queue *queue;
     unsigned op;
@@ -36,9 +34,8 @@ struct cpu_op {
 struct cpu_queue {
     struct dev_queue base;
     struct core_queue *jobs; /* owned */
-    struct core_team *team;  /* owned; only the queue's thread runs it */
-    /* borrowed; NULL: times are not reported. Set by the thread that submits, read by the queue's
-     * thread. */
+    struct core_team *team;  /* owned; for the queue's thread */
+    /* borrowed; NULL: no reports. Set by the submitting thread, read by the queue's */
     _Atomic(const struct dev_timing *) timing;
     struct cpu_op ops[DEV_OP_MAX];
 };
@@ -77,7 +74,7 @@ static uint64_t machine_bytes(void)
 static int map_arena(struct cpu_device *device, size_t budget_bytes)
 {
     size_t bytes = dev_arena_range_bytes(budget_bytes, true);
-    errno = ENOMEM; /* for a range that overflows size_t */
+    errno = ENOMEM; /* the range overflows size_t */
     void *range = bytes < budget_bytes ? MAP_FAILED
                                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -85,7 +82,7 @@ static int map_arena(struct cpu_device *device, size_t budget_bytes)
         return core_err_set(-ENOMEM, "the device cpu cannot have a budget of %zu bytes: %s",
                             budget_bytes, strerror(errno));
     }
-    /* Only advice: everything works without huge pages, too. */
+    /* Only advice: huge pages are not needed. */
     (void)madvise(range, bytes, MADV_HUGEPAGE);
     device->range = range;
     device->range_bytes = bytes;
@@ -252,7 +249,7 @@ struct span {
     size_t bytes;
 };
 
-/* Copies below COPY_WIDE_BYTES are not worth waking the team for. */
+/* Below COPY_WIDE_BYTES, waking the team costs more than the copy. */
 enum { COPY_WIDE_BYTES = 1 << 20, COPY_GRAIN_BYTES = 1 << 16 };
 
 static void move_bytes(const struct span *span, size_t begin, size_t end)

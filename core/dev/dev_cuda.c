@@ -1,7 +1,6 @@
-/* dev_cuda.c: a CUDA GPU as a device: its properties, its memory, pinned host memory. This file and
- * dev_cuda_queue.c wrap the CUDA runtime; only kernels/cuda calls it, too. The DEVICE tier is one
- * cudaMalloc of the whole budget or, for compute-sanitizer, one cudaMalloc for each allocation. Any
- * thread may call. */
+/* dev_cuda.c: a CUDA GPU as a device: properties, memory, pinned host memory. This file and
+ * dev_cuda_queue.c wrap the CUDA runtime, besides kernels/cuda. The DEVICE tier is one cudaMalloc
+ * of the budget or, for compute-sanitizer, one for each allocation. Any thread. */
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -13,11 +12,11 @@
 #include "core/base/log.h"
 #include "core/dev/dev_cuda.h"
 
-/* The size of one registration is limited, so memory is pinned in pieces; a copy is split at the
- * borders between pieces. */
+/* A registration is limited in size, so memory is pinned in pieces, and copies are split at their
+ * borders. */
 static const size_t PIECE_BYTES = (size_t)64 << 30;
 
-/* ---- Errors: translates codes of the runtime to -errno. ---- */
+/* ---- Errors: from codes of the runtime to -errno. ---- */
 
 static int code_of(cudaError_t error)
 {
@@ -97,8 +96,7 @@ int dev_cuda_enter(const struct cuda_device *device)
 
 /* ---- Device ---- */
 
-/* Writes the GPU's PCI address. Returns the NUMA node nearest to the GPU, from sysfs; -1 if
- * unknown. */
+/* Writes the GPU's PCI address. Returns its NUMA node, from sysfs; -1: unknown. */
 static int numa_node_of(int index, char *address, size_t address_bytes)
 {
     char path[128];
@@ -170,9 +168,8 @@ static void part_free(void *context, void *memory)
     (void)cudaGetLastError();
 }
 
-/* With TIDE_DEVICE_MEMORY=separate each allocation is a cudaMalloc. compute-sanitizer sees only
- * accesses outside of a cudaMalloc: with one for all memory it finds no overrun from one array into
- * the next (docs/cuda.md). */
+/* TIDE_DEVICE_MEMORY=separate makes an allocation a cudaMalloc, because compute-sanitizer does not
+ * see overruns inside one (docs/cuda.md). */
 static int choose_separate(bool *out)
 {
     const char *wanted = getenv("TIDE_DEVICE_MEMORY");
@@ -296,7 +293,7 @@ static void remove_borders(struct cuda_device *device, const unsigned char *memo
     atomic_store_explicit(&device->border_count, kept, memory_order_release);
 }
 
-/* Returns the size of the piece that begins `at` bytes into a range of `bytes`. */
+/* Returns the size of the piece at `at` of `bytes`. */
 static size_t piece_bytes(size_t at, size_t bytes)
 {
     return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;

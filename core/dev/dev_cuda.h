@@ -1,5 +1,4 @@
-/* dev_cuda.h: declarations shared by the two files of the CUDA device. Uses types of the runtime
- * only by their tags, without its headers. */
+/* dev_cuda.h: declarations of the CUDA device, without the runtime's headers. */
 #ifndef CORE_DEV_DEV_CUDA_H
 #define CORE_DEV_DEV_CUDA_H
 
@@ -8,9 +7,8 @@
 struct CUstream_st;
 struct CUevent_st;
 
-/* A ring of launches that are timed. The submitting thread adds entries, the watch takes them. An
- * entry stays valid until the next entry has been taken, because the times of the next entry are
- * measured from its end. */
+/* A ring of timed launches: the submitting thread adds entries, the watch takes them. An entry
+ * stays valid until the next one is taken, whose times are measured from its end. */
 enum { DEV_CUDA_TIMES_MAX = 512 };
 struct cuda_times {
     struct {
@@ -18,70 +16,67 @@ struct cuda_times {
         struct CUevent_st *end;   /* owned */
         const char *op;           /* borrowed from the op's row */
     } ring[DEV_CUDA_TIMES_MAX];
-    struct CUevent_st *start; /* owned: the origin of times, start_ns on the clock of the host */
+    struct CUevent_st *start; /* owned: at start_ns on the host's clock */
     int64_t start_ns;
-    _Atomic uint64_t added; /* released after the entry's events are on the stream */
+    _Atomic uint64_t added; /* released after an entry's events are on the stream */
     _Atomic uint64_t taken; /* released by the watch */
-    /* end of the entry taken last, since start_ns; used by the watch alone */
+    /* end of the last entry taken, since start_ns; for the watch */
     double last_ns;
-    const struct dev_timing *to; /* borrowed: the receiver of the times of all entries */
+    const struct dev_timing *to; /* borrowed: receives the times */
 };
 
 struct cuda_queue {
     struct dev_queue base;
-    struct core_line line;      /* issued: written by the submitting thread; reached: by the
-                                 * watch */
+    struct core_line line;      /* issued: by the submitting thread; reached: by the watch */
     struct CUstream_st *stream; /* owned */
-    struct CUevent_st **events; /* owned, [depth]; unit of work v records events[(v - 1) % depth] */
+    struct CUevent_st **events; /* owned, [depth]; unit v records events[(v - 1) % depth] */
     uint32_t event_count;       /* number of events created */
-    uint64_t launches;          /* launches and copies submitted since create */
-    uint64_t *ends; /* owned, [depth]; ends[(v - 1) % depth] is `launches` at the end of unit v */
+    uint64_t launches;          /* launches and copies since create */
+    uint64_t *ends; /* owned, [depth]; ends[(v - 1) % depth] is `launches` after unit v */
     uint32_t depth;
-    bool timed; /* new launches are added to `times` */
-    /* owned; NULL: timing was never requested. Read by the watch */
+    bool timed; /* new launches are timed */
+    /* owned; NULL: never requested. The watch reads it */
     _Atomic(struct cuda_times *) times;
 };
 
 enum {
     DEV_CUDA_BORDER_MAX = 64,
-    /* Memory that is left free if no budget is given, for code, stacks and libraries, which are
-     * loaded later (tests/cuda/test_spare.c). */
+    /* Left free, without a given budget, for code, stacks and libraries that are loaded later
+     * (tests/cuda/test_spare.c). */
     DEV_CUDA_SPARE_BYTES = 1 << 30,
 };
 
 struct cuda_device {
     struct dev_device base;
     int index;
-    bool has_memory; /* true after the arena was made */
-    void *range;     /* owned: the memory of the arena; NULL: its parts are separate */
+    bool has_memory; /* the arena was made */
+    void *range;     /* owned: the arena's memory; NULL: separate parts */
 
-    /* The addresses at which two pinned pieces meet. Changed under base.lock. Read when copies are
-     * submitted, which does not happen while their memory is being registered or unregistered. */
+    /* Addresses where two pinned pieces meet. Changed under base.lock, and not while copies of that
+     * memory are submitted. */
     uintptr_t borders[DEV_CUDA_BORDER_MAX];
     _Atomic size_t border_count;
 
-    _Atomic(struct cuda_queue *) queues[DEV_QUEUE_MAX]; /* borrowed: the queues that are watched */
-    /* held by the watch during a pass, and by a thread that adds or removes a queue */
+    _Atomic(struct cuda_queue *) queues[DEV_QUEUE_MAX]; /* borrowed: watched */
+    /* held during a pass of the watch, and while a queue is added or removed */
     pthread_mutex_t watch_lock;
     pthread_t watch;
     bool watching;
     _Atomic bool ending;
     struct core_bell work;      /* rung at each submission */
-    const struct core_log *log; /* borrowed from the binding of the thread that opened the device */
+    const struct core_log *log; /* borrowed from the opening thread */
 };
 
-/* Writes the message "NAME: CALL of N bytes failed: words (code); CURE", and clears the runtime's
- * last error so that the next call does not report it again. Returns the -errno. `error` is a
- * cudaError_t; `bytes` 0 and `cure` NULL are left out. */
+/* Writes "NAME: CALL of N bytes failed: words (code); CURE", without `bytes` 0 and `cure` NULL, and
+ * clears the runtime's last error. Returns the -errno. `error` is a cudaError_t. */
 int dev_cuda_fail(const char *name, const char *call, size_t bytes, unsigned error,
                   const char *cure);
-/* Makes this GPU current for the calling thread. */
+/* Makes this GPU current for this thread. */
 int dev_cuda_enter(const struct cuda_device *device);
 
 int dev_cuda_watch_start(struct cuda_device *device);
 void dev_cuda_watch_stop(struct cuda_device *device);
 
-/* The queue functions of the back end. */
 int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_options *options,
                           struct dev_queue *proto, struct dev_queue **out);
 void dev_cuda_queue_destroy(struct dev_queue *queue);

@@ -1,7 +1,6 @@
-/* dev_cuda_queue.c: a queue of a CUDA GPU: a stream with a ring of events, one event per unit of
- * work (a copy, or the launches up to the one without `more`).
- * The submitting thread puts work on the stream; one thread per device watches the events and
- * advances the lines (`reached`). */
+/* dev_cuda_queue.c: a queue of a CUDA GPU: a stream with a ring of events, one per unit of work (a
+ * copy, or launches up to one without `more`). The submitting thread puts work on the stream; one
+ * thread per device watches the events and advances the lines. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +31,7 @@ static const char *name_of(const struct cuda_device *device)
 
 /* ---- The watch: advances lines when events complete. ---- */
 
-/* Fails all queues of the GPU, because its context is lost. */
+/* Fails all queues, because the GPU's context is lost. */
 static void fail_all(struct cuda_device *device, int code, const char *message)
 {
     for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
@@ -43,8 +42,7 @@ static void fail_all(struct cuda_device *device, int code, const char *message)
     }
 }
 
-/* Reports the launches that are done, in order. A launch is done before the event of its unit of
- * work. */
+/* Reports done launches in order, before the event of their unit. */
 static void report_times(struct cuda_times *times)
 {
     const uint64_t added = atomic_load_explicit(&times->added, memory_order_acquire);
@@ -59,11 +57,10 @@ static void report_times(struct cuda_times *times)
         if (cudaEventQuery(end) != cudaSuccess ||
             cudaEventElapsedTime(&pause_ms, last, begin) != cudaSuccess ||
             cudaEventElapsedTime(&ran_ms, begin, end) != cudaSuccess) {
-            (void)cudaGetLastError(); /* not done yet; the unit's event would report a lost GPU */
+            (void)cudaGetLastError(); /* not done; the unit's event would report a lost GPU */
             break;
         }
-        /* Times are sums of differences, because a float has too few digits for the time since the
-         * start of a long run. */
+        /* A float has too few digits for the time of a long run, so differences are added. */
         const double begin_ns = times->last_ns + (double)pause_ms * 1e6;
         times->last_ns = begin_ns + (double)ran_ms * 1e6;
         times->to->timed(times->to->user, times->ring[taken % DEV_CUDA_TIMES_MAX].op,
@@ -74,7 +71,7 @@ static void report_times(struct cuda_times *times)
     }
 }
 
-/* Advances one line. Returns whether it moved; sets *in_flight if work is still in flight. */
+/* Returns whether the line advanced; sets *in_flight if work is in flight. */
 static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bool *in_flight)
 {
     struct core_line *line = &queue->line;
@@ -128,7 +125,7 @@ static void *watch_main(void *argument)
     struct cuda_device *device = argument;
     core_log_bind(device->log);
     pthread_setname_np(pthread_self(), "cuda watch");
-    /* Without this, the kernel adds up to 50 us to each of the short sleeps below. */
+    /* The kernel would add up to 50 us to the short sleeps below. */
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     (void)dev_cuda_enter(device);
     int64_t moved_ns = core_clock_now_ns();
@@ -174,7 +171,7 @@ void dev_cuda_watch_stop(struct cuda_device *device)
 
 /* ---- Create and destroy ---- */
 
-/* Replaces `before` by `queue` in the list of watched queues (NULL: a free entry). */
+/* Replaces `before` (NULL: a free entry) by `queue` in the watched ones. */
 static void list_swap(struct cuda_device *device, struct cuda_queue *before,
                       struct cuda_queue *queue)
 {
@@ -211,7 +208,7 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
     (void)cudaSetDevice(device->index);
     const uint64_t issued = atomic_load_explicit(&queue->line.issued, memory_order_relaxed);
     uint64_t reached = atomic_load_explicit(&queue->line.reached, memory_order_acquire);
-    for (; reached < issued; reached++) { /* copies may have run on streams of callers */
+    for (; reached < issued; reached++) { /* copies may be on callers' streams */
         (void)cudaEventSynchronize(queue->events[reached % queue->depth]);
     }
     if (queue->stream != NULL) {
@@ -307,18 +304,17 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
-/* Returns whether too many launches are in flight; one launch can be some dozens of kernels. The
- * runtime's own queue has about 1,024 kernels. If it is full, the runtime waits inside the launch
- * and holds its lock, and the watch sees nothing until it returns. A unit of more launches
- * continues if nothing before it is in flight, because waiting would free nothing. */
+/* Returns whether too many launches, of up to some dozens of kernels, are in flight. At about 1,024
+ * kernels the runtime waits inside a launch and holds its lock, which stops the watch. A unit
+ * continues if nothing is in flight before it. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {
     const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;
     return reached < issued && queue->launches - done >= LAUNCHES_MAX;
 }
 
-/* Called before work is put on the stream. Returns 0 if the stream is ready, -EAGAIN if the queue
- * is full, or the error that has ended the queue. */
+/* Returns 0 if the stream is ready, -EAGAIN if the queue is full, or the error that ended the
+ * queue. */
 static int submit_begin(struct cuda_queue *queue)
 {
     struct core_line *line = &queue->line;
@@ -335,9 +331,8 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Called after the work is on `stream`: records the event, counts the launch and wakes the watch.
- * With `more`, a later launch records the event and wakes the watch. If `rc` is an error, fails the
- * queue. */
+/* With the work on `stream`: records the event, counts the launch and wakes the watch, unless
+ * `more` leaves this to a later launch. An error `rc` fails the queue. */
 static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, bool more,
                       struct core_fence *out)
 {
@@ -364,8 +359,7 @@ static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, boo
 
 /* ---- Times of launches ---- */
 
-/* Returns the ring of times if it has room for one more launch, else NULL; the launch is then not
- * timed. */
+/* Returns the ring of times; NULL if it is full, and the launch is not timed. */
 static struct cuda_times *times_room(struct cuda_queue *queue)
 {
     struct cuda_times *times = atomic_load_explicit(&queue->times, memory_order_relaxed);
@@ -374,8 +368,7 @@ static struct cuda_times *times_room(struct cuda_queue *queue)
     return added - taken < DEV_CUDA_TIMES_MAX - 1 ? times : NULL;
 }
 
-/* Records the event before a launch or, with `end`, the event after it, and then adds the
- * launch. */
+/* Records the event before a launch or, with `end`, after it, and then adds the launch. */
 static int times_record(struct cuda_queue *queue, struct cuda_times *times, const char *op,
                         bool end)
 {
@@ -393,7 +386,7 @@ static int times_record(struct cuda_queue *queue, struct cuda_times *times, cons
     return 0;
 }
 
-/* Creates the events, and determines the time origin with an event on an idle stream. */
+/* An event on an idle stream is the origin of times. */
 static int times_create(struct cuda_times *times)
 {
     cudaError_t error = cudaEventCreate(&times->start);
@@ -483,8 +476,7 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     return submit_end(queue, queue->stream, rc, command->more, out);
 }
 
-/* Returns how many bytes of a copy of `bytes` come before the next border between pinned pieces of
- * host memory. */
+/* Returns the bytes of a copy before the next border of pinned pieces. */
 static size_t span_bytes(const struct cuda_device *device, uintptr_t host, size_t bytes)
 {
     size_t count = atomic_load_explicit(&device->border_count, memory_order_acquire);
@@ -552,7 +544,7 @@ struct core_fence dev_cuda_tail(const struct dev_queue *base)
     };
 }
 
-/* Fails the queue. Work that is on its stream continues; dev_cuda_queue_destroy waits for it. */
+/* Work on the stream continues; dev_cuda_queue_destroy waits for it. */
 void dev_cuda_abandon(struct dev_queue *base, int code)
 {
     (void)fail_queue((struct cuda_queue *)base, code);

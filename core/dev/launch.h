@@ -19,24 +19,23 @@ extern "C" {
 struct core_team;
 
 struct dev_launch {
-    struct core_team *team; /* borrowed from the queue; NULL on devices other than the CPU. The
-                               calling thread is member 0 */
-    void *stream;           /* borrowed from the queue: the cudaStream_t; NULL on the CPU */
-    void *scratch;          /* borrowed from the queue: device memory that the op may use while it
-                               runs; the ops of one queue run one after another */
+    struct core_team *team; /* borrowed; NULL: not on the CPU. The calling thread is member 0 */
+    void *stream;           /* borrowed: the cudaStream_t; NULL: the CPU */
+    void *scratch;          /* borrowed: device memory for the op while it runs; a queue's ops run
+                             * one after another */
     size_t scratch_bytes;
-    void *context; /* borrowed: the context passed to dev_ops_register (library handles, caches) */
+    void *context; /* borrowed: passed to dev_ops_register (library handles, caches) */
 };
 
-/* Returns 0, or -errno with the message set (core/base/err.h); an error ends the queue.
- * `arguments` is the queue's copy, aligned to 16 bytes and valid only during the call. */
+/* Returns 0, or -errno with a message, which ends the queue. `arguments` are a copy, aligned to 16
+ * bytes, valid during the call. */
 typedef int dev_op_launch(const struct dev_launch *where, const void *arguments);
 
 struct dev_op {
-    unsigned op; /* below DEV_OP_MAX; kernels assigns the numbers */
+    unsigned op; /* below DEV_OP_MAX; numbered by kernels */
     const char *name;
-    size_t arguments_bytes; /* exact size of its argument struct, at most DEV_ARGUMENT_BYTES */
-    /* NULL: this device does not have the op, and a launch returns -ENOTSUP */
+    size_t arguments_bytes; /* of the argument struct, at most DEV_ARGUMENT_BYTES */
+    /* NULL: a launch returns -ENOTSUP */
     dev_op_launch *launch;
 };
 

@@ -1,4 +1,4 @@
-/* rates.c: measures the rates of a device's copies through its own queues. */
+/* rates.c: measures a device's copies through its own queues. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -16,8 +16,8 @@ static const int64_t LIMIT_NS = 60000000000;
 struct bench {
     struct dev_device *device;
     size_t bytes;
-    unsigned char *host;    /* owned: a mapping of 2 * bytes */
-    unsigned char *memory;  /* owned: from the device, 2 * bytes */
+    unsigned char *host;    /* owned, 2 * bytes */
+    unsigned char *memory;  /* owned, on the device, 2 * bytes */
     struct dev_queue *up;   /* owned */
     struct dev_queue *down; /* owned */
     bool registered;
@@ -34,8 +34,7 @@ static void bench_fini(struct bench *bench)
     }
 }
 
-/* Checks that there is enough host memory, because the kernel would otherwise kill the process
- * instead of returning an error. */
+/* Without enough host memory the kernel would kill the process. */
 static int check_room(const struct bench *bench)
 {
     struct core_mem_limits limits;
@@ -84,9 +83,9 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* Sets *out to the shortest time, in seconds, of ROUNDS rounds, after one round that is not
- * counted. A round makes `up`, which may have any direction, on the up queue and, unless it is
- * NULL, `down` on the down queue at the same time. */
+/* Sets *out to the seconds of the shortest of ROUNDS rounds, after one that is not counted. A round
+ * makes `up`, in any direction, on the up queue and, at the same time, `down` (may be NULL) on the
+ * down queue. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

@@ -1,4 +1,4 @@
-/* registry.c: the kinds of device that this build knows, and opening a device by its name. */
+/* registry.c: the kinds of device of this build, and opening by name. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 struct kind {
     const char *name;
     const struct dev_backend *backend; /* NULL: not built in */
-    const char *absent;                /* why it is not built in, and the remedy */
+    const char *absent;                /* the reason and the remedy */
 };
 
 static const struct kind kinds[] = {
@@ -52,8 +52,7 @@ int dev_kind_count(unsigned index)
     return kind->backend->count();
 }
 
-/* Reads a number of a list and sets *end to the character after it. Returns false if there is no
- * number up to NUMBER_MAX before the next comma or the end. */
+/* Reads a list's number and sets *end after it. Returns false without a number up to NUMBER_MAX. */
 static bool parse_number(const char *text, const char **end, unsigned *out)
 {
     char *after = NULL;
@@ -66,15 +65,13 @@ static bool parse_number(const char *text, const char **end, unsigned *out)
     return true;
 }
 
-/* The devices that a name refers to. */
 struct named {
     unsigned kind;               /* index in `kinds` */
-    unsigned count;              /* number of listed devices; 0: any device of the kind */
+    unsigned count;              /* listed devices; 0: any of the kind */
     unsigned numbers[NAMED_MAX]; /* [count], all different */
 };
 
-/* Splits "cuda:1,3" into the index of its kind and its numbers. Returns 0, or -EINVAL with a
- * message. */
+/* Splits "cuda:1,3". Returns 0, or -EINVAL with a message. */
 static int parse_name(const char *name, struct named *out)
 {
     const char *at = strchr(name, ':');

@@ -1,5 +1,4 @@
-/* cache.c: writes a file under a temporary name and renames it; then removes files that are too
- * old. */
+/* cache.c: writes a file under a temporary name, renames it, and removes old ones. */
 #include "core/json/cache.h"
 
 #include <ctype.h>
@@ -14,7 +13,7 @@
 
 enum {
     DAY_SECONDS = 86400,
-    AHEAD_SECONDS = 60, /* for file servers whose clocks are ahead */
+    AHEAD_SECONDS = 60, /* clocks of file servers may be ahead */
     HASH_DIGITS = 16
 };
 static const char suffix[] = ".json";
@@ -56,7 +55,7 @@ int core_cache_make_folder(const char *folder)
     }
     memcpy(path, folder, length + 1);
     int rc = make_one(path);
-    while (rc == -ENOENT) { /* goes up to the first folder that exists or can be made */
+    while (rc == -ENOENT) { /* up to the first folder that exists or can be made */
         char *slash = strrchr(path, '/');
         if (slash == NULL || slash == path) {
             return rc;
@@ -65,14 +64,14 @@ int core_cache_make_folder(const char *folder)
         rc = make_one(path);
     }
     for (size_t at = strlen(path); rc == 0 && at < length; at = strlen(path)) {
-        path[at] = '/'; /* goes down again and makes the missing folders */
+        path[at] = '/'; /* down again, making the missing folders */
         rc = make_one(path);
     }
     return rc;
 }
 
-/* Returns whether a name is the first `length` bytes of `begin`, a hash and the suffix. "." and a
- * number may follow, as in the draft of a process that ended while it wrote. */
+/* Returns whether a name is `length` bytes of `begin`, a hash and the suffix, and maybe "." and a
+ * number, as an ended process's draft has. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {
@@ -91,7 +90,7 @@ static bool is_of_kind(const char *name, const char *begin, size_t length)
     return *name == '\0' || (*name == '.' && strspn(name + 1, "0123456789") == strlen(name + 1));
 }
 
-/* Removes files of the same kind as `name` from `folder` whose time is too old or in the future. */
+/* Removes files of the kind of `name` whose time is too old or in the future. */
 static void remove_old(const char *folder, const char *name)
 {
     DIR *dir = opendir(folder);

@@ -1,4 +1,4 @@
-/* get.c: typed members of an object, with an error message if a member has another type. */
+/* get.c: typed members of an object. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ bool core_json_as_integer(const struct core_json_value *value, int64_t *out)
     return true;
 }
 
-/* Finds the member; if it is missing or null, sets the message and returns -ENOENT. */
+/* Returns -ENOENT, with a message, if the member is missing or null. */
 static int find(const struct core_json *doc, const struct core_json_value *object, const char *key,
                 enum core_json_kind wanted, const struct core_json_value **out)
 {

@@ -1,8 +1,7 @@
-/* json.c: a document's tree. The scanner reads the text twice. The first time it checks the text,
- * replaces comments and trailing commas of lenient text by blanks, and counts values; the second
- * time it fills memory of the counted size. Values are stored in the order of the text with their
- * offsets, so finding a position needs no search. All members of a document are in one hash table,
- * which finds duplicate keys while it is filled. */
+/* json.c: a document's tree. The scanner reads the text twice: first to check it, to blank comments
+ * and trailing commas of lenient text, and to count values; then to fill memory of that size.
+ * Values have their offsets, so their positions need no search. One hash table of all members finds
+ * duplicate keys. */
 #include "core/json/json.h"
 
 #include <errno.h>
@@ -24,9 +23,9 @@ struct core_json_value {
     /* offset in the text; a string's is that of its opening quote */
     size_t at;
     size_t key_at;                        /* offset of the key */
-    const char *key;                      /* borrowed from `strings`; NULL: not a member */
+    const char *key;                      /* borrowed from `strings`; NULL: no member */
     const struct core_json_value *parent; /* NULL: the root */
-    struct core_json_value *next;         /* in the same container; NULL: the last */
+    struct core_json_value *next;         /* in the container; NULL: the last */
     union {
         int64_t integer;
         double real;
@@ -34,11 +33,11 @@ struct core_json_value {
             const char *text; /* borrowed from `strings` */
             size_t bytes;
         };
-        struct { /* an object or array; its first child, if any, is the next value */
+        struct { /* an object or array, whose first child is the next value */
             size_t count;
             union {
                 const struct core_json *doc;          /* the document of an object */
-                const struct core_json_value **items; /* the items of an array: [count] */
+                const struct core_json_value **items; /* of an array: [count] */
             };
         };
     };
@@ -46,18 +45,18 @@ struct core_json_value {
 
 struct core_json {
     char *source; /* owned */
-    char *text;   /* owned; strict JSON, every byte at its offset in the file */
+    char *text;   /* owned; strict JSON, with the file's offsets */
     size_t bytes;
-    struct core_json_value *values;         /* owned; the first is the root */
-    const struct core_json_value **items;   /* owned; the items of all arrays */
-    const struct core_json_value **members; /* owned; hash table of all members */
+    struct core_json_value *values;         /* owned; the root is first */
+    const struct core_json_value **items;   /* owned; of all arrays */
+    const struct core_json_value **members; /* owned; a hash table */
     size_t members_mask;                    /* number of slots - 1 */
-    char *strings;                          /* owned; keys and strings, decoded, with NULs */
-    struct core_budget *budget; /* borrowed; `text` is charged to it unless `copied`; NULL: none */
-    bool copied;                /* `text` is from core_charge_alloc, which charges it */
+    char *strings;                          /* owned; decoded keys and strings, with NULs */
+    struct core_budget *budget; /* borrowed: charged for `text` unless `copied`; NULL: none */
+    bool copied;                /* core_charge_alloc has charged `text` */
 };
 
-/* The memory that a document needs, counted before anything is allocated. */
+/* The memory of a document. */
 struct needs {
     size_t values;
     size_t items;
@@ -67,7 +66,7 @@ struct needs {
 
 /* ---- reading ---- */
 
-/* Reads the text once: refuses invalid JSON, blanks what lenient text may contain, and counts. */
+/* Refuses invalid JSON, blanks what lenient text may contain, and counts. */
 static int check_text(const struct core_json *doc, bool lenient, struct needs *out)
 {
     struct core_json_scan scan;
@@ -130,7 +129,7 @@ static int allocate(struct core_json *doc, const struct needs *needs)
 
 /* ---- members ---- */
 
-/* Returns the slot of the member `key`, or the empty slot for it. The table is never full. */
+/* Returns the member's slot, or an empty one. The table is never full. */
 static const struct core_json_value **slot_of(const struct core_json *doc,
                                               const struct core_json_value *object, const char *key,
                                               size_t key_bytes)
@@ -148,12 +147,12 @@ static const struct core_json_value **slot_of(const struct core_json *doc,
 
 struct build {
     struct core_json *doc;
-    struct core_json_value *value; /* the next value to fill; its key may already be set */
+    struct core_json_value *value; /* the next to fill; its key may be set */
     const struct core_json_value **items;
     char *string;
     unsigned depth;
-    struct core_json_value *open[CORE_JSON_DEPTH_MAX];   /* the containers that are not closed */
-    struct core_json_value *newest[CORE_JSON_DEPTH_MAX]; /* the last child of each; NULL: none */
+    struct core_json_value *open[CORE_JSON_DEPTH_MAX];   /* containers that are not closed */
+    struct core_json_value *newest[CORE_JSON_DEPTH_MAX]; /* their last children; NULL: none */
 };
 
 static size_t offset_of(const struct core_json *doc, const char *text)
@@ -161,14 +160,13 @@ static size_t offset_of(const struct core_json *doc, const char *text)
     return (size_t)(text - doc->text);
 }
 
-/* Returns whether `unit` is the first (0xD800) or the second (0xDC00) half of a surrogate pair. */
+/* Returns whether `unit` is the first (0xD800) or second (0xDC00) half of a surrogate pair. */
 static bool is_half(unsigned unit, unsigned half)
 {
     return (unit & 0xFC00) == half;
 }
 
-/* Returns the code of the escape \uXXXX at `at`, whose digits the scanner has checked; 0: there is
- * no such escape. */
+/* Returns the code of the checked escape \uXXXX at `at`; 0: none. */
 static unsigned escape_at(const char *at, const char *end)
 {
     char digits[5] = "";
@@ -179,7 +177,7 @@ static unsigned escape_at(const char *at, const char *end)
     return (unsigned)strtoul(digits, NULL, 16);
 }
 
-/* Refuses an escape that is one half of a surrogate pair without the other half. */
+/* Refuses half of a surrogate pair. */
 static int check_pairs(const struct core_json *doc, const struct core_json_token *token)
 {
     const char *end = token->text + token->bytes;
@@ -202,7 +200,7 @@ static int check_pairs(const struct core_json *doc, const struct core_json_token
     return 0;
 }
 
-/* Decodes a key or string into the document's strings, with a NUL after it. */
+/* Decodes into the document's strings, with a NUL. */
 static int take_string(struct build *build, const struct core_json_token *token, const char **out,
                        size_t *bytes)
 {
@@ -269,7 +267,7 @@ static void close_container(struct build *build)
     }
 }
 
-/* Appends the next value to the innermost open container. */
+/* Appends to the innermost open container. */
 static struct core_json_value *append(struct build *build, const struct core_json_token *token)
 {
     struct core_json_value *value = build->value++;
@@ -322,7 +320,7 @@ static int take_value(struct build *build, const struct core_json_token *token)
     return 0;
 }
 
-/* Fills the memory from allocate() with the values of text that check_text() has accepted. */
+/* Fills the memory of allocate() from checked text. */
 static int build_tree(struct core_json *doc)
 {
     struct build build = {
@@ -380,7 +378,7 @@ static void free_text(char *text, bool copied)
     }
 }
 
-/* Takes ownership of `text`, which is freed with the document or on failure. */
+/* Takes ownership of `text`, also on failure. */
 static int adopt(char *text, bool copied, size_t bytes, const char *source,
                  const struct core_json_options *options, struct core_json **out)
 {
@@ -541,7 +539,7 @@ bool core_json_next(struct core_json_member *member)
 struct path {
     char *text;
     size_t room;
-    size_t bytes; /* length of the whole path, including what does not fit in `room` */
+    size_t bytes; /* of the whole path, even beyond `room` */
 };
 
 /* Appends ".key" or "[index]". */
@@ -563,7 +561,6 @@ static size_t index_of(const struct core_json_value *element)
     return index;
 }
 
-/* Writes the path from the root to `value`. */
 static void path_of(struct path *path, const struct core_json_value *value)
 {
     const struct core_json_value *way[CORE_JSON_DEPTH_MAX];

@@ -1,8 +1,7 @@
-/* json.h: a JSON document in memory: parses it, finds values, and finds the position of a value in
- * the text. A document owns its text and all its values; it does not change after it was made, so
- * any number of threads may read it. Numbers are checked while parsing: an integer that does not
- * fit int64 becomes a real; a number that does not fit a double is refused. The keys of an object
- * are unique; members keep the order of the file. For files too large for a tree see scan.h. */
+/* json.h: a JSON document in memory: its values and their positions in the text. It owns text and
+ * values, and is constant, so any threads may read it. An integer beyond int64 becomes a real; a
+ * number beyond a double is refused. Keys are unique, in the file's order. For larger files see
+ * scan.h. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -26,19 +25,17 @@ enum core_json_kind {
 };
 
 struct core_json_options {
-    bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
-    bool regular;     /* core_json_load() reads the file with core_file_read_regular() */
-    size_t bytes_max; /* limit of core_json_load(); 0: 256 MiB */
+    bool lenient;     /* accepts comments and trailing commas (ds_config.json) */
+    bool regular;     /* core_json_load() uses core_file_read_regular() */
+    size_t bytes_max; /* of core_json_load(); 0: 256 MiB */
 };
 
-/* Parses a text. `source` is its name in messages and is copied; `options` may be NULL. Returns
- * -EINVAL with the message "source:line:column: what is wrong"; a duplicate key is refused with
- * both of its lines. */
+/* Parses a text. `source`, its name in messages, is copied; `options` may be NULL. Returns -EINVAL
+ * with "source:line:column: what is wrong", also for a duplicate key. */
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out);
 
-/* Like core_json_parse(), for a file ("-": standard input). A directory, a missing permission or a
- * file above the limit is an error that names the path. */
+/* Like core_json_parse(), for a file ("-": standard input). Errors of reading name the path. */
 int core_json_load(const char *path, const struct core_json_options *options,
                    struct core_json **out);
 
@@ -48,22 +45,21 @@ const char *core_json_source(const struct core_json *doc);
 const struct core_json_value *core_json_root(const struct core_json *doc);
 
 enum core_json_kind core_json_kind(const struct core_json_value *value);
-/* Returns the name of a kind with its article, as in messages: "an object", "true or false". */
+/* Returns "an object", "true or false", and so on. */
 const char *core_json_kind_name(enum core_json_kind kind);
 
-/* Return the value, whose kind the caller has checked. core_json_real also accepts an integer. A
- * string is UTF-8 and ends with a NUL; `bytes` (may be NULL) receives its length, because a string
- * may contain NULs. */
+/* Return a value whose kind the caller has checked. core_json_real also accepts an integer. A
+ * string is UTF-8 and ends with a NUL; it may contain NULs, so `bytes` (may be NULL) receives its
+ * length. */
 bool core_json_bool(const struct core_json_value *value);
 int64_t core_json_integer(const struct core_json_value *value);
 double core_json_real(const struct core_json_value *value);
 const char *core_json_string(const struct core_json_value *value, size_t *bytes);
 
-/* Returns the number of members of an object or elements of an array; 0 for any other value. */
+/* Returns the number of members or elements; 0 for other values. */
 size_t core_json_count(const struct core_json_value *value);
 
-/* Find a member of an object or an element of an array. Return NULL if there is none, or if the
- * container is of another kind. */
+/* Return NULL if there is no such member or element, or the container is of another kind. */
 const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key);
 const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index);
 
@@ -79,10 +75,9 @@ struct core_json_member {
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
 
-/* Set *out to a member of this type and return 0. A missing key and a null return -ENOENT, another
- * type returns -EINVAL, each with a message that names source, line and key. An integer may be
- * written as a real without a fraction (5e8), and a real as an integer. A string that contains a
- * NUL is refused. */
+/* Set *out to a member of this type. Return 0, -ENOENT if it is missing or null, or -EINVAL for
+ * another type, with a message of source, line and key. An integer may be a real without a fraction
+ * (5e8), and a real an integer. A string with a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out);
 int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,
@@ -91,36 +86,32 @@ int core_json_get_real(const struct core_json *doc, const struct core_json_value
                        const char *key, double *out);
 int core_json_get_string(const struct core_json *doc, const struct core_json_value *object,
                          const char *key, const char **out);
-/* Sets *out to the value of a member, which must be exactly of `kind` (5e8 is no integer here); the
- * errors are those of the functions above. */
+/* Sets *out to a member of this `kind` (5e8 is no integer here); errors are as above. */
 int core_json_get(const struct core_json *doc, const struct core_json_value *object,
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 
-/* Returns whether a number of either kind is an integer that int64_t holds (5e8 is one), and stores
- * it in *out. A real of -2^63 counts as too small, because reals in the text that are slightly
- * below it round to it. */
+/* Stores a number of either kind if it is an integer of int64_t (5e8 is one); else returns false.
+ * The real -2^63 counts as too small, because lower numbers round to it. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
 struct core_json_site {
     struct core_json_place place;
-    char path[256]; /* ends in "..." if it is longer */
+    char path[256]; /* ends in "..." if cut */
 };
 
-/* Finds the position of a member's key or of an element, and its path from the root:
- * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is meant for
- * messages. `key` NULL: the element `index` of an array. If there is none, returns -ENOENT and sets
- * the position to that of the container. */
+/* Finds the position of a member's key or (`key` NULL) of element `index`, and its path:
+ * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so for messages.
+ * Returns -ENOENT, with the container's position, if there is none. */
 int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, struct core_json_site *out);
 
-/* Writes the message "source:line:column: path: <what is wrong>" and returns `code`. If the key is
- * missing, the position is that of its object. */
+/* Writes the message "source:line:column: path: <what is wrong>", at the object if the key is
+ * missing, and returns `code`. */
 int core_json_refuse(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, int code, const char *format, ...)
     __attribute__((format(printf, 6, 7), cold));
 
-/* Writes the value as JSON on one line, cut to `bytes` with "...", for messages that quote a
- * value. */
+/* Writes one line of JSON, cut to `bytes` with "...", for messages. */
 void core_json_print(const struct core_json_value *value, char *out, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* scan.c: the scanner, in three parts: the values of tokens (plain text, a number, a position); the
- * elements of JSON (space and comments, strings, numbers, literals); and the state machine that
- * reads tokens. One variable says what may come next; a bit set holds the nesting. */
+/* scan.c: the scanner: values of tokens (text, numbers, positions); elements of JSON (space,
+ * comments, strings, numbers, literals); and the state machine that reads tokens. One variable says
+ * what may come next; a bit set holds the nesting. */
 #include "core/json/scan.h"
 
 #include <assert.h>
@@ -39,14 +39,14 @@ static int hex_unit(const char *at, size_t bytes)
     return unit;
 }
 
-/* Returns the value of four hexadecimal digits, which the scanner has checked. */
+/* Returns the value of four checked hexadecimal digits. */
 static unsigned unit_at(const char *at)
 {
     return (unsigned)hex_unit(at, 4);
 }
 
-/* Returns the character of the \u escape or of the surrogate pair at *at, U+FFFD for a lone
- * surrogate; moves *at past it. */
+/* Returns the character of the \u escape or surrogate pair at *at, U+FFFD for a lone surrogate;
+ * moves *at past it. */
 static unsigned take_unicode(const char **at, const char *end)
 {
     unsigned unit = unit_at(*at + 2);
@@ -80,7 +80,7 @@ static size_t encode(unsigned point, char out[4])
     return length;
 }
 
-/* Decodes the escape at *at to UTF-8 and moves *at past it. Returns the number of bytes. */
+/* Decodes the escape at *at to UTF-8 and moves *at past it. Returns the bytes. */
 static size_t take_escape(const char **at, const char *end, char out[4])
 {
     static const char names[] = "bfnrt";
@@ -95,8 +95,7 @@ static size_t take_escape(const char **at, const char *end, char out[4])
     return 1;
 }
 
-/* Writes the next byte of a string, or the bytes that its next escape stands for, to `out`. Returns
- * their number. */
+/* Writes a string's next byte or decoded escape. Returns the bytes. */
 static size_t take_piece(const char **at, const char *end, char out[4])
 {
     if (**at == '\\') {
@@ -155,8 +154,8 @@ int64_t core_json_token_integer(const struct core_json_token *token)
     return (int64_t)(minus ? 0 - value : value);
 }
 
-/* Handles up to 15 digits and a power of ten that a double holds exactly: one product or quotient
- * of two exact numbers is correctly rounded. Returns false for all other numbers. */
+/* With up to 15 digits and an exact power of ten, one product or quotient is correctly rounded.
+ * Returns false for other numbers. */
 static bool small_real(const struct core_json_token *token, double *out)
 {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -233,8 +232,8 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
 
 /* ---- elements ---- */
 
-/* Each pass_ function skips one element, or refuses it with a message; pass_digits and
- * pass_fraction return the position after the element instead. */
+/* pass_ functions skip an element, or refuse it with a message; pass_digits and pass_fraction
+ * return the position after it. */
 
 static int __attribute__((format(printf, 3, 4), cold))
 refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...)
@@ -250,7 +249,7 @@ refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...
 
 static const char *const literals[] = {"true", "false", "null"};
 
-/* Blanks one comment at scan->at; newlines stay. */
+/* Blanks a comment at scan->at, except newlines. */
 static int pass_comment(struct core_json_scan *scan)
 {
     size_t begin = scan->at;
@@ -296,7 +295,7 @@ static int pass_space(struct core_json_scan *scan)
     return 0;
 }
 
-/* Returns whether all eight bytes are plain: ASCII, not below space, no quote, no backslash. */
+/* Returns whether eight bytes are ASCII from space on, without quotes and backslashes. */
 static bool plain_eight(const char *at)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -309,8 +308,7 @@ static bool plain_eight(const char *at)
     return (odd & tops) == 0;
 }
 
-/* Describes what is at `at` for a message: the character, the number of the byte, or the end of the
- * text. */
+/* Returns the character, the byte's number or the end of the text, for a message. */
 static const char *shown(const struct core_json_scan *scan, size_t at, char text[16])
 {
     if (at >= scan->bytes) {
@@ -326,7 +324,7 @@ static const char *shown(const struct core_json_scan *scan, size_t at, char text
     return text;
 }
 
-/* Skips an escape or a character that is not plain ASCII in a string, or refuses it. */
+/* Skips or refuses an escape or a character beyond plain ASCII. */
 static int pass_odd(struct core_json_scan *scan, size_t *at, size_t begin, bool *escaped)
 {
     const char *here = scan->text + *at;
@@ -402,8 +400,7 @@ static size_t pass_digits(const struct core_json_scan *scan, size_t at)
     return at;
 }
 
-/* Skips the fraction and the exponent of a number, from `at` on. Returns 0 if a digit is
- * missing. */
+/* Skips a number's fraction and exponent. Returns 0 if a digit is missing. */
 static size_t pass_fraction(const struct core_json_scan *scan, size_t at)
 {
     if (at < scan->bytes && scan->text[at] == '.') {
@@ -447,8 +444,7 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     token->bytes = end - begin;
     token->kind = end == whole ? CORE_JSON_TOKEN_INTEGER : CORE_JSON_TOKEN_REAL;
     if (whole - digits >= 19 && end == whole) {
-        /* An integer with more than 19 digits, or with 19 digits above the limit of int64, becomes
-         * a real. */
+        /* An integer beyond int64 becomes a real. */
         const char *limit = scan->text[begin] == '-' ? "9223372036854775808"
                                                      : "9223372036854775807";
         if (whole - digits > 19 || memcmp(scan->text + digits, limit, 19) > 0) {
@@ -498,12 +494,11 @@ static int pass_literal(struct core_json_scan *scan, struct core_json_token *tok
 
 /* ---- tokens ---- */
 
-/* States: what the scanner accepts next. */
 enum expects {
     VALUE,        /* a value must come */
     FIRST_KEY,    /* a key or the end of an object */
     FIRST_VALUE,  /* a value or the end of an array */
-    KEY,          /* a key must come (after a comma) */
+    KEY,          /* after a comma */
     COMMA_OR_END, /* after a member or element */
     NOTHING,      /* the only value is complete */
 };
@@ -593,8 +588,8 @@ static int pass_key(struct core_json_scan *scan, struct core_json_token *token)
     return 0;
 }
 
-/* Skips a comma between members, or leaves `at` on the closing bracket. In lenient text a comma
- * before a closing bracket is blanked. */
+/* Skips a comma between members, or stops at the closing bracket. Blanks a trailing comma of
+ * lenient text. */
 static int pass_comma(struct core_json_scan *scan)
 {
     char text[16];

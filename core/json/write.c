@@ -1,4 +1,4 @@
-/* write.c: all output goes through put(), which writes to the text or to the file. */
+/* write.c: all output goes through put(). */
 #include "core/json/write.h"
 
 #include <assert.h>
@@ -86,7 +86,7 @@ static void put_line(struct core_json_write *write)
     }
 }
 
-/* Writes a string in quotes; runs of plain bytes are written at once. */
+/* Runs of plain bytes are written at once. */
 static void put_string(struct core_json_write *write, const char *text, size_t bytes)
 {
     static const char names[] = "\b\f\n\r\t\"\\";
@@ -117,7 +117,7 @@ static void put_string(struct core_json_write *write, const char *text, size_t b
     put(write, "\"", 1);
 }
 
-/* Writes what precedes every value: comma, new line, key. */
+/* Writes comma, new line and key before a value. */
 static void lead(struct core_json_write *write, const char *key)
 {
     assert((key != NULL) == in_object(write));
@@ -211,7 +211,7 @@ void core_json_write_unsigned(struct core_json_write *write, const char *key, ui
     put_word(write, text);
 }
 
-/* Replaces the locale's decimal point, which may have several bytes, by a point. */
+/* Replaces the locale's decimal point, maybe of several bytes. */
 static void plain_point(char *text)
 {
     char *to = text;
