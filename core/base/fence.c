@@ -29,7 +29,6 @@ void core_line_issue(struct core_line *line, uint64_t value)
     atomic_store_explicit(&line->issued, value, memory_order_release);
 }
 
-/* Lowers `wanted` to `value`. */
 static void want(struct core_line *line, uint64_t value)
 {
     uint64_t wanted = atomic_load_explicit(&line->wanted, memory_order_seq_cst);

@@ -68,7 +68,7 @@ static void look_at(const char *root, const struct version *version, const char 
 }
 
 /* Visits the cgroup and those above it; the lowest limit counts. In a container the path may be
- * outside the mount, and the walk ends at the container's own cgroup. */
+ * outside the mount, where the walk ends. */
 static void walk_up(const char *root, const struct version *version, const char *path,
                     struct found *found)
 {

@@ -1,7 +1,5 @@
-/* mem_region.c: maps a region on the largest pages possible, sets its node, and touches it. mmap
- * fails if the hugetlb pool is too small; transparent pages are counted after the touch. The node
- * is preferred, not enforced: under a strict policy the kernel would kill the process when the node
- * is full. */
+/* mem_region.c: maps a region on the largest possible pages and touches it. The node is preferred,
+ * not enforced: under a strict policy the kernel would kill the process when the node is full. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -203,7 +201,6 @@ static void touch_range(struct touch *touch, uint64_t begin, uint64_t end)
     }
 }
 
-/* Touches a member's share of its parts. */
 static void touch_parts(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;

@@ -36,7 +36,7 @@ static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
     return rank % homes->count;
 }
 
-/* Returns whether the home is wish->rank's own, or a home of no rank that is assigned to this rank.
+/* Returns whether wish->rank uses the home: its own, or one without ranks that is assigned to it.
  * Sets `users` to the number of ranks that use the home, and `mine` to this rank's index among
  * them. */
 static bool uses(const struct core_topo *topo, const struct homes *homes,

@@ -173,7 +173,6 @@ static int check_borders(const struct coll *coll, const struct coll_command *com
     return 0;
 }
 
-/* Returns whether this rank's part has the groups for `sum_count` numbers. */
 static bool fits_sum(const struct coll *coll, const struct coll_command *command)
 {
     const struct coll_work work = {.count = command->count, .borders = command->borders};

@@ -1,7 +1,6 @@
 /* coll_local.c: ranks are threads of one process that read each other's arrays. In each step of a
- * collective, a rank waits for all others: after it has published its command, after its work, and
- * in an all-reduce after it has copied sums. Sums do not depend on the order of arrival. The thread
- * of a rank's queue runs collectives; any thread may abort. */
+ * collective, a rank waits for all others. The thread of a rank's queue runs collectives; any
+ * thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -102,7 +101,6 @@ static int fail_missing(struct local *local, const struct coll_work *work, int64
 
 /* ---- Steps ---- */
 
-/* Returns the first rank that has not reached `step`; `world`: none. */
 static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
 {
     unsigned r = 0;

@@ -1,10 +1,8 @@
-/* coll_nccl.c: connects ranks with a card each. NCCL moves arrays on cards; the host's back end,
- * "local" or "processes", moves those in host memory. Before each collective, ranks meet there and
- * compare their commands, so that NCCL's kernels never wait for a rank that is late or has left; a
- * failing rank ends the others through it. An op of the card sums in the order of ranks, because
- * NCCL's order varies; NCCL sums for commands that permit it (coll_command.within). The library is
- * opened at run time. The queue's thread uses the communicator, and coll_close after that thread
- * has ended. NCCL never blocks (ncclConfig_t.blocking). */
+/* coll_nccl.c: connects ranks with a card each. NCCL moves arrays on cards, the host's back end
+ * those in host memory. Before a collective, ranks compare their commands through the host's back
+ * end, so that NCCL's kernels never wait for a rank that is late or has left. An op of the card
+ * sums in the order of ranks, because NCCL's order varies. The queue's thread uses the
+ * communicator, and coll_close after that thread has ended. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -230,7 +228,6 @@ struct exchange {
     uint64_t to_bytes;
 };
 
-/* Adds a send to a rank and a receive from it to the open group. */
 static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
                                  const struct exchange *with)
 {
@@ -320,7 +317,6 @@ static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *
     return elements - elements % PIECE_ALIGN_ELEMENTS;
 }
 
-/* Like coll_part_bytes(), for a piece of rank r's part. */
 static uint64_t piece_bytes(const struct nccl *nccl, const struct coll_work *work, unsigned r,
                             uint64_t index, uint64_t *at)
 {

@@ -1,9 +1,8 @@
-/* coll_processes.c: ranks are processes that exchange transfers (peers.h), over MPI or TCP. A
- * collective begins with heads: a rank sends each other rank its command, and its data if they are
- * short. Then it takes part to the end, unless the world ends or a head shows that a rank has left,
- * aborted or runs another command. So data are sent to ranks that will receive them, and all ranks
- * fail at the same collective. Longer data follow (exchange.h), unless another back end moves them
- * (coll_work.meets). The queue's thread runs collectives; any thread may abort. */
+/* coll_processes.c: ranks are processes that exchange transfers (peers.h). A collective begins with
+ * heads: a rank sends each other rank its command, and its data if they are short. Then the rank
+ * takes part to the end, unless the world ends or a head shows that a rank has left, aborted or
+ * runs another command: ranks fail at the same collective. exchange.h moves longer data. The
+ * queue's thread runs collectives; any thread may abort. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -110,13 +109,11 @@ static struct head head_of_work(const struct processes *procs, const struct coll
     };
 }
 
-/* Returns whether data are sent with the heads. */
 static bool is_short(const struct coll_work *work)
 {
     return coll_work_bytes(work, work->count) <= SHORT_BYTES && !work->meets;
 }
 
-/* Sets the elements of `from` that this rank sends with its head to rank `to`. */
 static void part_for(const struct processes *procs, const struct coll_work *work, unsigned to,
                      uint64_t *begin, uint64_t *count)
 {
@@ -286,7 +283,6 @@ static int compare_heads(struct processes *procs, const struct coll_work *work)
 
 /* ---- short data, which came with the heads ---- */
 
-/* Sums elements [begin, begin + count) of all ranks. */
 static void sum_short(struct processes *procs, const struct coll_work *work, uint64_t begin,
                       uint64_t count, void *to)
 {

@@ -83,7 +83,6 @@ static uint64_t longest_part(const struct coll_exchange *exchange, const struct 
     return longest;
 }
 
-/* Sends this rank's part to ranks that take part, and receives theirs in place. */
 static int gather_long(struct coll_exchange *exchange, const struct coll_work *work,
                        const void *own)
 {
@@ -121,9 +120,8 @@ static uint64_t sum_piece_bytes(const struct coll_exchange *exchange, const stru
     return exchange->piece_bytes - exchange->piece_bytes % coll_type_bytes(work->type);
 }
 
-/* Returns the buffer for a piece of rank r. For sums by groups (below), a member i of this group
- * also sends pieces for this rank's twins; that for the twin in group g goes to the buffer of
- * member i of group g. */
+/* Returns the buffer for a piece of rank r. In sums by groups, member i of this group also sends a
+ * piece for this rank's twin in group g, to the buffer of member i of group g. */
 static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
                                  unsigned r)
 {
@@ -177,7 +175,6 @@ static void sum_piece(struct coll_exchange *exchange, const struct coll_work *wo
     }
 }
 
-/* Sums this rank's part into `to`, a piece at a time. */
 static int sum_long(struct coll_exchange *exchange, const struct coll_work *work, void *to)
 {
     const uint64_t piece = sum_piece_bytes(exchange, work);
@@ -197,16 +194,14 @@ static int sum_long(struct coll_exchange *exchange, const struct coll_work *work
 }
 
 /* ---- longer sums by groups (coll_command.within) ----
- * The twins of a rank are the ranks with the same index in the other groups. First, the members of
- * a group exchange pieces; each member then adds those of its own part and of the parts of its
- * twins. After that, twins exchange these sums of their groups and add them. */
+ * Twins are ranks with the same index in different groups. Members of a group exchange pieces and
+ * add them for themselves and their twins; then twins exchange these sums and add them. */
 
 static bool sums_by_groups(const struct coll_exchange *exchange, const struct coll_work *work)
 {
     return work->op != COLL_GATHER && work->within > 1 && work->within < exchange->coll->world;
 }
 
-/* Returns a rank by group and index. */
 static unsigned member(const struct coll_work *work, unsigned group, unsigned index)
 {
     return group * work->within + index;
@@ -235,8 +230,8 @@ static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll
     return bytes;
 }
 
-/* Returns the buffer for the sum from the twin in `group`: that of another member of `group`, free
- * after the own group's sums. */
+/* Returns the buffer for the sum from the twin in `group`: that of another member of `group`, which
+ * is free by then. */
 static unsigned char *twin_sum(const struct coll_exchange *exchange, const struct coll_work *work,
                                const struct coll_turn *turn, unsigned group)
 {
@@ -244,7 +239,6 @@ static unsigned char *twin_sum(const struct coll_exchange *exchange, const struc
     return piece_from(exchange, turn, member(work, group, next));
 }
 
-/* Begins to exchange, inside the group, piece `index` of all parts. */
 static void begin_inside(struct coll_exchange *exchange, const struct coll_work *work,
                          uint64_t index)
 {
@@ -295,7 +289,6 @@ static void add_inside(struct coll_exchange *exchange, const struct coll_work *w
     }
 }
 
-/* Adds the groups' sums of a piece. */
 static void add_groups(struct coll_exchange *exchange, const struct coll_work *work, uint64_t index,
                        unsigned char *to)
 {

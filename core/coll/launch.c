@@ -9,8 +9,8 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* The most specific launcher is first, because several may be set, for example by srun around Open
- * MPI. Slurm also sets SLURM_PROCID for the batch script; only a step has STEP variables. */
+/* The most specific launcher is first, because several may be set. Slurm also sets SLURM_PROCID for
+ * the batch script; only a step has STEP variables. */
 static const struct row {
     const char *launcher;
     const char *rank, *world; /* variables; `world` NULL: MPI knows it (PMIx) */

@@ -1,8 +1,7 @@
-/* tcp.c: the transport of torchrun's processes: frames over a connection with each other process
- * (tcp_meet.c). Short messages are sent at once, and wait in memory if early. Longer ones are
- * announced, and sent into the buffer of their receive after it has begun. A failing process sends
- * the reason and ends, so what arrived is delivered before the closed connection is reported. One
- * thread at a time (peers.c). */
+/* tcp.c: the transport of torchrun's processes: frames over connections (tcp_meet.c). A short
+ * message is sent at once, and waits in memory until its receive. A longer one is announced, and
+ * sent into the buffer of its receive. Arrived messages are delivered before a closed connection is
+ * reported, because a failing process sends its reason. One thread at a time (peers.c). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -236,7 +235,6 @@ static void want(struct slot *slot)
     tcp.wanted_last = &slot->next;
 }
 
-/* Removes a receive from the wanted ones. */
 static void unlink_wanted(struct slot **at)
 {
     *at = (*at)->next;
@@ -260,7 +258,6 @@ static struct slot *take_wanted(unsigned from, int tag)
     return NULL;
 }
 
-/* Returns the memory that a message or its announcement takes until its receive. */
 static uint64_t early_bytes(const struct frame *frame)
 {
     return sizeof(struct early) + (frame->kind == FRAME_SHORT ? frame->bytes : 0);
@@ -283,7 +280,6 @@ static struct early *take_early(struct peer *peer, int tag)
     return NULL;
 }
 
-/* Tells the sender that the receive has begun. */
 static void answer_ask(struct peer *peer, struct slot *slot, const struct frame *ask)
 {
     slot->received = ask->bytes;
@@ -326,7 +322,6 @@ static void give_early(struct peer *peer, struct slot *slot, struct early *early
 
 /* ---- reading ---- */
 
-/* Sets where a frame's message goes. */
 static void read_into(struct peer *peer, struct slot *slot, unsigned char *to)
 {
     peer->slot = slot;
@@ -353,7 +348,6 @@ static void keep_early(struct peer *peer)
     peer->early_last = &early->next;
 }
 
-/* Handles a short message's or an announcement's frame. */
 static void begin_message(struct peer *peer)
 {
     const bool is_short = peer->in.kind == FRAME_SHORT;
@@ -446,7 +440,6 @@ static void end_message(struct peer *peer)
     }
 }
 
-/* Closes the peer, or fails its connection. */
 static void end_reading(struct peer *peer, int error)
 {
     if (error == 0 && peer->closes && peer->write_error == 0) {

@@ -1,9 +1,7 @@
-/* tcp_meet.c: the other processes connect to rank 0 at the rendezvous, and send their ranks and
- * listening ports. When all have, rank 0 sends their addresses and a random key. Then a process
- * connects to the lower ranks and shows the key. A connection without the run's name or key, or
- * without a whole hello after some seconds, is refused. The name (coll_launch.run) separates runs
- * but is no secret, so only users of the run may reach the network, as torchrun's store requires,
- * too. */
+/* tcp_meet.c: the other processes connect to rank 0 at the rendezvous and send their listening
+ * ports. Rank 0 answers with all addresses and a random key, with which they connect to each other.
+ * A connection without the run's name or key is refused. The name (coll_launch.run) is no secret,
+ * so only users of the run may reach the network. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>
@@ -337,7 +335,6 @@ static void accept_connection(struct meeting *meeting)
     print_address((struct sockaddr *)&address, bytes, waiting->address);
 }
 
-/* Assigns a connection to its rank, or refuses it. */
 static void take_member(struct meeting *meeting, unsigned index, unsigned first)
 {
     char text[TEXT_BYTES];
@@ -471,7 +468,7 @@ static int host_meeting(struct meeting *meeting)
 
 /* ---- the others ---- */
 
-/* Returns the limit of one attempt. The whole limit has room for two at each address of rank 0. */
+/* The whole limit has room for two attempts at each address of rank 0. */
 static int64_t attempt_limit(const struct meeting *meeting, const struct addrinfo *list)
 {
     int64_t attempts = 0;
@@ -514,7 +511,6 @@ static int connect_rendezvous(struct meeting *meeting)
                 strerror(-fd));
 }
 
-/* Listens at the local address of the connection to rank 0. */
 static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
 {
     struct sockaddr_in6 address;
@@ -532,7 +528,6 @@ static int listen_beside(struct meeting *meeting, int fd, uint32_t *port)
     return 0;
 }
 
-/* Sends this process's description and reads the answer. */
 static int introduce(struct meeting *meeting, unsigned to, uint32_t port, struct answer *out)
 {
     const int fd = meeting->members[to].fd;
@@ -583,7 +578,6 @@ static int connect_lower(struct meeting *meeting, unsigned to)
     return introduce(meeting, to, 0, &unused);
 }
 
-/* Answers the processes of higher ranks. */
 static int welcome_higher(struct meeting *meeting)
 {
     struct answer welcome = make_answer(meeting, 0);

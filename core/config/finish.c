@@ -18,8 +18,7 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     return CORE_CFG_NOTE_HONOURED;
 }
 
-/* Returns whether a row gets a note: its key was given, or applies, is no legacy form, and is
- * honoured now or later. Sections and elements of arrays get none. */
+/* Returns whether a row gets a note: its key was given, or applies and is honoured now or later. */
 static bool shown(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

@@ -9,8 +9,7 @@
 static void write_section(const struct core_cfg_detail *detail, struct core_json_write *write,
                           const char *prefix);
 
-/* Returns false for rows that do not apply, legacy forms, refused sections, other refused rows and
- * lists that were not given, ignored rows without a value, and a scheduler without a type. */
+/* Returns false for rows without effect, such as legacy forms. */
 static bool is_written(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

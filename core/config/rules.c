@@ -187,7 +187,6 @@ static void forget_parameters(struct core_cfg_detail *detail, const char *params
     detail->notes_count = kept;
 }
 
-/* Sets the type's default if the key is not given. */
 static void type_default(struct core_cfg_detail *detail, const char *path, double value)
 {
     struct core_cfg_value *kept = value_of(detail, path);

@@ -1,6 +1,4 @@
-/* dev_cpu.c: the CPU as a device. Its DEVICE tier is a mapping with a budget. A queue is a thread
- * (core_queue) with a team for ops and large copies; a copy with a stream is made by the submitting
- * thread. */
+/* dev_cpu.c: the CPU as a device. Its DEVICE tier is a mapping; a queue is a thread with a team. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* dev_cuda.c: a CUDA GPU as a device: properties, memory, pinned host memory. This file and
- * dev_cuda_queue.c wrap the CUDA runtime, besides kernels/cuda. The DEVICE tier is one cudaMalloc
- * of the budget or, for compute-sanitizer, one for each allocation. Any thread. */
+/* dev_cuda.c: a CUDA GPU as a device: properties, memory, pinned host memory. This file,
+ * dev_cuda_queue.c and kernels/cuda wrap the CUDA runtime. Any thread. */
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -293,7 +292,6 @@ static void remove_borders(struct cuda_device *device, const unsigned char *memo
     atomic_store_explicit(&device->border_count, kept, memory_order_release);
 }
 
-/* Returns the size of the piece at `at` of `bytes`. */
 static size_t piece_bytes(size_t at, size_t bytes)
 {
     return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;

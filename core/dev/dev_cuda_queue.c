@@ -304,9 +304,9 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
-/* Returns whether too many launches, of up to some dozens of kernels, are in flight. At about 1,024
- * kernels the runtime waits inside a launch and holds its lock, which stops the watch. A unit
- * continues if nothing is in flight before it. */
+/* Returns whether too many launches are in flight. At about 1,024 kernels the runtime waits inside
+ * a launch and holds its lock, which stops the watch. A unit continues if nothing is in flight
+ * before it. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {
     const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;
@@ -331,8 +331,8 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* With the work on `stream`: records the event, counts the launch and wakes the watch, unless
- * `more` leaves this to a later launch. An error `rc` fails the queue. */
+/* Records the event, counts the launch and wakes the watch, unless `more` leaves this to a later
+ * launch. An error `rc` fails the queue. */
 static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, bool more,
                       struct core_fence *out)
 {

@@ -83,9 +83,8 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* Sets *out to the seconds of the shortest of ROUNDS rounds, after one that is not counted. A round
- * makes `up`, in any direction, on the up queue and, at the same time, `down` (may be NULL) on the
- * down queue. */
+/* Sets *out to the seconds of the shortest of ROUNDS rounds, after a warm-up. A round makes `up`
+ * and, unless NULL, `down` at the same time, on their queues. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

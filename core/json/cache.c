@@ -70,8 +70,8 @@ int core_cache_make_folder(const char *folder)
     return rc;
 }
 
-/* Returns whether a name is `length` bytes of `begin`, a hash and the suffix, and maybe "." and a
- * number, as an ended process's draft has. */
+/* Returns whether a name has `length` bytes of `begin`, a hash, the suffix, and maybe "." and a
+ * number (a draft). */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {

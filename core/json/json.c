@@ -1,7 +1,6 @@
-/* json.c: a document's tree. The scanner reads the text twice: first to check it, to blank comments
- * and trailing commas of lenient text, and to count values; then to fill memory of that size.
- * Values have their offsets, so their positions need no search. One hash table of all members finds
- * duplicate keys. */
+/* json.c: a document's tree. The scanner reads the text twice: first to check it and count values,
+ * then to fill memory of that size. Values have their offsets, so their positions need no search.
+ * */
 #include "core/json/json.h"
 
 #include <errno.h>
@@ -267,7 +266,6 @@ static void close_container(struct build *build)
     }
 }
 
-/* Appends to the innermost open container. */
 static struct core_json_value *append(struct build *build, const struct core_json_token *token)
 {
     struct core_json_value *value = build->value++;

@@ -1,6 +1,5 @@
-/* scan.c: the scanner: values of tokens (text, numbers, positions); elements of JSON (space,
- * comments, strings, numbers, literals); and the state machine that reads tokens. One variable says
- * what may come next; a bit set holds the nesting. */
+/* scan.c: the scanner: values of tokens, elements of JSON, and a state machine that reads tokens. A
+ * bit set holds the nesting. */
 #include "core/json/scan.h"
 
 #include <assert.h>
@@ -39,7 +38,6 @@ static int hex_unit(const char *at, size_t bytes)
     return unit;
 }
 
-/* Returns the value of four checked hexadecimal digits. */
 static unsigned unit_at(const char *at)
 {
     return (unsigned)hex_unit(at, 4);
@@ -154,8 +152,8 @@ int64_t core_json_token_integer(const struct core_json_token *token)
     return (int64_t)(minus ? 0 - value : value);
 }
 
-/* With up to 15 digits and an exact power of ten, one product or quotient is correctly rounded.
- * Returns false for other numbers. */
+/* Returns false for numbers that are no product or quotient of two exact ones, which is correctly
+ * rounded. */
 static bool small_real(const struct core_json_token *token, double *out)
 {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -249,7 +247,6 @@ refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...
 
 static const char *const literals[] = {"true", "false", "null"};
 
-/* Blanks a comment at scan->at, except newlines. */
 static int pass_comment(struct core_json_scan *scan)
 {
     size_t begin = scan->at;
