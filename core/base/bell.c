@@ -1,6 +1,5 @@
-/* bell.c: an event count over one futex word. The ringer changes `epoch` and then reads `sleepers`;
- * the sleeper changes `sleepers`, and then the kernel reads `epoch`. In one total order no ring is
- * lost. */
+/* bell.c: an event count over one futex word. In the total order of its atomics, the ringer sees
+ * the sleeper, or the sleeper sees the ring. */
 #include "core/base/bell.h"
 
 #include <errno.h>
@@ -48,8 +47,7 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
     return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
-/* On one processor, a spinning thread would keep the processor from the thread that it waits for.
- * */
+/* On one processor, spinning would delay the awaited thread. */
 static bool has_one_cpu(void)
 {
     cpu_set_t set;

@@ -21,7 +21,7 @@ static int read_name(const char *root, unsigned major, unsigned minor, char *nam
     return line != NULL && sscanf(line, "DEVNAME=%63s", name) == 1 ? 0 : -ENOENT;
 }
 
-/* Calls `look` for each entry of a folder until `look` returns true. Returns whether it did. */
+/* Returns whether `look` returned true for an entry of the folder; later entries are skipped. */
 static bool any_in(const char *root, const char *folder,
                    bool (*look)(const char *root, const char *entry, void *user), void *user)
 {

@@ -1,5 +1,5 @@
-/* clock.c: CLOCK_MONOTONIC as one number, and a heartbeat in one atomic word: the last reading
- * (upper bits) and the counted time (lower bits), in ticks of about 1 ms. */
+/* clock.c: CLOCK_MONOTONIC as one number, and a heartbeat in one atomic word: the last reading in
+ * the upper bits, the counted time below, in ticks of about 1 ms. */
 #include "core/base/clock.h"
 
 #include <time.h>
@@ -7,8 +7,8 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread may be preempted before it records its reading. A reading at most this much before the
- * recorded one is late; any other difference is time that has passed. */
+/* A thread that was preempted may record its reading late, by at most this; any larger difference
+ * is time that has passed. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)

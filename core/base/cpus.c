@@ -239,8 +239,8 @@ static unsigned limit_flags(void)
     return CORE_CPU_ALL;
 }
 
-/* cpuid is slow in a virtual machine, so the flags are kept. Threads that determine them at the
- * same time get the same answer. */
+/* cpuid is slow in a virtual machine, so the flags are kept; concurrent first calls get the same
+ * answer. */
 unsigned core_cpu_flags(unsigned mask)
 {
     enum { KNOWN = 1 << 30 }; /* marks a determined value */

@@ -38,8 +38,8 @@ static void want(struct core_line *line, uint64_t value)
     }
 }
 
-/* Resets `wanted` if `value` reaches it, and returns whether it does. The ring wakes all waiting
- * threads, and those that wait for more call want() again. */
+/* Resets `wanted` if `value` reaches it: the ring wakes all waiting threads, and those that wait
+ * for more call want() again. */
 static bool is_wanted(struct core_line *line, uint64_t value)
 {
     uint64_t wanted = atomic_load_explicit(&line->wanted, memory_order_seq_cst);

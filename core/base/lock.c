@@ -45,8 +45,8 @@ static int open_and_lock(int fd, const char *name)
     return own;
 }
 
-/* Gives this thread its own table of descriptors, with only `fd`, and locks. Returns the locked
- * descriptor or -errno; -ENOSYS: the thread cannot leave the shared table. */
+/* Locks in this thread's own table of descriptors, which gets only `fd`. Returns the locked
+ * descriptor or -errno; -ENOSYS: the table stays shared. */
 static int lock_apart(int fd, const char *name)
 {
     if (syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0) {

@@ -67,8 +67,8 @@ static void look_at(const char *root, const struct version *version, const char 
     }
 }
 
-/* Visits the cgroup and those above it; the lowest limit counts. In a container the path may be
- * outside the mount, where the walk ends. */
+/* Visits the cgroup and those above it; the lowest limit counts. In a container the walk ends at
+ * the mount. */
 static void walk_up(const char *root, const struct version *version, const char *path,
                     struct found *found)
 {

@@ -59,8 +59,7 @@ static void *map(uint64_t bytes, int more_flags)
     return at != MAP_FAILED ? at : NULL;
 }
 
-/* Maps 2 MiB more than `bytes` and trims the ends to begin at a multiple of 2 MiB; a region below 2
- * MiB may begin at any page. */
+/* Maps 2 MiB more than `bytes` and trims the ends, to align a region of at least 2 MiB. */
 static unsigned char *map_aligned(uint64_t bytes)
 {
     if (bytes < 2 * MIB) {

@@ -60,8 +60,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* Sets *out to part `mine` of `users` of a node's cores. If there are more users than cores, users
- * share cores in turn. */
+/* Sets *out to part `mine` of `users` of a node's cores; more users than cores share cores in turn.
+ * */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {

@@ -84,8 +84,7 @@ static void settle_cores(struct core_topo *topo)
     }
 }
 
-/* Sorts devices, removes duplicates and unknown nodes. On a machine with one node, devices are on
- * it. */
+/* Sorts devices and removes duplicates and unknown nodes. A single node has all devices. */
 static void settle_devices(struct core_topo *topo)
 {
     uint32_t told = topo->device_count;

@@ -11,8 +11,7 @@
 #include "core/base/err.h"
 #include "core/coll/backend.h"
 
-/* The published state of a rank. Its thread writes `work` and then releases `step`; other ranks
- * acquire `step` and then read `work`, which does not change until all ranks have passed the
+/* The published state of a rank. Other ranks read `work` after they have acquired `step`, until the
  * collective's last step. */
 struct seat {
     _Alignas(64) _Atomic uint64_t step; /* steps that the rank has reached */
@@ -184,9 +183,8 @@ static int check_match(struct local *local)
 
 /* ---- Work: a rank reads arrays of others only between begin and end. ---- */
 
-/* Returns 0 if this rank may read others' arrays, or the error that ended all ranks. This rank
- * writes `working` and then reads `error`; a failing rank writes `error` and then reads `working`.
- * In one total order, at least one of the two sees the other. */
+/* Returns 0 if this rank may read others' arrays, or the error that ended all ranks. In the total
+ * order of the accesses, a failing rank sees `working`, or this rank sees `error`. */
 static int work_begin(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -207,8 +205,7 @@ static void work_end(struct local *local)
     core_bell_ring(&meeting->bell);
 }
 
-/* After a failure, waits until no other rank uses this rank's arrays, which ends because others
- * only copy and add. */
+/* After a failure, waits for ranks that read this rank's arrays; they only copy and add. */
 static void wait_for_readers(struct coll_meeting *meeting)
 {
     for (unsigned r = 0; r < meeting->world;) {
@@ -297,8 +294,7 @@ static void do_work(struct local *local, const struct coll_work *work)
     }
 }
 
-/* After the command is published: a step, work, a step, and in an all-reduce a copy of sums and a
- * step. */
+/* In an all-reduce, a copy of the others' sums and a step follow. */
 static int run_steps(struct local *local, const struct coll_work *work)
 {
     int rc = next_step(local, work);

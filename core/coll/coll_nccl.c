@@ -144,7 +144,7 @@ static int look_around(const struct nccl *nccl, const char *what, int64_t start_
         dev_properties(nccl->device)->name, what, (double)waited_ns / 1e9, nccl->number);
 }
 
-/* Waits until a call that returned `result` has ended. Returns 0, or an error with a message. */
+/* Waits for a call that returned `result`. Returns 0, or an error with a message. */
 static int settle(const struct nccl *nccl, const char *call, ncclResult_t result)
 {
     const int64_t start_ns = core_clock_ran_ns();
@@ -309,7 +309,7 @@ static int gather(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : exchange(nccl, work, 0, parts_of);
 }
 
-/* Returns how many elements are summed at a time; the scratch holds so many of each other rank. */
+/* Returns the elements of a piece; the scratch holds a piece of each other rank. */
 static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *work)
 {
     const uint64_t room = nccl->where.scratch_bytes / (nccl->base.world - 1);
@@ -481,8 +481,8 @@ static int put_work(struct nccl *nccl, const struct coll_work *work)
 
 /* ---- a collective ---- */
 
-/* Ranks agree, because their arrays are in the same kind of memory. Tests `to`, because `from` may
- * be missing. */
+/* Tests `to`, because `from` may be missing. The arrays of all ranks are in the same kind of
+ * memory. */
 static bool is_on_card(const struct nccl *nccl, const struct coll_work *work)
 {
     return work->count > 0 && dev_memory_holds(nccl->device, work->to, 1);
@@ -509,7 +509,7 @@ static int run_on_cards(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : finish(nccl);
 }
 
-/* Ends all ranks with `code`, if they have not ended, and aborts NCCL's work. Returns the error. */
+/* Ends the ranks and NCCL's work. Returns the error that ended the ranks. */
 static int end_ranks(struct nccl *nccl, int code)
 {
     if (nccl->host->backend->end(nccl->host, 0) == 0) {

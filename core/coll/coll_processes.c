@@ -417,8 +417,7 @@ static void free_processes(struct processes *procs)
     free(procs);
 }
 
-/* Receives a rank's heads up to its last one or until `until_ns`, so that none remains in the
- * transport. */
+/* Receives a rank's heads until its last one or `until_ns`, so that none stays in the transport. */
 static void drain_heads(struct processes *procs, unsigned rank, int64_t until_ns)
 {
     struct core_bell *bell = coll_peers_bell(procs->peers);

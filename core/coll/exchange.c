@@ -7,8 +7,8 @@
 
 #include "core/coll/sum.h"
 
-/* Two pieces of a sum are in flight. Their buffers take at most PIECES_BYTES, unless PIECE_MIN
- * needs more. */
+/* The buffers of the two pieces in flight take at most PIECES_BYTES, unless PIECE_MIN needs more.
+ * */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
 /* bytes of a transfer of a longer gather or broadcast */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
@@ -120,16 +120,15 @@ static uint64_t sum_piece_bytes(const struct coll_exchange *exchange, const stru
     return exchange->piece_bytes - exchange->piece_bytes % coll_type_bytes(work->type);
 }
 
-/* Returns the buffer for a piece of rank r. In sums by groups, member i of this group also sends a
- * piece for this rank's twin in group g, to the buffer of member i of group g. */
+/* Returns the buffer for a piece of rank r. In sums by groups, a piece for the twin in group g
+ * takes the buffer of a member of group g. */
 static unsigned char *piece_from(const struct coll_exchange *exchange, const struct coll_turn *turn,
                                  unsigned r)
 {
     return turn->pieces + r * exchange->piece_bytes;
 }
 
-/* Begins to send piece `index` of the parts to their owners, and to receive those of this rank's
- * part. */
+/* Begins to exchange piece `index` of the parts. */
 static void begin_pieces(struct coll_exchange *exchange, const struct coll_work *work,
                          uint64_t index)
 {
@@ -259,8 +258,7 @@ static void begin_inside(struct coll_exchange *exchange, const struct coll_work 
     }
 }
 
-/* Adds the group's pieces for this rank and its twins, and begins to exchange the sums with the
- * twins. */
+/* Adds the group's pieces for this rank and its twins, and begins to exchange these sums. */
 static void add_inside(struct coll_exchange *exchange, const struct coll_work *work, uint64_t index)
 {
     const struct coll_turn *turn = &exchange->turns[index % COLL_EXCHANGE_TURNS];
@@ -334,8 +332,7 @@ static int sum_groups_long(struct coll_exchange *exchange, const struct coll_wor
     return rc;
 }
 
-/* Gathers a sum from its parts: first twins exchange theirs, then members of a group exchange all
- * that they have. */
+/* First twins exchange their parts, then members of a group exchange the parts that they have. */
 static int gather_groups_long(struct coll_exchange *exchange, const struct coll_work *work)
 {
     const struct coll_turn *turn = &exchange->turns[0];

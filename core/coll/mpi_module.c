@@ -1,5 +1,5 @@
-/* mpi_module.c: the wrapper of MPI, built as a module for each MPI library without other code of
- * tide. One thread at a time calls it (peers.c); no other code of tide calls MPI. */
+/* mpi_module.c: the wrapper of MPI, a module for each MPI library, without other code of tide. One
+ * thread at a time calls the module (peers.c). */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>

@@ -382,9 +382,9 @@ static int open_transport(struct coll_peers *peers)
     return 0;
 }
 
-/* MPI has no wait that yields the processor. Spins or yields briefly, then sleeps: with transfers
- * besides `listen` in flight, for an eighth of the time since the last progress, 20 us to 0.5 ms;
- * else up to 20 ms. A posted transfer wakes the thread. */
+/* MPI has no wait that yields the processor, so the thread spins briefly and then sleeps: at most
+ * 0.5 ms while transfers besides `listen` are in flight, else at most 20 ms. A posted transfer
+ * wakes the thread. */
 static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
 {
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };
@@ -731,8 +731,8 @@ fail:
     return rc;
 }
 
-/* Ends this process and, over MPI, all others. If the first process told of the end, waits for it
- * to print the reason. */
+/* Ends this process and, over MPI, all others, after a wait for the first process to print the
+ * reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
     if (peers->leader_ended) {

@@ -372,7 +372,7 @@ static void begin_message(struct peer *peer)
     }
 }
 
-/* Returns the slot that a frame names; NULL unless it is in `state`, with this peer. */
+/* Returns the slot that a frame names; NULL if the slot's state or peer is another. */
 static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slot_state state)
 {
     struct slot *slot = index < tcp.slot_count ? &tcp.slots[index] : NULL;

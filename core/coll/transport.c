@@ -38,8 +38,7 @@ static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
     return false;
 }
 
-/* Sets `path` to the module of the launcher's MPI library; if either fits, to the first that
- * exists. */
+/* Sets `path` to the first existing module for the launcher's MPI library. */
 static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
 {
     for (int f = COLL_FLAVOUR_OPENMPI; f <= COLL_FLAVOUR_MPICH; f++) {

@@ -52,8 +52,7 @@ void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_not
     detail->notes[detail->notes_count++] = *note;
 }
 
-/* Returns the position of the row, else of the nearest given section around it, else of the
- * beginning. */
+/* Returns the position of the row, else of the nearest given section, else of the beginning. */
 static struct core_json_place nearest(const struct core_cfg_detail *detail, size_t row)
 {
     char path[160];

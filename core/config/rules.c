@@ -28,8 +28,8 @@ static void derive(struct core_cfg_value *value, int64_t integer, const char *wh
     value->why = value->why != NULL && value->given ? value->why : why;
 }
 
-/* Derives `out`, the micro batch or the accumulation: `whole` / (`known` x world size). Refuses a
- * `whole` that is not a multiple. */
+/* Derives the missing size `out` from `whole` and `known`; refuses a `whole` that is not a
+ * multiple. */
 static void divide(struct core_cfg_detail *detail, struct core_cfg_value *out, int64_t whole,
                    int64_t known, const char *name)
 {

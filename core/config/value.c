@@ -158,7 +158,8 @@ static bool is_on(const struct core_json_value *value)
     return take_bool(value, &truth, &loose) && truth.truth;
 }
 
-/* Returns -1 if no member, at any depth, switches the feature, 0 if all are off, else 1. */
+/* Returns 1 if a member switches the feature on, 0 if members only switch it off, -1 without such
+ * members. */
 static int switches(const struct core_json_value *object)
 {
     int found = -1;

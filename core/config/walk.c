@@ -5,8 +5,7 @@
 #include "core/base/suggest.h"
 #include "core/config/internal.h"
 
-/* A file with more unknown keys is no configuration. Also bounds the time of finding their lines.
- * */
+/* A file with more unknown keys is no configuration. */
 enum { UNKNOWN_MAX = 64 };
 
 static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
@@ -79,8 +78,8 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
                     .why = why});
 }
 
-/* Returns whether a row was given before, under another name. In aio the row's own name wins, as in
- * DeepSpeed; elsewhere two names are an error. */
+/* Returns whether a row was given under another name: an error, except in aio, where DeepSpeed
+ * reads the row's own name. */
 static bool is_second(struct core_cfg_detail *detail, size_t row,
                       const struct core_json_member *member, struct core_json_place place)
 {
@@ -125,8 +124,7 @@ static void walk_list(struct core_cfg_detail *detail, const struct core_json_val
     }
 }
 
-/* Older files have true (stage 1) or false (stage 0) for zero_optimization. Returns whether `value`
- * is true or false. */
+/* Older files have true (stage 1) or false (stage 0) for zero_optimization. */
 static bool walk_legacy_zero(struct core_cfg_detail *detail, size_t row,
                              const struct core_json_value *value)
 {
@@ -167,8 +165,7 @@ static void walk_member(struct core_cfg_detail *detail, const struct core_json_m
     }
 }
 
-/* Reads aio inside zero_optimization or an offload section, with a warning. Returns whether the
- * member was an aio. */
+/* Reads aio in zero_optimization or an offload section, with a warning. */
 static bool walk_nested_aio(struct core_cfg_detail *detail, const struct core_json_member *member,
                             const char *prefix)
 {

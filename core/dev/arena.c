@@ -118,7 +118,7 @@ static int grow(struct dev_arena *arena)
 }
 
 /* Sets *offset to the first gap for `bytes` and a red zone. Returns the new part's index; `count +
- * 1`: no gap. */
+ * 1`: none. */
 static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offset)
 {
     for (size_t i = 0; i <= arena->count; i++) {
@@ -150,8 +150,8 @@ static size_t find_part(const struct dev_arena *arena, const void *memory)
     return low > 0 ? low - 1 : arena->count;
 }
 
-/* Sets *offset to the address of the source's allocation and *rc to its result. Returns the new
- * part's index; `count + 1`: an error. */
+/* Sets *rc and *offset to the source's result and address. Returns the new part's index; `count +
+ * 1`: an error. */
 static size_t take_part(const struct dev_arena *arena, size_t bytes, size_t *offset, int *rc)
 {
     void *memory = NULL;

@@ -1,6 +1,6 @@
-/* dev_cuda_queue.c: a queue of a CUDA GPU: a stream with a ring of events, one per unit of work (a
- * copy, or launches up to one without `more`). The submitting thread puts work on the stream; one
- * thread per device watches the events and advances the lines. */
+/* dev_cuda_queue.c: a queue of a CUDA GPU: a stream and a ring of events, one per unit of work. The
+ * submitting thread puts work on the stream; one thread per device watches the events and advances
+ * the lines. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -60,7 +60,7 @@ static void report_times(struct cuda_times *times)
             (void)cudaGetLastError(); /* not done; the unit's event would report a lost GPU */
             break;
         }
-        /* A float has too few digits for the time of a long run, so differences are added. */
+        /* A float has too few digits for long runs, so differences are added. */
         const double begin_ns = times->last_ns + (double)pause_ms * 1e6;
         times->last_ns = begin_ns + (double)ran_ms * 1e6;
         times->to->timed(times->to->user, times->ring[taken % DEV_CUDA_TIMES_MAX].op,
@@ -359,7 +359,7 @@ static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, boo
 
 /* ---- Times of launches ---- */
 
-/* Returns the ring of times; NULL if it is full, and the launch is not timed. */
+/* NULL: the ring is full, and the launch is not timed. */
 static struct cuda_times *times_room(struct cuda_queue *queue)
 {
     struct cuda_times *times = atomic_load_explicit(&queue->times, memory_order_relaxed);
@@ -368,7 +368,7 @@ static struct cuda_times *times_room(struct cuda_queue *queue)
     return added - taken < DEV_CUDA_TIMES_MAX - 1 ? times : NULL;
 }
 
-/* Records the event before a launch or, with `end`, after it, and then adds the launch. */
+/* Records the event before a launch or, with `end`, after it; adds the launch at its end. */
 static int times_record(struct cuda_queue *queue, struct cuda_times *times, const char *op,
                         bool end)
 {

@@ -83,8 +83,8 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* Sets *out to the seconds of the shortest of ROUNDS rounds, after a warm-up. A round makes `up`
- * and, unless NULL, `down` at the same time, on their queues. */
+/* Sets *out to the seconds of the shortest round after a warm-up. A round makes `up` and, unless
+ * NULL, `down` at the same time. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

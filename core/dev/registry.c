@@ -52,7 +52,7 @@ int dev_kind_count(unsigned index)
     return kind->backend->count();
 }
 
-/* Reads a list's number and sets *end after it. Returns false without a number up to NUMBER_MAX. */
+/* Sets *end after the number. Returns false without a number up to NUMBER_MAX. */
 static bool parse_number(const char *text, const char **end, unsigned *out)
 {
     char *after = NULL;

@@ -70,8 +70,7 @@ int core_cache_make_folder(const char *folder)
     return rc;
 }
 
-/* Returns whether a name has `length` bytes of `begin`, a hash, the suffix, and maybe "." and a
- * number (a draft). */
+/* Returns whether a name fits `begin`, a hash and the suffix; a draft also has "." and a number. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {
@@ -90,7 +89,7 @@ static bool is_of_kind(const char *name, const char *begin, size_t length)
     return *name == '\0' || (*name == '.' && strspn(name + 1, "0123456789") == strlen(name + 1));
 }
 
-/* Removes files of the kind of `name` whose time is too old or in the future. */
+/* Removes files of the kind of `name` that are too old or from the future. */
 static void remove_old(const char *folder, const char *name)
 {
     DIR *dir = opendir(folder);

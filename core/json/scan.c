@@ -152,8 +152,8 @@ int64_t core_json_token_integer(const struct core_json_token *token)
     return (int64_t)(minus ? 0 - value : value);
 }
 
-/* Returns false for numbers that are no product or quotient of two exact ones, which is correctly
- * rounded. */
+/* Computes a real as one product or quotient of exact numbers, which is rounded correctly; returns
+ * false for others. */
 static bool small_real(const struct core_json_token *token, double *out)
 {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
