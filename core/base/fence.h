@@ -1,7 +1,8 @@
 /* fence.h: fences, the points on a queue's counter that threads wait for. A line counts a queue's
  * commands, `issued` and `reached` (done), which complete in order. A fence (line, value) is
- * reached when line->reached >= value. After a failure, fences beyond `reached` report its code and
- * message. The line's queue advances the line; any thread may fail it, poll it or wait for it. */
+ * reached when line->reached >= value. After a failure, fences beyond `reached` report the
+ * failure's code and message. The queue advances the line; any thread may fail the line, and poll
+ * fences or wait for them. */
 #ifndef CORE_BASE_FENCE_H
 #define CORE_BASE_FENCE_H
 
@@ -20,8 +21,8 @@ struct core_line {
     /* set by the first thread that fails the line, which then writes code and message */
     _Atomic bool failing;
     /* The lowest value that a thread waits for; lower values do not ring `own`. Sequentially
-     * consistent, like `reached`: either the queue sees this value, or the thread sees that it is
-     * reached. */
+     * consistent, like `reached`: either the queue sees this value, or the thread sees the new
+     * `reached`. */
     _Atomic uint64_t wanted;
     struct core_bell own;   /* used if no shared bell was given */
     struct core_bell *bell; /* borrowed, or &own */

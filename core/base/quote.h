@@ -4,8 +4,9 @@
 
 enum { CORE_QUOTE_BYTES = 512 };
 
-/* Writes `text` in single quotes, a quote inside as '\''. A text that does not fit becomes "...";
- * one that begins with "-" gets "./" in front, so that it is not an option. Returns `out`. */
+/* Writes `text` in single quotes, and quotes inside it as '\''. A text that does not fit becomes
+ * "..."; a text that begins with "-" gets "./" in front, so that no command takes it for an option.
+ * Returns `out`. */
 const char *core_quote(const char *text, char out[CORE_QUOTE_BYTES]);
 
 #endif

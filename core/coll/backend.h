@@ -16,7 +16,7 @@ struct coll_backend {
     int (*abort)(struct coll *coll, int code);
     /* `code` 0: returns the error that has ended all ranks, with its message, or 0. Else ends all
      * ranks with `code` and this thread's message, and returns the error. NULL: no back end uses
-     * this one. */
+     * this back end. */
     int (*end)(struct coll *coll, int code);
     bool devices; /* can reach memory that the host cannot */
 };

@@ -127,8 +127,9 @@ uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
  * commands are in flight; -EINVAL for an invalid command; -ENOTSUP if the back end cannot reach the
  * device's memory; or the error that ended the coll. A collective fails on all ranks that have not
  * finished it, with one message that names the rank at fault: -ETIMEDOUT (it did not arrive),
- * -EPIPE (it closed), -EPROTO (it submitted another command), or its code of coll_abort(). Later
- * commands fail, too. After a fence has failed, no other rank uses this rank's arrays. */
+ * -EPIPE (it closed), -EPROTO (it submitted another command), or the code that it gave to
+ * coll_abort(). Later commands fail, too. After a fence has failed, no other rank uses this rank's
+ * arrays. */
 int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out);
 
 /* Ends the run for all ranks with `code` (a negative errno) and this thread's message, because this

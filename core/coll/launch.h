@@ -26,7 +26,7 @@ struct coll_launch {
 
 /* Finds the launcher by the variables that `get` returns (getenv). Returns 0, or -EINVAL with a
  * message for variables that contradict each other or are not numbers, or for RANK and a WORLD_SIZE
- * of 2 or more without LOCAL_RANK and other launchers' variables. */
+ * of 2 or more with neither LOCAL_RANK nor another launcher's variables. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
 /* Returns the rank, even if coll_launch_find() fails, so that only the first process reports the

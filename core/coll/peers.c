@@ -731,8 +731,8 @@ fail:
     return rc;
 }
 
-/* Ends this process and, over MPI, all others, after a wait for the first process to print the
- * reason. */
+/* Ends this process and, over MPI, all others. If the first process told of the end, it first gets
+ * time to print the reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
     if (peers->leader_ended) {

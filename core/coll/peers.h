@@ -1,9 +1,9 @@
 /* peers.h: the processes of a run, one rank each, which a launcher started. One thread calls the
- * transport (transport.h: MPI, or TCP under torchrun); other threads post transfers to it and wait.
- * The first process and the others check each other: one that does not respond within the limit
- * ends the world. Waits then fail with a message that names it, and coll_peers_close ends the
- * process. A rank that fails in a live process tells the others in a transfer, and the world goes
- * on. */
+ * transport (transport.h: MPI, or TCP under torchrun); other threads post transfers to that thread
+ * and wait. The first process and each other process check each other. A process that does not
+ * respond within the limit ends the world: waits then fail with a message that names the process,
+ * and coll_peers_close ends the caller's. A rank that fails in a live process tells the others in a
+ * transfer, which does not end the world. */
 #ifndef CORE_COLL_PEERS_H
 #define CORE_COLL_PEERS_H
 
@@ -34,7 +34,7 @@ struct coll_peers_options {
 /* Connects this process with the others. Returns -ENOTSUP if no MPI library can be loaded, -EPROTO
  * if the processes differ. Over TCP, processes must arrive within twice silence_ns. */
 int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
-/* All processes must call it. Accepts NULL. After an error of the world it ends this process (over
+/* All processes must call it. Accepts NULL. After an error of the world, ends this process (over
  * MPI all) with `code`, or with 1 if `code` is not positive. */
 void coll_peers_close(struct coll_peers *peers, int code);
 

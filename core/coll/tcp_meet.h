@@ -13,8 +13,8 @@ struct coll_tcp_member {
 };
 
 /* Connects all processes over launch->rendezvous, within options->limit_ns, and writes [world]
- * members. On failure writes the reason to `why` and closes all. Returns -EPROTO if a process
- * refuses this one or another program answers. */
+ * members. On failure writes the reason to `why` and closes all connections. Returns -EPROTO if
+ * another process refuses this one or another program answers. */
 int coll_tcp_meet(const struct coll_transport_options *options, struct coll_tcp_member *members,
                   char *why);
 

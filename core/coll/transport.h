@@ -38,8 +38,9 @@ struct coll_transport {
     int (*close)(char *why);
     /* Ends this process, over MPI all. Over TCP, others see the closed connection. */
     void (*abort)(int code);
-    /* Waits until a rank's process has ended, at most for the limit. MPI does not report the end,
-     * but may end this process. No other thread may be in the transport. */
+    /* Waits until a rank's process has ended, at most for the limit. MPI does not report the end:
+     * the function waits for the limit, unless that process ends this one. No other thread may be
+     * in the transport. */
     void (*wait_end)(unsigned rank, int64_t limit_ns);
     /* Begin a transfer in a free slot. Transfers between two processes with the same tag keep their
      * order. */
@@ -62,7 +63,7 @@ struct coll_transport {
 extern const struct coll_transport coll_transport_tcp;
 
 /* Chooses the launcher's transport. Returns -ENOTSUP with a message if its module is missing,
- * cannot be loaded or has another version. A loaded MPI library stays. */
+ * cannot be loaded or has another version. A loaded MPI library stays loaded. */
 int coll_transport_load(const struct coll_launch *launch, const struct coll_transport **out);
 
 #endif

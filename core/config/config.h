@@ -1,6 +1,6 @@
 /* config.h: reads a ds_config.json, by one table of the keys (table.h), from which `tide config`
  * and docs/ds_config.md come, too. The result is a struct for the engine, and notes about keys for
- * people. Constant after it was read; any thread. */
+ * people. A configuration is constant; any thread. */
 #ifndef CORE_CONFIG_CONFIG_H
 #define CORE_CONFIG_CONFIG_H
 
@@ -124,8 +124,8 @@ struct core_cfg {
 };
 
 /* Values for "auto" (batch sizes and total_steps also for missing keys), and facts outside the
- * file. core_cfg_options_init sets all to "not given", CORE_CFG_NONE or NaN, so that "auto" takes
- * the Hugging Face trainer's default. */
+ * file. For values that are CORE_CFG_NONE or NaN, as after core_cfg_options_init, "auto" takes the
+ * Hugging Face trainer's default. */
 struct core_cfg_options {
     int64_t world_size; /* 1 by default */
     int64_t micro_batch_size, accumulation_steps;

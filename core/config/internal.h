@@ -54,8 +54,8 @@ void core_cfg_free_notes(struct core_cfg_detail *detail);
 bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
-/* Sets a value from the file. One that does not fit is refused, and the default stays; one that the
- * row's state forbids is set and refused. */
+/* Sets a value from the file. A value that does not fit is refused, and the default stays; a value
+ * that the row's state forbids is set and refused. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
 /* For elements of lists, which are not kept. */
 bool core_cfg_fits(size_t row, const struct core_json_value *value);

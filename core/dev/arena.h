@@ -1,7 +1,7 @@
 /* arena.h: allocates parts of an address range, which may be GPU memory, under a hard budget. With
  * a source, parts are separate allocations, to find overruns. In host memory, AddressSanitizer sees
- * everything outside the live parts as poisoned, with a red zone after a part. Any thread, with a
- * lock, because nothing is allocated during a step. */
+ * everything outside the live parts as poisoned, with a red zone after a part. Any thread; the lock
+ * is acceptable because nothing is allocated during a step. */
 #ifndef CORE_DEV_ARENA_H
 #define CORE_DEV_ARENA_H
 

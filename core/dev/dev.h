@@ -1,6 +1,6 @@
 /* dev.h: a device provides memory under a budget, queues, copies and a table of ops. Callers do not
- * know whether it is the CPU or CUDA. A device and its memory: any thread. A queue: one thread at a
- * time. No global state. */
+ * know whether a device is the CPU or a GPU. A device and its memory: any thread. A queue: one
+ * thread at a time. No global state. */
 #ifndef CORE_DEV_DEV_H
 #define CORE_DEV_DEV_H
 
@@ -141,8 +141,8 @@ struct dev_command {
     const void *arguments; /* copied */
     size_t arguments_bytes;
     bool more; /* more launches of this unit of work follow. A GPU then has one event for the unit:
-                * its fences are reached with the last one, and must not be waited for before the
-                * last launch. The CPU ignores `more` */
+                * the unit's fences are reached together, and must not be waited for before the last
+                * launch is submitted. The CPU ignores `more` */
 };
 
 enum dev_copy_direction {
@@ -163,16 +163,16 @@ struct dev_copy {
     bool foreign; /* UP, DOWN: the device's side is the application's memory, outside the arena */
     /* A stream of the application (CUDA: a cudaStream_t), after whose work the copy runs; NULL: the
      * queue's own. The CPU, which has no streams, copies during the call. A queue's fences are
-     * reached in the order of its commands on any streams. */
+     * reached in the order of its commands, whatever their streams. */
     void *const *stream;
 };
 
-/* Do not block. A command waits only for earlier ones of its queue: before using results of another
- * queue, wait for its fence. Returns 0 and a fence; -EAGAIN (without a message) if the queue is
- * full; -ENOTSUP for a missing op, or -EINVAL for arguments of a wrong size or a copy that leaves
- * the arena or overlaps itself, after which the queue remains usable; or the error that ended the
- * queue. An op that fails ends its queue: later commands are dropped, and their fences carry the
- * message. */
+/* Do not block. A command waits only for earlier commands of its queue: before using results of
+ * another queue, wait for that queue's fence. Returns 0 and a fence; -EAGAIN (without a message) if
+ * the queue is full; -ENOTSUP for a missing op, or -EINVAL for arguments of a wrong size or a copy
+ * that leaves the arena or overlaps itself, after which the queue remains usable; or the error that
+ * ended the queue. An op that fails ends its queue: later commands are dropped, and their fences
+ * carry the message. */
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
@@ -191,13 +191,13 @@ int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put work on the queue's stream: makes the device current for this thread, which
  * submits to the queue, and sets *out to an op's arguments. To wait for the work, submit a copy of
- * 0 bytes and wait for its fence. Returns -ENOTSUP without streams. */
+ * 0 bytes and wait for the copy's fence. Returns -ENOTSUP without streams. */
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
 /* Returns the fence of the last submitted command. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
 /* Ends the queue with `code` and this thread's message; fences that are not reached fail. The CPU
- * drops commands that have not started; a GPU still runs them. */
+ * drops commands that have not started; a GPU still runs those on its stream. */
 void dev_queue_abandon(struct dev_queue *queue, int code);
 
 /* ---- Rates ---- */

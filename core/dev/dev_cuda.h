@@ -8,7 +8,8 @@ struct CUstream_st;
 struct CUevent_st;
 
 /* A ring of timed launches: the submitting thread adds entries, the watch takes them. An entry
- * stays valid until the next one is taken, whose times are measured from its end. */
+ * stays valid until the next one is taken, because times count from the end of the previous entry.
+ * */
 enum { DEV_CUDA_TIMES_MAX = 512 };
 struct cuda_times {
     struct {
@@ -67,8 +68,8 @@ struct cuda_device {
     const struct core_log *log; /* borrowed from the opening thread */
 };
 
-/* Writes "NAME: CALL of N bytes failed: words (code); CURE", without `bytes` 0 and `cure` NULL, and
- * clears the runtime's last error. Returns the -errno. `error` is a cudaError_t. */
+/* Writes "NAME: CALL of N bytes failed: words (code); CURE", leaving out `bytes` 0 and `cure` NULL,
+ * and clears the runtime's last error. Returns the -errno. `error` is a cudaError_t. */
 int dev_cuda_fail(const char *name, const char *call, size_t bytes, unsigned error,
                   const char *cure);
 /* Makes this GPU current for this thread. */

@@ -1,7 +1,7 @@
-/* json.h: a JSON document in memory: its values and their positions in the text. It owns text and
- * values, and is constant, so any threads may read it. An integer beyond int64 becomes a real; a
- * number beyond a double is refused. Keys are unique, in the file's order. For larger files see
- * scan.h. */
+/* json.h: a JSON document in memory: its values and their positions in the text. A document owns
+ * its text and values and is constant, so any thread may read it. An integer beyond int64 becomes a
+ * real; a number beyond a double is refused. Keys are unique, in the file's order. For larger files
+ * see scan.h. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -75,7 +75,7 @@ struct core_json_member {
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
 
-/* Set *out to a member of this type. Return 0, -ENOENT if it is missing or null, or -EINVAL for
+/* Set *out to a member of this type. Return 0, -ENOENT for a missing or null member, or -EINVAL for
  * another type, with a message of source, line and key. An integer may be a real without a fraction
  * (5e8), and a real an integer. A string with a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
@@ -91,7 +91,7 @@ int core_json_get(const struct core_json *doc, const struct core_json_value *obj
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 
 /* Stores a number of either kind if it is an integer of int64_t (5e8 is one); else returns false.
- * The real -2^63 counts as too small, because lower numbers round to it. */
+ * The real -2^63 counts as too small, because slightly lower numbers in the text become -2^63. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
 struct core_json_site {
@@ -100,8 +100,8 @@ struct core_json_site {
 };
 
 /* Finds the position of a member's key or (`key` NULL) of element `index`, and its path:
- * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so for messages.
- * Returns -ENOENT, with the container's position, if there is none. */
+ * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is meant for
+ * messages. Returns -ENOENT, with the container's position, if there is none. */
 int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, struct core_json_site *out);
 
