@@ -26,7 +26,7 @@ struct core_region_part {
 };
 
 struct core_region_options {
-    const char *name;      /* in messages; NULL: "memory" */
+    const char *name;      /* used in messages; NULL: "memory" */
     uint64_t bytes;        /* rounded up to whole pages */
     bool prefer_node;      /* prefer memory on `node` */
     int node;              /* read if prefer_node is set */

@@ -14,13 +14,13 @@ struct core_mem_limits {
     uint64_t total_bytes;       /* MemTotal of the machine */
     uint64_t available_bytes;   /* MemAvailable */
     uint64_t cgroup_bytes;      /* lowest limit of our cgroup and those above it */
-    uint64_t cgroup_used_bytes; /* without page cache that can be dropped */
+    uint64_t cgroup_used_bytes; /* used in that cgroup, without page cache that can be dropped */
     uint64_t usable_bytes;      /* the smaller of available memory and the cgroups' remainder */
     uint64_t memlock_bytes;     /* RLIMIT_MEMLOCK, soft */
     uint64_t locked_bytes;      /* locked by this process: VmLck */
     uint64_t pinned_bytes;      /* VmPin: pinned for devices or rings */
     bool memlock_ignored;       /* CAP_IPC_LOCK */
-    char cgroup[256];           /* that of cgroup_bytes; "": none */
+    char cgroup[256];           /* the cgroup of cgroup_bytes; "": none */
 };
 
 /* Reads the limits of the machine, the cgroups and the process. An unreadable limit counts as none.

@@ -170,7 +170,7 @@ struct touch {
     uint64_t bytes;
     uint64_t slice_bytes;
     uint64_t page_bytes;
-    uint64_t whole_bytes;  /* the largest possible page */
+    uint64_t whole_bytes;  /* the largest size that a page may have */
     _Atomic uint64_t next; /* the first byte not taken */
     _Atomic int error;     /* 0, or -errno of a slice */
 };

@@ -15,7 +15,7 @@ struct core_team;
 enum { CORE_TEAM_MAX = 1024, CORE_TEAM_SPIN_NS = 50000 };
 
 struct core_team_options {
-    const char *name;             /* of the threads, up to 11 bytes; NULL: "team" */
+    const char *name;             /* name of the threads, up to 11 bytes; NULL: "team" */
     unsigned count;               /* 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
     const struct core_cpus *cpus; /* read at create; NULL: those of the caller. Member 0 is not
                                    * bound */

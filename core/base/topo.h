@@ -26,7 +26,7 @@ enum core_topo_kind { CORE_TOPO_GPU, CORE_TOPO_DRIVE };
 
 struct core_topo_device {
     enum core_topo_kind kind;
-    char name[CORE_TOPO_NAME_BYTES]; /* of a drive as in /sys/block; of a GPU its bus id */
+    char name[CORE_TOPO_NAME_BYTES]; /* a drive's name is as in /sys/block; a GPU's is its bus id */
     char bus[16];                    /* "0000:3b:00.0"; "": not on a PCI bus */
     int node;                        /* -1: any, or unknown */
 };

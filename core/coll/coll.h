@@ -50,7 +50,7 @@ struct coll_options {
     size_t scratch_bytes;
     int64_t limit_ns; /* limit of a wait for other ranks; 0: 10 min */
     uint32_t depth;   /* limit of commands in flight; 0: 64 */
-    /* of the back end's thread; NULL: those of the caller */
+    /* processors of the back end's thread; NULL: those of the caller */
     const struct core_cpus *cpus;
     struct core_bell *bell; /* borrowed: rung when a command ends; NULL: its own */
 };

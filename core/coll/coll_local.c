@@ -36,7 +36,7 @@ struct local {
     struct coll_meeting *meeting; /* borrowed */
     const void **arrays;          /* owned, [world]: scratch for sums */
     uint64_t step;                /* steps of this rank */
-    uint64_t number;              /* of the collective, from 1, for messages */
+    uint64_t number;              /* number of the collective, from 1, for messages */
 };
 
 int coll_meeting_create(unsigned world, struct coll_meeting **out)

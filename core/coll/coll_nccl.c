@@ -106,7 +106,7 @@ struct nccl {
     struct dev_launch where;   /* the stream and scratch of `queue` */
     unsigned sum_op;
     ncclComm_t comm; /* owned; NULL: not connected */
-    uint64_t number; /* of the collective, from 1, for messages */
+    uint64_t number; /* number of the collective, from 1, for messages */
 };
 
 static int code_of(ncclResult_t result)

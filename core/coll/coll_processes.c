@@ -37,9 +37,9 @@ static const int64_t close_ns = INT64_C(3) * 1000000000;
 struct processes {
     struct coll base;
     struct coll_peers *peers; /* borrowed */
-    int tag;                  /* of heads; data have the next tag */
+    int tag;                  /* tag of heads; the next tag is that of data */
     struct coll_exchange exchange;
-    /* of the collective, from 1, for messages */
+    /* number of the collective, from 1, for messages */
     uint64_t number;
     unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
     struct coll_transfer *transfers;       /* owned: all transfers below */

@@ -206,7 +206,7 @@ static unsigned member(const struct coll_work *work, unsigned group, unsigned in
     return group * work->within + index;
 }
 
-/* the number of groups, and this rank's place */
+/* the number of groups, and this rank's group and index */
 struct groups {
     unsigned count, own, index;
 };

@@ -393,7 +393,7 @@ static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
         if (core_bell_may_spin()) {
             core_clock_relax();
         } else {
-            /* for this process's other threads, or the sender */
+            /* gives the processor to this process's other threads, or to the sender */
             sched_yield();
         }
         return;
@@ -703,7 +703,7 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
         rc = core_err_set(-rc, "cannot start the thread that connects processes: %s", strerror(rc));
         goto fail;
     }
-    for (int opened = 0; opened == 0;) { /* the transport or the launcher limits this */
+    for (int opened = 0; opened == 0;) { /* the transport or the launcher limits this wait */
         const uint32_t seen = core_bell_look(&peers->done);
         opened = atomic_load_explicit(&peers->opened, memory_order_acquire);
         if (opened < 0) {

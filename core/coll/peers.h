@@ -79,7 +79,7 @@ struct coll_transfer {
     unsigned peer;
     int tag; /* a tag of coll_peers_tags() */
     void *at;
-    size_t bytes;      /* of the data, or of a receive's buffer */
+    size_t bytes;      /* size of the data; of a receive, size of the buffer */
     size_t received;   /* bytes received, when done */
     _Atomic int state; /* enum coll_transfer_state; DONE is released after the bytes */
     unsigned slot;

@@ -21,7 +21,7 @@ struct coll {
     /* succeeded; this and the next two are relaxed, written by the queue's thread */
     _Atomic uint64_t commands;
     _Atomic uint64_t received_bytes[COLL_OPS]; /* from other ranks */
-    /* the part from other hosts */
+    /* the part of received_bytes from ranks on other hosts */
     _Atomic uint64_t far_bytes[COLL_OPS];
 };
 
@@ -62,7 +62,7 @@ int coll_fail_missing(uint64_t number, const struct coll_work *work,
 struct coll_terms {
     const void *const *from; /* [ranks] */
     unsigned ranks;
-    uint64_t first; /* of the first element in `from` */
+    uint64_t first; /* index of the first element in each of `from` */
     uint64_t count;
     uint64_t before; /* elements of this rank's part before the range */
 };

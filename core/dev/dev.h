@@ -56,7 +56,8 @@ struct dev_properties {
     char name[DEV_NAME_BYTES];               /* "cpu", "cuda:0" */
     char kind[DEV_NAME_BYTES];               /* "cpu", "cuda" */
     char description[DEV_DESCRIPTION_BYTES]; /* the product; GPU: with its SMs and PCI address */
-    uint64_t memory_total_bytes;             /* of the GPU; CPU: of the machine */
+    uint64_t memory_total_bytes;             /* all memory of the GPU or, for the CPU, of the
+                                              * machine */
     unsigned units;                          /* processors or multiprocessors */
     unsigned arch;                           /* 10 * major + minor compute capability; CPU: 0 */
     int numa_node;                           /* nearest node of host memory; -1: unknown */

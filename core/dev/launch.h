@@ -34,7 +34,7 @@ typedef int dev_op_launch(const struct dev_launch *where, const void *arguments)
 struct dev_op {
     unsigned op; /* below DEV_OP_MAX; numbered by kernels */
     const char *name;
-    size_t arguments_bytes; /* of the argument struct, at most DEV_ARGUMENT_BYTES */
+    size_t arguments_bytes; /* size of the argument struct, at most DEV_ARGUMENT_BYTES */
     /* NULL: a launch returns -ENOTSUP */
     dev_op_launch *launch;
 };

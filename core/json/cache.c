@@ -55,7 +55,7 @@ int core_cache_make_folder(const char *folder)
     }
     memcpy(path, folder, length + 1);
     int rc = make_one(path);
-    while (rc == -ENOENT) { /* up to the first folder that exists or can be made */
+    while (rc == -ENOENT) { /* goes up to the first folder that exists or can be made */
         char *slash = strrchr(path, '/');
         if (slash == NULL || slash == path) {
             return rc;
@@ -64,7 +64,7 @@ int core_cache_make_folder(const char *folder)
         rc = make_one(path);
     }
     for (size_t at = strlen(path); rc == 0 && at < length; at = strlen(path)) {
-        path[at] = '/'; /* down again, making the missing folders */
+        path[at] = '/'; /* goes down again and makes the missing folders */
         rc = make_one(path);
     }
     return rc;

@@ -24,7 +24,7 @@ struct core_json_value {
     size_t key_at;                        /* offset of the key */
     const char *key;                      /* borrowed from `strings`; NULL: no member */
     const struct core_json_value *parent; /* NULL: the root */
-    struct core_json_value *next;         /* in the container; NULL: the last */
+    struct core_json_value *next;         /* in the same container; NULL: the last */
     union {
         int64_t integer;
         double real;
@@ -36,7 +36,7 @@ struct core_json_value {
             size_t count;
             union {
                 const struct core_json *doc;          /* the document of an object */
-                const struct core_json_value **items; /* of an array: [count] */
+                const struct core_json_value **items; /* the items of an array: [count] */
             };
         };
     };
@@ -537,7 +537,7 @@ bool core_json_next(struct core_json_member *member)
 struct path {
     char *text;
     size_t room;
-    size_t bytes; /* of the whole path, even beyond `room` */
+    size_t bytes; /* length of the whole path, including what does not fit in `room` */
 };
 
 /* Appends ".key" or "[index]". */

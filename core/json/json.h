@@ -27,7 +27,7 @@ enum core_json_kind {
 struct core_json_options {
     bool lenient;     /* accepts comments and trailing commas (ds_config.json) */
     bool regular;     /* core_json_load() uses core_file_read_regular() */
-    size_t bytes_max; /* of core_json_load(); 0: 256 MiB */
+    size_t bytes_max; /* limit of core_json_load(); 0: 256 MiB */
 };
 
 /* Parses a text. `source`, its name in messages, is copied; `options` may be NULL. Returns -EINVAL
