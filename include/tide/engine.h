@@ -363,8 +363,8 @@ struct tide_engine;
 /* Plans, takes memory and storage, and loads the weights or a checkpoint. Progress is reported as
  * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
  * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit, -EBUSY if
- * another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a file (-EIO
- * if a file would exceed the system's limit on file sizes). */
+ * another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a file
+ * (-EIO if a file would exceed the system's limit on file sizes). */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
