@@ -1,4 +1,4 @@
-# contracts.awk: prints public functions whose comment does not say what they return, or that have none.
+# contracts.awk: prints public functions without a comment that says what they return.
 /^\/\*/ { inside = 1; comment = "" }
 inside {
     comment = comment $0

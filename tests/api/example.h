@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Runs tests/api/NAME of the build folder, under `tool` if that is not "", with these words for the
- * shell. Writes what it prints to `text` and returns its exit code; -1: a signal ended it. */
+/* Runs tests/api/NAME of the build folder under `tool` ("": directly), with `words` for the shell.
+ * Writes its output to `text` and returns its exit code; -1: a signal ended it. */
 int example_run(const char *name, const char *tool, const char *words, char *text, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-# functions.awk: prints the declarations of the recorded functions; reads the output of names.awk, then headers.
+# functions.awk: prints the declarations, in today's headers, of the functions that names.awk
+# printed.
 FNR == NR {
     if (sub(/^FUNCTION\(/, "")) {
         sub(/\)$/, "")

@@ -1,4 +1,4 @@
-# grow.awk: prints a public header of a later version, in which every struct has two more fields at its end.
+# grow.awk: prints a public header with two more fields at the end of every struct.
 /^struct tide_[a-z_]+ \{/ { inside = 1 }
 inside && /^};/ {
     print "    uint64_t grown;"

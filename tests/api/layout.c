@@ -1,6 +1,5 @@
-/* layout.c: the table LAYOUT_NAME of all recorded fields and enumerators. It is compiled with the
- * recorded headers and with today's headers. If something was renamed or removed, it does not
- * compile with today's headers. */
+/* layout.c: the table LAYOUT_NAME of recorded fields and enumerators. A renamed or removed field
+ * does not compile with today's headers. */
 #include "tests/api/layout.h"
 
 #include <tide/blocks.h>

@@ -1,10 +1,6 @@
-/* mpi_application.c MODE MODEL RATES: an application that uses MPI itself and trains with libtide,
- * as every rank of a world of two. test_processes.c starts it. It prints one line per process that
- * did all of it. Modes:
- *   own     it initialised MPI with MPI_THREAD_MULTIPLE: its own calls work before, while and after
- *           two worlds of tide train, and MPI is not finalized
- *   funnel  it initialised MPI for calls of one thread: tide refuses, and its own calls still work
- *   tide    it leaves MPI to tide, which finalizes it, and cannot start it a second time */
+/* mpi_application.c MODE MODEL RATES: an application that trains with libtide on two ranks. The
+ * mode says who initialises MPI: own - the application, for several threads; funnel - the
+ * application, for one thread; tide - libtide. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -28,7 +24,6 @@ static void need(int holds, const char *what)
 }
 #define NEED(condition) need(condition, #condition)
 
-/* Runs the application's collective. */
 static void sum_ranks(MPI_Comm comm)
 {
     int one = (int)tide_world_rank() + 1;
@@ -45,8 +40,7 @@ static void *sum_meanwhile(void *comm)
     return NULL;
 }
 
-/* Trains with the processes of `world` as ranks, or with threads if it is NULL; returns the loss of
- * the last step. */
+/* Trains with the ranks of `world`, or with threads if that is NULL. Returns the last loss. */
 static double train(struct tide_world *world)
 {
     int32_t ids[RANKS * ROWS * LENGTH];
@@ -96,7 +90,6 @@ static void train_together(void)
     }
 }
 
-/* Returns whether MPI was finalized. */
 static int ended(void)
 {
     int finalized = 0;

@@ -1,5 +1,5 @@
-# names.awk: prints what recorded headers promise, as FIELD(struct, field), VALUE(enumerator) and FUNCTION(name),
-# for layout.c and test_growth.c.
+# names.awk: prints the FIELDs, VALUEs and FUNCTIONs of recorded headers, for layout.c and
+# test_growth.c.
 /^enum/ { values = 1 }
 values {
     line = $0

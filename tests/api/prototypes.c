@@ -1,5 +1,5 @@
-/* prototypes.c: today's declarations of the recorded functions follow the recorded declarations.
- * The file does not compile if parameters or results have changed. */
+/* prototypes.c: declares recorded functions a second time, as today. It does not compile if
+ * parameters or results have changed. */
 #include <tide/blocks.h>
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>

@@ -1,5 +1,4 @@
-/* test_blocks.c: the block store as an application sees it: what is refused, which process may use
- * it, and the program of docs/api.md. */
+/* test_blocks.c: the block store as an application sees it. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,7 +20,6 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 static struct tide_store_path store;
 static struct tide_blocks_options options;
 
-/* Sets the options of a store of 16 MiB in a directory of the test, over 1 MiB of memory. */
 static void reset(void)
 {
     store = (struct tide_store_path){
@@ -56,7 +54,7 @@ static bool exists(const char *path)
     return stat(path, &info) == 0;
 }
 
-/* Wrong options are refused with the name of the field or the directory; nothing is left behind. */
+/* Wrong options are refused with a reason, and leave no directory. */
 static void wrong_options(void)
 {
     struct tide_memory memory = {.struct_bytes = sizeof memory};
@@ -106,7 +104,7 @@ static void wrong_options(void)
     tide_blocks_destroy(NULL);
 }
 
-/* Calls without a store, or without a place for the new object, are refused. */
+/* Calls without a store, or without an output parameter, are refused. */
 static void null_arguments(void)
 {
     struct tide_block block = {.struct_bytes = sizeof block};
@@ -141,8 +139,7 @@ static void null_arguments(void)
     check_true(tide_pinned_memory(NULL) == NULL);
 }
 
-/* Blocks come back as they were put, both synchronously and by token, both in a buffer and
- * pinned. */
+/* Blocks come back as they were put. */
 static void round_trip(void)
 {
     static unsigned char from[300 * KIB];
@@ -221,7 +218,7 @@ static int free_pinned(void *pinned)
     return 0;
 }
 
-/* The application's memory is registered; blocks that are put and got through it are complete. */
+/* Blocks go to and from the application's registered memory. */
 static void registered_memory(void)
 {
     struct tide_pinned *pinned = NULL;
@@ -256,7 +253,7 @@ static void registered_memory(void)
     tide_pinned_free(pinned);
 }
 
-/* A block has a copy in the memory of the device, which is the host's memory on the CPU. */
+/* A block can be copied to the device, here the CPU. */
 static void on_the_device(void)
 {
     struct tide_block_io io = {.struct_bytes = sizeof io, .place = TIDE_DEVICE};
@@ -285,8 +282,7 @@ static void on_the_device(void)
 
 /* ---- processes ---- */
 
-/* Runs in a child. Returns 0 if it cannot open the store because another process uses it, and under
- * TSan, which ends a child that starts a thread. */
+/* Returns 0 if the store is in use. TSan ends a child that starts a thread. */
 static int open_elsewhere(void *argument)
 {
     if (TEST_RACES) {
@@ -300,8 +296,7 @@ static int open_elsewhere(void *argument)
                : 1;
 }
 
-/* While a store uses a directory, a second store is refused, in this process and in another one.
- * The next store begins empty. */
+/* A directory serves one store at a time, and the next store begins empty. */
 static void one_store_at_a_time(void)
 {
     reset();
@@ -320,8 +315,7 @@ static void one_store_at_a_time(void)
 
 static uint64_t parents_token;
 
-/* Makes every call in a forked child; returns 0 if all are refused. Destroying the store in the
- * child does nothing. */
+/* Returns 0 if a forked child's calls are refused. */
 static int be_child(void *argument)
 {
     struct tide_blocks *blocks = argument;
@@ -391,7 +385,7 @@ static int create_and_keep(void *argument)
     return tide_blocks_create(NULL, &options, &blocks);
 }
 
-/* A parent is killed while its child lives: the next store may use the directory at once. */
+/* A killed process frees its directory, even while its child lives. */
 static void a_killed_parent(void)
 {
     struct test_orphan orphan;
@@ -404,7 +398,7 @@ static void a_killed_parent(void)
     test_orphan_end(&orphan);
     check_int(test_child(open_elsewhere, NULL), ==, 0);
     tide_blocks_destroy(blocks);
-    check_int(rmdir(store.directory), ==, 0); /* the killed process created it; our store did not */
+    check_int(rmdir(store.directory), ==, 0); /* the killed process created it */
 }
 
 static int put_and_get_until_killed(void *argument)
@@ -426,8 +420,7 @@ static int put_and_get_until_killed(void *argument)
     return 1;
 }
 
-/* Whenever a process is killed, the next one can use the directory at once, and begins without
- * blocks. */
+/* A directory is usable, and without blocks, after a process was killed. */
 static void killed_anywhere(void)
 {
     static unsigned char bytes[300 * KIB];
@@ -445,7 +438,7 @@ static void killed_anywhere(void)
         if (child == 0) {
             _exit(put_and_get_until_killed(said));
         }
-        if (i % 3 != 0) { /* otherwise it may be killed while it creates the store */
+        if (i % 3 != 0) { /* else the child may be killed while it creates the store */
             check_int(read(said[0], &byte, 1), ==, 1);
             check_int(byte, ==, 'y');
         }
@@ -453,7 +446,7 @@ static void killed_anywhere(void)
         nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
         check_int(kill(child, SIGKILL), ==, 0);
         check_int(waitpid(child, NULL, 0), ==, child);
-        if (i % 3 == 0) { /* the child may have written a byte before it was killed */
+        if (i % 3 == 0) { /* the child may have written its byte */
             struct pollfd ready = {.fd = said[0], .events = POLLIN};
             check_true(poll(&ready, 1, 0) == 0 || read(said[0], &byte, 1) == 1);
         }
@@ -479,9 +472,6 @@ static void killed_anywhere(void)
     check_true(!exists(store.directory));
 }
 
-/* ---- the example ---- */
-
-/* The program of docs/api.md works, and reports errors. */
 static void example(void)
 {
     char words[600];
@@ -500,7 +490,7 @@ static void example(void)
     check_contains(text, "/proc/none");
 }
 
-/* Valgrind proves that the example program reads no uninitialised memory and frees all memory. */
+/* Valgrind finds no error and no leak in the example program. */
 static void valgrind(void)
 {
     char words[600];
@@ -533,9 +523,7 @@ static int blocks_without_uring(void *argument)
     return 0;
 }
 
-/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or
- * the library was built without liburing, everything works. Only a request for io_uring is refused,
- * with the reason. */
+/* Without io_uring, blocks work, and a request for io_uring is refused with the reason. */
 static void without_uring(void)
 {
     test_without_uring(blocks_without_uring);

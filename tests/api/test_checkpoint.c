@@ -1,6 +1,4 @@
-/* test_checkpoint.c: checkpoints as an application uses them: a run continues where it was, the
- * newest good checkpoint is found and bad ones are passed over, no run writes into the folder of
- * another, and an exported model equals one that the engine has saved. */
+/* test_checkpoint.c: an application saves, resumes and exports checkpoints. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,7 +62,7 @@ static void save(struct tide_engine *engine)
     }
 }
 
-/* Makes a run that saves a checkpoint after each of `steps` steps. */
+/* Saves a checkpoint after each step. */
 static void train(unsigned steps)
 {
     struct tide_engine *engine = world_engine(&world.options);
@@ -85,7 +83,6 @@ static struct tide_engine *resume(struct tide_resumed *resumed)
     return engine;
 }
 
-/* Returns the error with which the engine is refused. */
 static int refuse(const struct tide_engine_options *options)
 {
     struct tide_engine *engine = NULL;
@@ -94,7 +91,7 @@ static int refuse(const struct tide_engine_options *options)
     return rc;
 }
 
-/* Losses and norms continue with the same bits, and the application's own bytes are returned. */
+/* A resumed run continues with the bits of an uninterrupted run. */
 static void goes_on(void)
 {
     struct tide_resumed resumed;
@@ -116,7 +113,7 @@ static void goes_on(void)
     tide_engine_destroy(engine);
 }
 
-/* Different spellings of a folder's path mean the same folder. */
+/* A folder may be spelled in different ways. */
 static void spelled_otherwise(void)
 {
     struct tide_resumed resumed;
@@ -135,7 +132,7 @@ static void spelled_otherwise(void)
     tide_engine_destroy(engine);
 }
 
-/* If there is nothing to resume, the run begins with the model and reports that it does. */
+/* Without a checkpoint, a run begins with the model. */
 static void begins_with_the_model(void)
 {
     struct tide_resumed resumed;
@@ -147,8 +144,8 @@ static void begins_with_the_model(void)
     tide_engine_destroy(engine);
 }
 
-/* The newest checkpoint that verifies is used. If no checkpoint verifies, an error is returned: a
- * run must not silently begin with the model. */
+/* The newest checkpoint that verifies is used; if none verifies, the run does not begin with the
+ * model. */
 static void damaged_ones_are_passed_over(void)
 {
     struct tide_resumed resumed;
@@ -174,8 +171,7 @@ static void damaged_ones_are_passed_over(void)
     check_contains(tide_last_error(), "sums.safetensors does not match its checksum");
 }
 
-/* A checkpoint of a run with another optimizer, another precision or other frozen tensors is
- * refused, not skipped. */
+/* A checkpoint with other settings is refused, not skipped. */
 static void other_runs_are_refused(void)
 {
     static const char *const frozen[] = {"*embed_tokens*"};
@@ -197,8 +193,7 @@ static void other_runs_are_refused(void)
     check_contains(tide_last_error(), "trained in the checkpoint and frozen now");
 }
 
-/* One process at a time writes to a folder, and checkpoints of different runs are not mixed in
- * it. */
+/* A folder has one writer at a time, and the checkpoints of one run. */
 static void one_run_a_folder(void)
 {
     begin();
@@ -225,8 +220,6 @@ static void one_run_a_folder(void)
     tide_engine_destroy(second);
 }
 
-/* The application's bytes can be read without an engine, from the newest checkpoint with a complete
- * manifest. */
 static void peeks(void)
 {
     char bytes[16] = "";
@@ -251,7 +244,7 @@ static void peeks(void)
     check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, &count), ==, 0);
 }
 
-/* Invalid calls are refused before anything is changed. */
+/* Invalid calls are refused, and the engine continues. */
 static void wrong_calls(void)
 {
     begin();
@@ -276,8 +269,7 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
-/* Folders that cannot hold checkpoints are refused: a path that is too long, a file, a lock that is
- * a link, and a folder below one that does not exist. */
+/* Folders that cannot hold checkpoints are refused with the reason. */
 static void no_folders(void)
 {
     char longest[5000];
@@ -324,8 +316,7 @@ static void no_folders(void)
     world.options.resume = NULL;
 }
 
-/* A checkpoint that one step begins is published during the next step; a call that needs it waits
- * until it is written. */
+/* A checkpoint with `later` is published during the next step, or by a wait. */
 static void later(void)
 {
     begin();
@@ -387,8 +378,7 @@ static void check_same_files(const char *left, const char *right, const char *na
     check_int(system(command), ==, 0);
 }
 
-/* Takes two steps, and checks that the exported checkpoint has the weights that the engine saves.
- * Writes the paths of both folders. */
+/* Takes two steps; the exported checkpoint must have the weights that the engine saves. */
 static void export_two_steps(char saved[700], char exported[700])
 {
     struct tide_engine *engine = world_engine(&world.options);
@@ -402,7 +392,7 @@ static void export_two_steps(char saved[700], char exported[700])
     check_same_files(saved, exported, "model.safetensors");
 }
 
-/* A checkpoint in which layers are partly frozen is exported and verified like any other. */
+/* A checkpoint of partly frozen layers can be exported. */
 static void exports_parts(void)
 {
     static const char *const frozen[] = {"*.mlp.*", "*norm*"};
@@ -423,7 +413,7 @@ static void exports_parts(void)
     check_contains(tide_last_error(), "other tensors are frozen");
 }
 
-/* The exported model equals the one that the engine saves. */
+/* The exported model equals the saved one. */
 static void exports(void)
 {
     char saved[700];
@@ -447,8 +437,7 @@ static void exports(void)
     check_true(world_exists(exported));
 }
 
-/* A tensor that was removed from the manifest's table is noticed, even if the checksum was computed
- * again. */
+/* A tensor that is missing from the manifest is noticed, even if the checksum is right. */
 static void tensors_are_bound(void)
 {
     enum { SEAL_BYTES = 32 };
@@ -465,7 +454,7 @@ static void tensors_are_bound(void)
     check_true(found.verified);
     snprintf(path, sizeof path, "%s/manifest.json", path_of(1));
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
-    char *begin_at = strstr(text, "q_proj"); /* one of many blocks */
+    char *begin_at = strstr(text, "q_proj");
     check_true(begin_at != NULL);
     while (*begin_at != '{') {
         begin_at--;

@@ -1,6 +1,4 @@
-/* test_engine.c: an engine as an application uses it. Tests which calls it refuses without harm,
- * what ends it, what it reports about itself, and that several engines can exist at the same
- * time. */
+/* test_engine.c: an engine as an application uses it. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +11,6 @@
 
 static struct world world;
 
-/* Reasons of stalls have the names that logs use. */
 static void waits_have_names(void)
 {
     static const char *const names[] = {
@@ -34,8 +31,7 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
-/* The bytes of a store's drive are about those that the steps report: the drive may read a part of
- * a step's bytes before the step begins, and write a part after it. */
+/* A drive's bytes are near those of the steps: a drive may read early and write late. */
 static void drives_are_counted(void)
 {
     struct tide_engine_drive drive = {.struct_bytes = sizeof drive};
@@ -121,8 +117,7 @@ static void refuse_batches(struct tide_engine *engine)
     refuse_batch(engine, &bad, -EINVAL, "struct tide_batch is 3");
 }
 
-/* Invalid batches, counts, rates and structs are refused and train nothing. The engine continues as
- * if they had not been passed. */
+/* Invalid batches, counts, rates and structs are refused, and train nothing. */
 static void refusals_do_no_harm(void)
 {
     world_init(&world);
@@ -162,8 +157,7 @@ static void refusals_do_no_harm(void)
 
 /* ---- evaluation ---- */
 
-/* An evaluation changes nothing, gives the same result twice, and agrees with the loss of the next
- * step. A batch with fewer and shorter rows counts only its own targets. */
+/* An evaluation changes nothing and agrees with the loss of the next step. */
 static void evaluation_changes_nothing(void)
 {
     world_init(&world);
@@ -221,9 +215,7 @@ static void refuse_loss(void)
     refuse_options(&options, -ENOTSUP, "--modules-to-save");
 }
 
-/* Before the first update the policy equals the reference. Later the chosen row becomes likelier
- * than the rejected row. A micro-batch has whole pairs, and a pair counts if both of its rows have
- * targets. */
+/* Training makes the chosen row likelier than the rejected row. */
 static void pairs(void)
 {
     int32_t labels[WORLD_ROWS * WORLD_LENGTH];
@@ -261,9 +253,8 @@ static void pairs(void)
     tide_engine_destroy(engine);
 }
 
-/* Tokens with which both rows of a pair begin count once, and tokens after the last target do not
- * count. The engine accepts pairs of this length, and refuses longer pairs and fields that pairs do
- * not have. */
+/* The common beginning of a pair's rows counts once in the pair's length; longer pairs are
+ * refused. */
 static void long_pairs(void)
 {
     enum { PROMPT = 4 };
@@ -284,7 +275,7 @@ static void long_pairs(void)
     labels[WORLD_LENGTH + PROMPT] = ids[WORLD_LENGTH + PROMPT];
     batch.rows = 2;
     check_int(tide_pair_length(&batch, &length), ==, 0);
-    /* The prompt's last token predicts both answers. */
+    /* Both answers need the prompt's last token. */
     check_uint(length, ==, 2 * (WORLD_LENGTH - 2) - (PROMPT - 1));
     world.options.pair_length = length;
     refuse_options(&world.options, -EINVAL, "pair_length needs the loss of pairs");
@@ -315,8 +306,7 @@ static void long_pairs(void)
     check_int(tide_pair_length(NULL, &length), ==, -EINVAL);
 }
 
-/* The model continues rows that it has memorized. A row that is too long or has a token outside the
- * vocabulary is refused. */
+/* The model continues rows that it has memorized. */
 static void what_comes_next(void)
 {
     int32_t next = -1;
@@ -346,8 +336,7 @@ static void what_comes_next(void)
 
 enum { NAN16 = 0x7fc0 }; /* bf16 */
 
-/* If a weight is not a number, a bf16 run ends, and the message says that the loss is not finite. A
- * run that may skip steps skips them and reports each skip. */
+/* With a weight that is NaN, a bf16 run ends, unless it may skip steps. */
 static void weights_that_are_no_numbers(void)
 {
     char folder[600];
@@ -380,9 +369,7 @@ static void weights_that_are_no_numbers(void)
     tide_engine_destroy(engine);
 }
 
-/* A gradient of 1e37 comes down from the head, and a large weight of a layer's first norm makes it
- * overflow there, while the loss is finite. The message names that layer, not the embedding, whose
- * gradient is not finite either. */
+/* The message names the layer where the gradient overflows, not the embedding below. */
 static void a_gradient_overflows(void)
 {
     enum { LARGE16 = 0x5400, HUGE16 = 0x7e00 }; /* bf16: 2^41, 2^125 */
@@ -409,8 +396,7 @@ static void a_gradient_overflows(void)
     }
 }
 
-/* In fp16, overflows first use up the hysteresis and then halve the scale down to its minimum,
- * where the run ends. A fixed loss scale does not change. */
+/* In fp16, overflows use up the hysteresis, then halve the scale, then end the run. */
 static void fp16_overflows(void)
 {
     static const double scales[] = {8, 8, 4, 2};
@@ -442,11 +428,7 @@ static void fp16_overflows(void)
     tide_engine_destroy(engine);
 }
 
-/* ---- the contents of a plan ---- */
-
-/* Parts add up to tiers, the tape has one line for each command, timelines are JSON, and a plan
- * made with the rates that another plan wrote has the step time, the bytes in the store and the
- * bottleneck of that plan. */
+/* A plan's parts add up to its tiers. A plan with its written rates has an equal step time. */
 static void plans_say_what_they_hold(void)
 {
     char path[600];
@@ -520,7 +502,7 @@ static void plans_say_what_they_hold(void)
     tide_engine_destroy(engine);
 }
 
-/* The engine reports the memory of all ranks together, as the plan does. */
+/* An engine reports the planned memory of all ranks together. */
 static void memory_of_ranks(void)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
@@ -539,7 +521,7 @@ static void memory_of_ranks(void)
 
 /* ---- betas that change ---- */
 
-/* Returns the loss of the fourth step; the betas are set before each of the first `sets` steps. */
+/* Returns the loss of the fourth step. The first `sets` steps get new betas. */
 static double loss_with(uint32_t timing, int sets, const double betas[3][2])
 {
     double loss = 0;
@@ -555,9 +537,7 @@ static double loss_with(uint32_t timing, int sets, const double betas[3][2])
     return loss;
 }
 
-/* Betas set before the first step have the effect of an option; betas set later apply from the next
- * step on, whether updates are deferred or inside the step. Values that are not below one are
- * refused. */
+/* New betas apply from the next step on, whenever the update is made. */
 static void betas_move(void)
 {
     static const double given[3][2] = {{0.6, 0.95}};
@@ -604,8 +584,7 @@ static void *train(void *argument)
     return NULL;
 }
 
-/* Two engines on two threads of one process, each with a separate store, give the bits of a single
- * engine. */
+/* Two engines on two threads have the bits of a single engine. */
 static void two_at_once(void)
 {
     static struct side sides[2];
@@ -639,7 +618,7 @@ struct stop {
     const char *phase;
     uint64_t at;
     unsigned reports;
-    unsigned after; /* reports after the engine was told to stop */
+    unsigned after; /* reports after the request to stop */
     bool stopped;
 };
 
@@ -652,8 +631,7 @@ static int stop_at(void *user, const struct tide_progress *progress)
     return stop->stopped;
 }
 
-/* The engine obeys the application's request to stop while it measures, makes the store or loads
- * weights, and leaves nothing. */
+/* A request to stop ends the creation of an engine, and no store is left. */
 static void stopping(void)
 {
     static const struct {
@@ -679,8 +657,6 @@ static void stopping(void)
         tide_context_destroy(context);
     }
 }
-
-/* ---- machines without io_uring ---- */
 
 struct ended {
     double losses[4];
@@ -722,8 +698,7 @@ static int engine_without_uring(void *argument)
     return 0;
 }
 
-/* If io_uring is forbidden (EPERM), or the kernel has neither io_uring nor libaio (ENOSYS), weights
- * and states on a drive work, with the results of a store in memory. */
+/* Without io_uring, a run has the bits of one with its store in memory. */
 static void without_uring(void)
 {
     test_without_uring(engine_without_uring);

@@ -1,4 +1,4 @@
-/* test_example.c: the program of docs/api.md does what the page says. */
+/* test_example.c: runs docs/train.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,8 +21,7 @@ static double loss_of(const char *text, const char *step)
     return number_of(text, step, "loss ");
 }
 
-/* The example trains with all states in the store: the loss falls, and the folder that it writes
- * can be trained again. */
+/* The loss falls, and the written model can be trained again. */
 static void trains(void)
 {
     char words[2000];
@@ -46,7 +45,6 @@ static void trains(void)
     check_double(loss_of(text, "step 1 "), <, 3);
 }
 
-/* Errors are reported, with the right exit status. */
 static void complains(void)
 {
     char words[2000];

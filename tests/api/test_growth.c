@@ -1,7 +1,5 @@
-/* test_growth.c: programs and libraries of different versions work with each other. Compiled four
- * times: with the recorded headers and with headers whose structs have grown
- * (GROWTH_NEWER_PROGRAM), each for this library and for one that was built with the grown headers
- * (GROWTH_NEWER_LIBRARY). */
+/* test_growth.c: programs and libraries of different versions work together. Structs of the newer
+ * program (GROWTH_NEWER_PROGRAM) or library (GROWTH_NEWER_LIBRARY) have grown. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 
 enum { GUARD_BYTES = 64, GUARD = 0xA5 };
 
-/* Allocates a struct with struct_bytes set and all other bytes 0xA5, followed by a guard. */
+/* Returns a struct with struct_bytes set, followed by a guard. */
 static void *guard(size_t bytes)
 {
     unsigned char *at = malloc(bytes + GUARD_BYTES);
@@ -26,7 +24,7 @@ static void *guard(size_t bytes)
     return at;
 }
 
-/* Checks that the bytes after the struct and its size are unchanged, and frees it. */
+/* Checks the guard and struct_bytes, and frees the struct. */
 static void release(void *at, size_t bytes, const char *name)
 {
     const unsigned char *behind = (const unsigned char *)at + bytes;
@@ -41,14 +39,14 @@ static void release(void *at, size_t bytes, const char *name)
     free(at);
 }
 
-/* Members that only a newer program knows are zero in a struct that the library fills. */
+/* The library clears fields that it does not know. */
 #ifdef GROWTH_NEWER_PROGRAM
 #define CHECK_NEWS(at) check_true((at)->grown == 0 && (at)->grown_more == 0)
 #else
 #define CHECK_NEWS(at) (void)(at)
 #endif
 
-/* `call` fills the struct of this type that `at` points to; afterwards `right` must be true. */
+/* Checks that `call` fills the struct `at` within its size, and that `right` is true then. */
 #define FILL(type, call, right)                                                                    \
     do {                                                                                           \
         struct type *at = guard(sizeof *at);                                                       \
@@ -62,7 +60,7 @@ static void release(void *at, size_t bytes, const char *name)
 
 /* ---- recorded layout and functions ---- */
 
-/* Every recorded field has its offset and size, and every enumerator its value. */
+/* Recorded fields and enumerators have not moved. */
 static void layout(void)
 {
     size_t i = 0;
@@ -77,7 +75,6 @@ static void layout(void)
     check_uint(i, >=, 200);
 }
 
-/* The library has every recorded function. */
 static void functions(void)
 {
 #define FIELD(owner, field)
@@ -128,7 +125,7 @@ static void fill_options(struct tide_engine_options *options)
     }
 }
 
-/* The init functions fill structs of any version up to their size, and never beyond it. */
+/* The init function never writes beyond the program's size. */
 static void init(void)
 {
     for (size_t bytes = sizeof(size_t); bytes <= sizeof(struct tide_engine_options); bytes += 8) {
@@ -146,8 +143,6 @@ static void init(void)
     check_int(tide_engine_options_init(NULL, sizeof *options), ==, -EINVAL);
 }
 
-/* The functions that describe the library, the machine and a model fill structs of the program's
- * size. */
 static void descriptions(void)
 {
     world_files_init(model, rates, ids);
@@ -160,7 +155,6 @@ static void descriptions(void)
          at->verified && at->layers == 2 && at->vocab == WORLD_VOCAB && at->paths == 0);
 }
 
-/* The functions that describe a plan fill structs of the program's size. */
 static void plans(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -178,8 +172,7 @@ static void plans(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
-/* In a run, elements of arrays are found at the program's distances, and structs are filled up to
- * the program's size. */
+/* In a run, the library uses the program's sizes of structs. */
 static void run(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -222,8 +215,7 @@ static void run(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
-/* A block store reads arrays of the program's structs, and the functions that describe it fill
- * structs of the program's size. */
+/* A block store uses the program's sizes of structs. */
 static void blocks(void)
 {
     static char bytes[8192] = "block";
@@ -266,7 +258,7 @@ static void blocks(void)
 
 /* ---- callbacks ---- */
 
-/* A struct that the library passes to a callback has the library's size. */
+/* A struct that is passed to a callback has the library's size. */
 static void check_handed(size_t bytes, size_t known)
 {
 #if defined GROWTH_NEWER_PROGRAM && !defined GROWTH_NEWER_LIBRARY
@@ -313,8 +305,7 @@ static void callbacks(void)
 /* ---- options that an older library does not know ---- */
 
 #ifdef GROWTH_NEWER_PROGRAM
-/* A library that does not know the option refuses it with the name of the struct; a newer library
- * accepts it. */
+/* An older library refuses the new option; a newer one accepts it. */
 static void expect_news(int rc, const char *name)
 {
 #ifdef GROWTH_NEWER_LIBRARY
@@ -354,7 +345,6 @@ static void news(void)
     expect_news(tide_doctor(NULL, &asking), "tide_doctor_options");
 }
 
-/* A new member of a struct that a run takes is refused by an older library, too. */
 static void news_in_a_run(void)
 {
     struct tide_engine_options options;
@@ -369,7 +359,6 @@ static void news_in_a_run(void)
     tide_engine_destroy(engine);
 }
 
-/* A new member of a struct that a block store takes is refused by an older library, too. */
 static void news_in_blocks(void)
 {
     struct tide_blocks *store = NULL;

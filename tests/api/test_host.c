@@ -1,6 +1,5 @@
-/* test_host.c: the library does not change what belongs to the application: floating-point modes of
- * threads, signals, environment, output, and a locale with a decimal comma. A second copy of the
- * library works beside the first. */
+/* test_host.c: the library does not change the application's modes, signals, environment or
+ * output. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +22,7 @@ enum { STEPS = 3 };
 
 static struct world world;
 
-/* Makes a run of STEPS steps; returns the loss of the last step, or the error. */
+/* Takes STEPS steps; writes the last loss. */
 static int train(struct tide_context *context, const struct world *of, double *loss)
 {
     struct tide_engine *engine = NULL;
@@ -37,10 +36,7 @@ static int train(struct tide_context *context, const struct world *of, double *l
     return rc;
 }
 
-/* ---- floating-point modes ---- */
-
-/* Returns flush-to-zero, denormals-are-zero and the other modes, if the processor has such a
- * register. */
+/* Returns flush-to-zero, denormals-are-zero and the other modes; 0 on other processors. */
 static unsigned read_mode(void)
 {
 #if defined(__x86_64__)
@@ -67,7 +63,7 @@ struct guest {
     unsigned lines;
     int rc;
     double loss;
-    bool kept; /* the thread's modes are unchanged */
+    bool kept;
 };
 
 static void count_line(void *user, uint32_t level, const char *line)
@@ -94,8 +90,7 @@ static void *be_guest(void *argument)
     return NULL;
 }
 
-/* Threads with separate contexts train at the same time, each with different modes. All get the
- * bits of a thread with the default modes, and keep their modes. */
+/* A thread's floating-point modes change no bit of its run, and stay as they are. */
 static void modes(void)
 {
     static struct guest guests[4] = {{.rounding = FE_TONEAREST},
@@ -119,8 +114,6 @@ static void modes(void)
     }
 }
 
-/* ---- one thread after the other ---- */
-
 static void *step_once(void *argument)
 {
     struct tide_engine *engine = argument;
@@ -135,7 +128,7 @@ static void *end_engine(void *engine)
     return NULL;
 }
 
-/* Any thread may continue with an engine, if only one thread at a time uses it. */
+/* Threads may use an engine one after the other. */
 static void thread_after_thread(void)
 {
     double alone = 0;
@@ -154,8 +147,6 @@ static void thread_after_thread(void)
     check_int(pthread_join(thread, NULL), ==, 0);
 }
 
-/* ---- signals ---- */
-
 static uint64_t blocked_of(const char *thread)
 {
     char path[64];
@@ -172,8 +163,7 @@ static uint64_t blocked_of(const char *thread)
     return blocked;
 }
 
-/* Handlers of the application never run on threads of the library. The library's threads do not
- * block signals of faults. */
+/* Threads of the library block signals of the application, but not those of faults. */
 static void signals(void)
 {
     static const int given[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM};
@@ -193,7 +183,7 @@ static void signals(void)
         const uint64_t blocked = blocked_of(entry->d_name);
         const bool faults = (blocked & UINT64_C(1) << (SIGSEGV - 1)) == 0;
         if (TEST_SLOW && (blocked == 0 || !faults)) {
-            continue; /* a sanitizer's own thread blocks none or all of them */
+            continue; /* a sanitizer's own thread */
         }
         for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
             check_true((blocked & UINT64_C(1) << (given[i] - 1)) != 0);
@@ -206,8 +196,6 @@ static void signals(void)
     check_uint(blocked_of(own) & UINT64_C(1) << (SIGUSR1 - 1), ==, 0);
     tide_engine_destroy(engine);
 }
-
-/* ---- the process ---- */
 
 static uint64_t hash_environment(void)
 {
@@ -229,8 +217,7 @@ static void read_handlers(void (*out[32])(int))
     }
 }
 
-/* This case runs first, before any other code: environment, signal handlers, umask and working
- * directory stay the same, and nothing is written to stdout or stderr. */
+/* Runs first: no other case has used the library in this process. */
 static void process(void)
 {
     void (*before[32])(int) = {0};
@@ -271,10 +258,8 @@ static void process(void)
     close(kept[1]);
 }
 
-/* ---- a locale ---- */
-
-/* Makes a locale whose decimal point is a comma, written in glibc's compiled format, so that no
- * locale of the machine is needed. Skips the case if the C library has another format. */
+/* Sets a locale with a decimal comma, in glibc's compiled format: the machine may have none. Skips
+ * the case if it cannot be loaded. */
 static void use_comma(void)
 {
     struct {
@@ -315,8 +300,7 @@ static void check_json(const char *path)
     core_json_destroy(doc);
 }
 
-/* If the application's locale has a decimal comma, files are read and written as in any other
- * locale. */
+/* A decimal comma does not change files or results. */
 static void comma(void)
 {
     char rates[600];
@@ -357,13 +341,10 @@ static void comma(void)
     check_double(world_steps(&world, engine, STEPS - 1).loss, ==, alone);
     tide_engine_destroy(engine);
     tide_context_destroy(context);
-    check_uint(lines, ==, 0); /* all options equal those of the checkpoint */
+    check_uint(lines, ==, 0); /* the options are those of the checkpoint */
 }
 
-/* ---- two libraries ---- */
-
-/* Another build of the library, with separate symbols, works when it is loaded into the same
- * process like a plugin. */
+/* Another build of the library works in this process, like a plugin. */
 static void two_libraries(void)
 {
     char path[1024];

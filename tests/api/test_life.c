@@ -1,6 +1,4 @@
-/* test_life.c: proves that objects of the API survive any allocation or thread that fails: the
- * error is reported, nothing leaks, and the next attempt succeeds. The test is linked statically,
- * because only statically linked code can be made to fail. */
+/* test_life.c: objects of the API survive failing allocations and threads. */
 #include <stdio.h>
 #include <tide/blocks.h>
 #include <tide/checkpoint.h>
@@ -12,7 +10,7 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* Paths in the test's directory, made before allocations fail. */
+/* Made before allocations fail. */
 static struct {
     const char *blocks, *cache, *merged;
 } paths;
@@ -41,8 +39,6 @@ static void small_objects(void)
     check_int(pinned_life(), ==, 0);
     check_int(test_fail_nth(pinned_life), >=, 2);
 }
-
-/* ---- a block store ---- */
 
 static int blocks_life(void)
 {
@@ -78,8 +74,6 @@ static void a_block_store(void)
     check_int(test_fail_nth(blocks_life), >=, 10);
     check_int(access(paths.blocks, F_OK), !=, 0);
 }
-
-/* ---- an optimizer ---- */
 
 static int optimizer_life(void)
 {
@@ -126,8 +120,6 @@ static void an_optimizer(void)
     check_int(test_fail_nth(optimizer_life), >=, 20);
 }
 
-/* ---- adapters ---- */
-
 static char base[600];
 static char adapter[600];
 
@@ -136,7 +128,7 @@ static int merge_life(void)
     return tide_adapter_merge(NULL, base, adapter, paths.merged, 1);
 }
 
-/* A folder that is merged again after a failure is complete. */
+/* A merge after a failure is complete. */
 static void a_merge(void)
 {
     char weights[700];
@@ -151,8 +143,6 @@ static void a_merge(void)
     check_int(access(weights, F_OK), !=, 0);
 }
 
-/* ---- runs and their checkpoints ---- */
-
 static struct world world;
 static char checkpoints[600];
 static char newest[700];
@@ -165,8 +155,7 @@ static int plan_life(void)
     return rc;
 }
 
-/* Creates an engine, which continues from the newest checkpoint if there is one, takes a step and
- * saves. */
+/* Resumes if there is a checkpoint, takes a step and saves. */
 static int engine_life(void)
 {
     struct tide_engine *engine = NULL;
@@ -216,9 +205,7 @@ static void find_newest(void)
     snprintf(newest, sizeof newest, "%s/checkpoint-%llu", checkpoints, (unsigned long long)step);
 }
 
-/* A plan, a run of adapters, a resumed run, the inspection and the export of its checkpoint, and
- * the measurement of the device survive failures. Of most objects, only every n-th request
- * fails. */
+/* Of most objects, only every n-th request fails, to save time. */
 static void a_run(void)
 {
     world_init(&world);

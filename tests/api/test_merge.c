@@ -1,6 +1,5 @@
-/* Tests tide_adapter_merge and tide_inspect of PEFT folders. The merged weights are those of PEFT's
- * merge_and_unload (tests/oracle/merge.py). An adapter that is damaged or belongs to another base
- * writes nothing. */
+/* test_merge.c: tide_adapter_merge writes the weights of PEFT's merge_and_unload
+ * (tests/oracle/merge.py). */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -21,7 +20,7 @@
 
 static const struct row {
     const char *name;
-    bool bf16; /* otherwise fp32 */
+    bool bf16;
     uint64_t rank, adapted, saved, rslora, dora;
     double alpha;
 } rows[] = {
@@ -37,7 +36,7 @@ static const char *adapter_of(const char *name, char out[600])
     return out;
 }
 
-/* Returns a copy of the fixture with weights of the row's type. */
+/* Copies the fixture, with weights of the row's type. */
 static const char *base_of(const struct row *row, char out[600])
 {
     struct model_config config;
@@ -80,7 +79,7 @@ static float *floats_of(const struct model_safetensors *file, const struct model
     return out;
 }
 
-/* Compares all tensors: fp32 within 1e-6; in bf16 one element of 10,000 may differ by one step. */
+/* Compares tensors: fp32 within 1e-6; in bf16 one element of 10,000 may differ by one step. */
 static void check_weights(const struct row *row, const char *folder)
 {
     struct model_safetensors *found = NULL;
@@ -206,9 +205,8 @@ static void write_tensors(const char *folder, const char *header, const void *da
                fwrite(data, 1, bytes, out) == bytes && fclose(out) == 0);
 }
 
-/* Writes a copy of a fixture's adapter whose values have been rounded to `dtype`, in that type or,
- * if `widened`, in fp32. `added`, if not NULL, is an additional tensor with these values in
- * fp32. */
+/* Copies a fixture's adapter with values rounded to `dtype`, stored as fp32 if `widened`. `added`
+ * (NULL: none) is another tensor, with `values` in fp32. */
 static const char *copy_adapter(const char *name, const char *to, enum model_dtype dtype,
                                 bool widened, const struct model_tensor *added, const float *values)
 {
@@ -259,7 +257,7 @@ static const char *copy_adapter(const char *name, const char *to, enum model_dty
     return folder;
 }
 
-/* Merges the adapter; returns the bytes of the merged model's file, which the caller frees. */
+/* Returns the merged model's file; the caller frees the bytes. */
 static char *merged_bytes(const char *base, const char *adapter, size_t *bytes)
 {
     char out[600];
@@ -274,8 +272,7 @@ static char *merged_bytes(const char *base, const char *adapter, size_t *bytes)
     return data;
 }
 
-/* PEFT saves adapters in the type in which they were trained, often 16 bits. The merged model has
- * the same bytes as with the same values in fp32. */
+/* An adapter in 16 bits merges like its values in fp32. */
 static void adapters_of_16_bits(void)
 {
     static const enum model_dtype types[] = {MODEL_BF16, MODEL_F16};
@@ -298,8 +295,7 @@ static void adapters_of_16_bits(void)
     }
 }
 
-/* A tensor of modules_to_save replaces the base's tensor, even if the base has it transposed, as
- * GPT-2 does. */
+/* A tensor of modules_to_save replaces the base's tensor, even a transposed one of GPT-2. */
 static void transposed_tensors_are_replaced(void)
 {
     static const char replaced[] = "transformer.h.0.mlp.c_proj.weight";
@@ -338,13 +334,13 @@ static void transposed_tensors_are_replaced(void)
 
 enum { WIDE = 1024, INNER = 1100, BIG_RANK = 2 };
 
-/* Returns small numbers that differ from element to element and are exact in 16 bits. */
+/* Returns a small pseudorandom number that is exact in 16 bits. */
 static float number_at(uint64_t at)
 {
     return (float)((int)(at * UINT64_C(2654435761) >> 16 & 0xff) - 128) / 256;
 }
 
-/* Makes a Llama of one layer, with every element of every block from number_at(). */
+/* Makes a Llama of one layer from number_at(). */
 static const char *make_big_base(char out[600])
 {
     char config[400];
@@ -384,7 +380,7 @@ static const char *make_big_base(char out[600])
 
 enum { A_FLOATS = BIG_RANK * INNER, B_FLOATS = WIDE * BIG_RANK };
 
-/* Writes an adapter of the layer's down_proj; `values` has A, followed by B. */
+/* Writes an adapter of down_proj; `values` has A, then B. */
 static const char *make_big_adapter(const float values[A_FLOATS + B_FLOATS])
 {
     static const char config[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1}";
@@ -410,8 +406,7 @@ static const char *make_big_adapter(const float values[A_FLOATS + B_FLOATS])
     return folder;
 }
 
-/* A tensor with more than a million elements is merged some rows at a time; each row uses its part
- * of B. */
+/* A large tensor is merged some rows at a time; a row uses its part of B. */
 static void large_tensors_are_merged_in_parts(void)
 {
     static float values[A_FLOATS + B_FLOATS];
@@ -457,8 +452,8 @@ static void large_tensors_are_merged_in_parts(void)
 
 /* ---- damaged adapters ---- */
 
-/* Returns a folder with this config and the tensors of the llama adapter, cut off after `bytes_max`
- * bytes; 0: without tensors. */
+/* Returns a folder with `config` and the first `bytes_max` bytes of the llama adapter; 0: no
+ * tensors. */
 static const char *folder_with(const char *config, size_t bytes_max)
 {
     static char folder[600];
@@ -537,8 +532,7 @@ static void damaged_ones_are_refused(void)
     }
 }
 
-/* With a scale beyond the largest float, PEFT would write weights that are infinite or NaN. The
- * merge is refused and leaves nothing. */
+/* PEFT would write infinite or NaN weights; tide refuses the merge and writes nothing. */
 static void infinite_weights_are_refused(void)
 {
     char base[600];
@@ -554,8 +548,7 @@ static void infinite_weights_are_refused(void)
     check_int(access(test_path("never.partial"), F_OK), !=, 0);
 }
 
-/* PEFT trains a table separately from the tied head. One table cannot represent both, so the merge
- * is refused. */
+/* PEFT trains the table apart from the tied head. One table cannot hold both. */
 static void shared_tables_are_refused(void)
 {
     static const char header[] = "{\"base_model.model.transformer.wte.weight\":"
@@ -577,7 +570,7 @@ static void shared_tables_are_refused(void)
     check_int(access(test_path("never"), F_OK), !=, 0);
 }
 
-/* An adapter of another base, an output folder that is an input, and missing paths are refused. */
+/* Adapters of other bases and wrong paths are refused. */
 static void others_are_refused(void)
 {
     char base[600];
@@ -602,8 +595,8 @@ static void others_are_refused(void)
     check_int(tide_adapter_merge(NULL, test_path("none"), adapter, out, 1), ==, -ENOENT);
 }
 
-/* A checkpoint's adapters are first exported beside the result. If the name of that folder is too
- * long, the call fails even if errno is 0. */
+/* The folder beside the result has a longer name than the result. The call fails even if errno is
+ * 0. */
 static void a_long_path_is_refused(void)
 {
     static char folder[PATH_MAX];

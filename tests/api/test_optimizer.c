@@ -1,7 +1,5 @@
-/* test_optimizer.c: the optimizer as an application sees it: what is refused, what each call does,
- * several threads that wait, and the program of docs. test_optimizer_states.c reads, writes and
- * saves its states, test_optimizer_processes.c shares it; tests/run/test_optimizer.c compares its
- * bits. */
+/* test_optimizer.c: the optimizer as an application sees it. tests/run/test_optimizer.c compares
+ * its bits. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -15,7 +13,6 @@
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* Wrong options are refused with a message that says what is wrong. */
 static void wrong_options(void)
 {
     app_reset();
@@ -75,7 +72,7 @@ static void wrong_options(void)
     check_true(strstr(tide_last_error(), "--") == NULL);
     app.options.device = "card";
     app_refuse(-EINVAL, "cuda");
-    app.options.device = "cuda:77"; /* no such card, no driver, or a build without CUDA */
+    app.options.device = "cuda:77";
     check_true(tide_optim_create(NULL, &app.options, &(struct tide_optim *){NULL}) < 0);
     check_contains(tide_last_error(), "cuda");
     app.options.device = "cpu";
@@ -86,7 +83,7 @@ static void wrong_options(void)
     tide_optim_destroy(NULL);
 }
 
-/* Calls without an object, or without a place for their result, are refused and change nothing. */
+/* Calls without an object or an output parameter are refused. */
 static void null_arguments(void)
 {
     const char *path = test_directory();
@@ -135,8 +132,7 @@ static void null_arguments(void)
     tide_optim_destroy(optim);
 }
 
-/* Steps, changes of settings and refused calls have the promised results, with states in memory and
- * on a drive. */
+/* Calls have the promised results, with states in memory and on a drive. */
 static void steps(void)
 {
     for (int away = 0; away < 2; away++) {
@@ -200,7 +196,7 @@ static void steps(void)
 
 enum {
     THIRD = 6
-}; /* the token of the third step: each step has a token for its only block, and one of its own */
+}; /* the token of the third step: a step has one for its block, and one of its own */
 
 static void *wait_for(void *argument)
 {
@@ -208,7 +204,7 @@ static void *wait_for(void *argument)
     return (void *)(intptr_t)tide_optim_wait(optim, THIRD);
 }
 
-/* Several threads can wait for the token of a step that is closed later. */
+/* Several threads can wait for a step that is closed later. */
 static void threads_wait(void)
 {
     enum { THREADS = 4 };
@@ -232,11 +228,7 @@ static void threads_wait(void)
     tide_optim_destroy(optim);
 }
 
-/* ---- gradients that change while they are borrowed ---- */
-
-/* With check_gradients a gradient that is written to, or whose memory is given back to the system,
- * before its token is reached is an error with its name, whether the sum or the update reads it
- * first. */
+/* With check_gradients, a borrowed gradient that was written or freed is an error. */
 static void borrowed_gradients(void)
 {
     for (int way = 0; way < 6; way++) {
@@ -260,7 +252,7 @@ static void borrowed_gradients(void)
         }
         check_int(tide_optim_submit(optim, 2, app.gradients[2], 1, &token), ==, 0);
         const bool early = way == 0 || way == 2;
-        if (early) { /* the error ends the optimizer before the step is closed */
+        if (early) { /* the error comes before the step is closed */
             check_int(tide_optim_wait(optim, token), ==, -EFAULT);
         }
         const int rc = tide_optim_step(optim, &token);
@@ -279,9 +271,7 @@ static void borrowed_gradients(void)
     }
 }
 
-/* ---- machines without io_uring ---- */
-
-/* Weights and states after some steps of AdamW. */
+/* After some steps of AdamW. */
 struct ended {
     float weights[APP_COUNT][APP_ELEMENTS];
     float states[APP_COUNT][2][APP_ELEMENTS];
@@ -344,17 +334,13 @@ static int steps_without_uring(void *argument)
     return 0;
 }
 
-/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or
- * the library was built without liburing, states on a drive work, with the bits of those in memory
- * and of those that io_uring moved. Only a request for io_uring is refused, with the reason. */
+/* Without io_uring, states on a drive have the bits of those in memory, and a request for io_uring
+ * is refused with the reason. */
 static void without_uring(void)
 {
     test_without_uring(steps_without_uring);
 }
 
-/* ---- the program of docs ---- */
-
-/* The program of the documentation learns, and reports errors. */
 static void example(void)
 {
     char words[600];
@@ -367,8 +353,7 @@ static void example(void)
     check_contains(text, "/proc");
 }
 
-/* Valgrind proves that the example program reads no uninitialised memory and frees all memory. This
- * takes a minute. */
+/* Valgrind finds no error and no leak in the example program. Takes a minute. */
 static void valgrind(void)
 {
     char words[600];

@@ -1,6 +1,5 @@
-/* Proves that an optimizer needs no more memory than its budget and 16 MiB besides the program's
- * own arrays. States for which the budget has no room are on a drive. Compares the highest resident
- * memory of the process while the optimizer is created and during steps. */
+/* test_optimizer_memory.c: an optimizer needs at most its budget and 16 MiB besides the program's
+ * arrays. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +27,11 @@ static uint64_t status_bytes(const char *key)
 }
 
 struct shape {
-    uint64_t count;    /* parameters */
-    uint64_t elements; /* elements of each parameter */
+    uint64_t count;
+    uint64_t elements; /* of each parameter */
     uint64_t host_mib;
     double clip;
-    const char *cache; /* folder of cached rates */
+    const char *cache;
 };
 
 static int run(void *argument)
@@ -61,7 +60,7 @@ static int run(void *argument)
                                                       .precision = TIDE_BF16,
                                                       .gradients = TIDE_BF16};
     }
-    const uint64_t before = status_bytes("VmRSS:"); /* the program and its arrays */
+    const uint64_t before = status_bytes("VmRSS:");
     options.parameters = parameters;
     options.parameter_count = shape->count;
     options.groups = &group;
@@ -97,8 +96,7 @@ static int run(void *argument)
     return 0;
 }
 
-/* Each shape runs in a process of its own, so that the highest memory of the process is that of the
- * shape. */
+/* A shape runs in its own process, whose memory peak it is. */
 static void the_budget_holds(void)
 {
     static struct shape shapes[] = {

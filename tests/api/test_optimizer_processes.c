@@ -1,5 +1,4 @@
-/* test_optimizer_processes.c: which process may use an optimizer: processes that share its states,
- * a forked child, and one that begins after another was killed. */
+/* test_optimizer_processes.c: processes that share, inherit or take over an optimizer. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,8 +21,7 @@ static int no_sum(void *user, double *values, size_t count)
     return 0;
 }
 
-/* One of two processes has all of a small model. A sum over both processes is requested once in a
- * step. */
+/* One of two processes has the whole of a small model. A step sums once over both processes. */
 static void shares(void)
 {
     uint64_t first = 0;
@@ -56,16 +54,14 @@ static void shares(void)
     tide_optim_destroy(optim);
 }
 
-/* ---- processes ---- */
-
 enum {
     WORLD_MAX = 2,
     STEPS = 4,
-    WIDE = 3 * 65536 + 77, /* elements of the first of two parameters: their block has four cuts */
+    WIDE = 3 * 65536 + 77, /* elements of the first parameter: its block has four cuts */
     NARROW = 999
 };
 
-/* Memory that the processes of a run share. */
+/* Memory that the processes share. */
 struct common {
     pthread_barrier_t barrier;
     double sums[WORLD_MAX][8];
@@ -74,11 +70,9 @@ struct common {
 static struct common *common;
 static const uint64_t elements_of[2] = {WIDE, NARROW};
 
-/* A run of one or several processes. */
 struct world {
     uint32_t size, rank;
-    uint32_t loads; /* number of processes that saved the checkpoints with which the run begins; 0:
-                     * it begins without */
+    uint32_t loads; /* processes that saved the loaded checkpoints; 0: none is loaded */
     int first, end; /* steps */
 };
 
@@ -100,7 +94,7 @@ static int sum_in_memory(void *user, double *values, size_t count)
     return 0;
 }
 
-/* Publishes this process's share of the weights, and takes those of the others. */
+/* Exchanges the shares of the weights. */
 static void gather(const struct tide_optim *optim, float *own)
 {
     uint64_t begin = 0;
@@ -180,7 +174,6 @@ static void process(struct world *world)
     free(gradient);
 }
 
-/* Begins all processes of a world before it waits for any. */
 static void run_world(uint32_t size, uint32_t loads, int first, int end)
 {
     pid_t children[WORLD_MAX];
@@ -203,7 +196,7 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
         int status = 0;
         check_true(wait(&status) > 0);
         for (uint32_t r = 0; status != 0 && !failed && r < size; r++) {
-            kill(children[r], SIGKILL); /* process r may wait for the one that failed */
+            kill(children[r], SIGKILL); /* process r may wait for the failed process */
         }
         failed = failed || status != 0;
     }
@@ -211,8 +204,7 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
     pthread_barrier_destroy(&common->barrier);
 }
 
-/* Processes with separate memory have the bits of one process, even after they loaded what another
- * number of processes saved. */
+/* Several processes have the bits of one process, even after loading what another number saved. */
 static void processes(void)
 {
     static float straight[WIDE + NARROW];
@@ -227,7 +219,7 @@ static void processes(void)
     munmap(common, sizeof *common);
 }
 
-/* In a forked child every call is refused, and destroy leaves the parent's optimizer alone. */
+/* A forked child's calls are refused and do not harm the parent's optimizer. */
 static void a_child_is_refused(void)
 {
     uint64_t token = 0;
@@ -279,7 +271,7 @@ static int create_and_keep(void *argument)
     return tide_optim_create(NULL, &app.options, &optim);
 }
 
-/* The store of a killed process can be used at once, even if a child of the process lives. */
+/* The store of a killed process is free at once, even if its child lives. */
 static void a_killed_parent(void)
 {
     struct test_orphan orphan;

@@ -1,5 +1,4 @@
-/* test_optimizer_states.c: an application saves and loads its optimizer, reads and writes the
- * states of a parameter, and writes weights itself. */
+/* test_optimizer_states.c: an application saves, loads and writes the states of its optimizer. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +19,8 @@ static void check_precision(const char *directory, const char *precision)
     check_string(found.precision, precision);
 }
 
-/* An optimizer with other budgets loads a checkpoint with its weights, which have two types.
- * Checkpoints of another optimizer or of other parameters are refused. */
+/* Another optimizer with equal parameters loads a checkpoint; one with other parameters refuses
+ * it. */
 static void save_and_load(void)
 {
     char directory[600];
@@ -80,8 +79,7 @@ static void spoil(const char *path)
                fclose(file) == 0);
 }
 
-/* If the newest checkpoint is damaged, the one before it is loaded, with its step and weights; if
- * none is whole, that is an error with the file. */
+/* If the newest checkpoint is damaged, the one before it is loaded. */
 static void damaged_checkpoints(void)
 {
     char directory[600];
@@ -112,8 +110,7 @@ static void damaged_checkpoints(void)
     tide_optim_destroy(optim);
 }
 
-/* The states of a parameter are copied to and from the program's arrays; wrong arrays are
- * refused. */
+/* A parameter's states are copied to and from the program's arrays. */
 static void states(void)
 {
     static float master[APP_ELEMENTS], m[APP_ELEMENTS], v[APP_ELEMENTS];
@@ -161,9 +158,7 @@ static void states(void)
     tide_optim_destroy(optim);
 }
 
-/* ---- weights that the program writes ---- */
-
-static uint16_t bf16_of(float x) /* exact for values whose low half is zero */
+static uint16_t bf16_of(float x) /* x's low half must be zero */
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -171,14 +166,13 @@ static uint16_t bf16_of(float x) /* exact for values whose low half is zero */
     return (uint16_t)(bits >> 16);
 }
 
-static uint16_t fp16_of(float x) /* exact for positive values with few digits */
+static uint16_t fp16_of(float x) /* x must be positive, with few digits */
 {
     int exponent = 0;
     const float fraction = frexpf(x, &exponent);
     return (uint16_t)(((exponent + 14) << 10) + (int)(fraction * 2048) - 1024);
 }
 
-/* Creates an optimizer of three parameters: 0 has bf16 weights, 1 fp16, 2 fp32. */
 static struct tide_optim *create_mixed(int away)
 {
     app_reset();
@@ -193,10 +187,8 @@ static struct tide_optim *create_mixed(int away)
     return app_create();
 }
 
-/* A program averages weights (EMA), writes the averages to the weights between steps, and tells the
- * optimizer. Updates continue from the averages, and the moments stay. Another optimizer that gets
- * these states continues in the same way. The values are exact in all three types, so the new
- * masters are known. */
+/* Updates continue from weights that the program has written, and moments stay. The values are
+ * exact in all three types, so the masters are known. */
 static void averaged_weights(void)
 {
     static float average[APP_COUNT][APP_ELEMENTS];
@@ -250,8 +242,7 @@ static void averaged_weights(void)
     }
 }
 
-/* Weights that two layers use are one parameter. Its two gradients in a step have the effect of
- * their sum, even after the program has written the weights. */
+/* Two gradients of a parameter have the effect of their sum. */
 static void tied_weights(void)
 {
     static char expected[sizeof app.weights[0]];

@@ -1,5 +1,4 @@
-/* test_options.c: invalid options are refused at once, with the name of the field, and nothing is
- * left behind. */
+/* test_options.c: invalid options are refused with the name of the field. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 static struct world world;
 
-/* Plan and engine refuse the options in the same way. */
+/* Plan and engine refuse the options alike. */
 static void refuse(const struct tide_engine_options *options, int code, const char *word)
 {
     struct tide_plan *plan = NULL;
@@ -31,8 +30,7 @@ static void refuse(const struct tide_engine_options *options, int code, const ch
     check_true(!world_exists(world.store));
 }
 
-/* A struct with a size of zero or an absurd size is refused. Structs of older and newer programs
- * are accepted, unless a new field is set. */
+/* Sizes of older and newer structs are accepted, unless a new field is set. */
 static void struct_sizes(void)
 {
     world_init(&world);
@@ -52,7 +50,7 @@ static void struct_sizes(void)
     tide_plan_destroy(plan);
     newer.news = 1;
     refuse(&newer.known, -E2BIG, "older than the program");
-    /* An older program does not know about traces; bytes after its struct are not read. */
+    /* The struct of an older program ends before `trace`. */
     options = world.options;
     options.struct_bytes = offsetof(struct tide_engine_options, trace);
     options.trace = (const char *)1;
@@ -63,7 +61,6 @@ static void struct_sizes(void)
     tide_engine_destroy(NULL);
 }
 
-/* A value outside the range of its field is refused with the field's name. */
 static void numbers_out_of_range(void)
 {
     world_init(&world);
@@ -91,7 +88,7 @@ static void numbers_out_of_range(void)
     bad = good;
     bad.ranks = 2;
     bad.device = "cuda:0";
-    struct tide_engine *engine = NULL; /* a plan may be made without the cards */
+    struct tide_engine *engine = NULL; /* a plan needs no cards */
     check_int(tide_engine_create(NULL, &bad, &engine), ==, -EINVAL);
     check_contains(tide_last_error(), "device \"cuda:0\" lists 1 card for 2 ranks");
     REFUSE(threads, UINT32_MAX);
@@ -120,7 +117,7 @@ static void numbers_out_of_range(void)
     REFUSE(state_slots, 1000000);
     struct tide_plan *plan = NULL;
     bad = good;
-    bad.state_slots = 64; /* the maximum of the planner */
+    bad.state_slots = 64; /* the planner's maximum */
     check_int(tide_plan_create(NULL, &bad, &plan), ==, 0);
     tide_plan_destroy(plan);
     REFUSE(chunk_elements, 65537);
@@ -132,7 +129,6 @@ static void numbers_out_of_range(void)
     refuse(&bad, -EINVAL, "min_loss_scale");
 }
 
-/* Wrong names and missing pointers are refused. */
 static void names(void)
 {
     world_init(&world);
@@ -195,7 +191,7 @@ static void names(void)
 
 /* ---- directories ---- */
 
-/* A directory that is a file, is below a file, or has too long a name is refused. */
+/* A path that cannot be a directory is refused. */
 static void not_a_directory(void)
 {
     char below[600];
@@ -234,7 +230,6 @@ static int write_nowhere(void *argument)
     return rc == -EACCES && strstr(tide_last_error(), world.store) != NULL ? 0 : 1;
 }
 
-/* A directory without write permission is refused, and nothing is left behind. */
 static void an_unwritable_directory(void)
 {
     world_init(&world);
@@ -246,7 +241,7 @@ static void an_unwritable_directory(void)
     check_true(!world_exists(world.store));
 }
 
-/* A directory serves one run at a time; when that run has ended, the next one can use it. */
+/* A directory serves one run at a time, and then the next run. */
 static void a_store_of_two(void)
 {
     world_init(&world);
@@ -258,7 +253,7 @@ static void a_store_of_two(void)
     check_int(tide_engine_create(NULL, &options, &second), ==, -EBUSY);
     check_contains(tide_last_error(), world.store);
     check_true(second == NULL);
-    const struct tide_step after = world_steps(&world, first, 1); /* undisturbed */
+    const struct tide_step after = world_steps(&world, first, 1);
     check_true(after.loss < before.loss);
     tide_engine_destroy(first);
     check_true(!world_exists(world.store));
@@ -270,7 +265,6 @@ static void a_store_of_two(void)
 
 /* ---- budgets ---- */
 
-/* Returns the number after `word` in a message. */
 static uint64_t number_behind(const char *message, const char *word)
 {
     const char *at = strstr(message, word);
@@ -278,7 +272,7 @@ static uint64_t number_behind(const char *message, const char *word)
     return strtoull(at + strlen(word), NULL, 10);
 }
 
-/* A sanitizer's heap grows between two measurements of the process. */
+/* A sanitizer's heap grows between two measurements. */
 static const uint64_t heap_spare_bytes = TEST_SLOW ? 64 << 20 : 0;
 
 /* A refusal for lack of memory names budgets that suffice. */
@@ -333,8 +327,7 @@ static void budgets_that_do(void)
     }
 }
 
-/* An engine accepts what a plan accepts, however much memory the process has allocated after the
- * plan. */
+/* An engine accepts what a plan accepts, although the process has allocated memory since. */
 static void plan_and_engine_agree(void)
 {
     enum { TAKEN_BYTES = 64 << 20 };
@@ -358,8 +351,7 @@ static void plan_and_engine_agree(void)
     free(taken);
 }
 
-/* The size of a plan hardly grows with the number of micro-batches in a step, because one command
- * does a group of them. */
+/* One command does a group of micro-batches, so the plan hardly grows with their number. */
 static void many_micro_batches(void)
 {
     uint32_t commands[2] = {0, 0};
@@ -377,7 +369,7 @@ static void many_micro_batches(void)
     check_uint(commands[1], <=, 2 * commands[0]);
 }
 
-/* A limit below one page of the drive is refused: the store would have no bytes. */
+/* A limit below a page of the drive is refused. */
 static void a_limit_below_a_page_is_no_store(void)
 {
     world_init(&world);
@@ -391,8 +383,7 @@ static void a_limit_below_a_page_is_no_store(void)
     check_contains(tide_last_error(), "limit of 4095 bytes is less than the smallest write");
 }
 
-/* A drive without spare space is refused, even though no limit was given. Memory that is used as a
- * drive has no limit. */
+/* A drive without spare space is refused; memory used as a drive has no limit. */
 static void no_space_is_no_store(void)
 {
     const char *folder = test_mounts_begin() ? test_mount_memory("small", "size=1000m") : NULL;
@@ -416,9 +407,9 @@ static void no_space_is_no_store(void)
     tide_plan_destroy(plan);
 }
 
-static const uint64_t left_bytes = UINT64_C(1) << 30; /* free space that tide leaves to others */
+static const uint64_t left_bytes = UINT64_C(1) << 30; /* tide leaves this much space to others */
 
-/* Returns the bytes that the plan of world.options needs in the store. */
+/* Returns the bytes in the store that the plan of world.options needs. */
 static uint64_t planned_bytes(void)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
@@ -431,8 +422,7 @@ static uint64_t planned_bytes(void)
     return info.store_bytes;
 }
 
-static const char *warning =
-    "limits of all directories"; /* the warning that they exceed what is free */
+static const char *warning = "limits of all directories";
 static unsigned warnings_heard;
 
 static void hear(void *user, uint32_t level, const char *line)
@@ -457,7 +447,7 @@ static void expect_warnings(const struct tide_engine_options *options, unsigned 
 
 static struct tide_store_path pair[2];
 
-/* Makes `pair` two paths without limits on a new file system with this much space for them. */
+/* Makes `pair` two paths without limits on a file system with this much usable space. */
 static void mount_pair(const char *name, uint64_t bytes)
 {
     static char paths[2][WORLD_PATH_BYTES];
@@ -473,8 +463,8 @@ static void mount_pair(const char *name, uint64_t bytes)
     }
 }
 
-/* Two paths on one file system share its free space, which counts once, with and without limits.
- * Limits whose sum exceeds the free space give one warning. */
+/* Paths on one file system share its free space. Limits whose sum exceeds the free space give a
+ * warning. */
 static void one_file_system_counts_once(void)
 {
     const uint64_t needed = planned_bytes();
@@ -487,9 +477,9 @@ static void one_file_system_counts_once(void)
     check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
     mount_pair("more", needed * 3 / 2);
     expect_warnings(&options, 0);
-    pair[0].bytes = needed; /* leaves some space for the other path */
+    pair[0].bytes = needed; /* leaves some for the other path */
     expect_warnings(&options, 0);
-    pair[0].bytes = needed * 2; /* leaves no space */
+    pair[0].bytes = needed * 2; /* leaves none */
     check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
     check_contains(tide_last_error(), pair[1].directory);
     pair[0].bytes = pair[1].bytes = left_bytes / 2 + needed / 2;
@@ -498,8 +488,7 @@ static void one_file_system_counts_once(void)
     expect_warnings(&options, 1);
 }
 
-/* Functions of a plan refuse calls without a plan or a path. An unknown log level is refused. An
- * engine cannot be made for another machine, and options of adapters need adapters. */
+/* Calls and options without a meaning are refused. */
 static void what_has_no_meaning(void)
 {
     const char *patterns[] = {"*q_proj"};
@@ -546,7 +535,7 @@ static int plan_of(const struct tide_engine_options *options)
     return rc;
 }
 
-/* A plan needs no weights. That they are missing is not reported as the thread's last error. */
+/* A plan needs no weights, and their absence is no error. */
 static void a_plan_without_weights(void)
 {
     char command[4 * WORLD_PATH_BYTES];
@@ -562,8 +551,8 @@ static void a_plan_without_weights(void)
     check_true(strstr(tide_last_error(), folder) == NULL);
 }
 
-/* A plan can be made for a machine in a file. Neither budget has to be given. Options that its
- * nodes or GPUs do not allow are refused. */
+/* A plan for a machine in a file needs no budgets, and refuses options that the machine does not
+ * allow. */
 static void other_machines(void)
 {
     char machine[WORLD_PATH_BYTES];
@@ -605,8 +594,7 @@ static void other_machines(void)
     check_contains(tide_last_error(), "none.json");
 }
 
-/* A plan uses the budgets that the user gave although the machine does not have them, and a warning
- * has the numbers. */
+/* Budgets beyond the machine are used, with a warning. */
 static void budgets_beyond_the_machine(void)
 {
     world_init(&world);
@@ -629,7 +617,7 @@ static void refuse_world(const struct tide_world_options *options, const char *m
     check_true(opened == NULL);
 }
 
-/* The options of a world are checked even in a process that was started alone. */
+/* Options of a world are checked even in a process that was started alone. */
 static void options_of_a_world(void)
 {
     enum { COUNT = 1024 };
@@ -658,7 +646,7 @@ static void options_of_a_world(void)
     check_true(none == NULL);
 }
 
-/* Functions refuse a call without an object, or without a place for their result. */
+/* Calls without an object or an output parameter are refused. */
 static void calls_without_an_object(void)
 {
     struct tide_step step = {.struct_bytes = sizeof step};

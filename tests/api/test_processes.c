@@ -1,6 +1,4 @@
-/* test_processes.c: an application whose ranks are processes. A case starts this program, or one
- * that uses MPI itself (mpi_application.c), as every rank of a world. Skipped without an MPI
- * library. */
+/* test_processes.c: an application whose ranks are processes of MPI. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -14,8 +12,7 @@
 
 static char self[4096];
 
-/* The first process creates an engine, which needs the second process. The second one ends without
- * serving the engine. */
+/* The first process needs the second one, which ends without serving it. */
 static int be_a_rank(void)
 {
     char model[4096];
@@ -43,7 +40,7 @@ static int be_a_rank(void)
     return 0;
 }
 
-/* Runs a shell command that starts processes; returns its exit code and keeps what it wrote. */
+/* Runs a shell command; writes its output to `text` and returns the exit code. */
 static int run(const char *command, char *text, size_t bytes)
 {
     FILE *pipe = popen(command, "r");
@@ -53,8 +50,7 @@ static int run(const char *command, char *text, size_t bytes)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-/* If a process closes the world before it has served the engines of the first process, all
- * processes end, at once and not after a minute of silence. */
+/* If a process closes the world too early, the world ends without a minute of silence. */
 static void leaves_early(void)
 {
     static char text[16384];
@@ -95,29 +91,26 @@ static void run_application(const char *mpirun, const char *flavour, const char 
     check_contains(text, "rank 1 did all");
 }
 
-/* An application that initialised MPI keeps it: its own calls work before, while and after tide
- * trains, in two worlds. */
+/* An application that initialised MPI keeps it. */
 static void application_keeps_mpi(void)
 {
     test_mpi_begin();
     run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "own");
 }
 
-/* An application that leaves MPI to tide finds it finalized after its world. */
 static void tide_finalizes_mpi(void)
 {
     test_mpi_begin();
     run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "tide");
 }
 
-/* tide needs a separate thread, so it refuses an MPI that was initialised for one thread. */
+/* tide needs a separate thread, which this MPI does not allow. */
 static void one_thread_is_refused(void)
 {
     test_mpi_begin();
     run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "funnel");
 }
 
-/* The three cases of Open MPI work with MPICH, too. */
 static void mpich_applications(void)
 {
     test_mpich_begin();

@@ -1,5 +1,4 @@
-/* test_save.c: an engine saves the whole model. The saved model loads again with equal weights, and
- * existing files are not changed unless the application requests it. */
+/* test_save.c: an engine saves a model that loads again with equal weights. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,6 @@ static void begin(void)
     check_int(system(command), ==, 0);
 }
 
-/* Compares every tensor of both folders, byte by byte. */
 static void check_same_weights(const char *left, const char *right)
 {
     struct model_safetensors *files[2];
@@ -51,7 +49,7 @@ static void check_same_weights(const char *left, const char *right)
     model_safetensors_close(files[1]);
 }
 
-/* A model that is saved before any step equals the one that was loaded. */
+/* A model that is saved before the first step has the loaded weights. */
 static void nothing_trained_nothing_changed(void)
 {
     begin();
@@ -61,8 +59,7 @@ static void nothing_trained_nothing_changed(void)
     check_same_weights(world.model, folder);
 }
 
-/* After some steps, a new engine with the saved model computes the next loss of the old engine,
- * wherever the engines keep weights. Saving changes nothing. */
+/* The saved model computes the engine's next loss. Saving changes nothing. */
 static void what_was_saved_goes_on(void)
 {
     static const uint32_t places[] = {TIDE_STORE, TIDE_HOST, TIDE_DEVICE};
@@ -91,8 +88,7 @@ static void what_was_saved_goes_on(void)
     }
 }
 
-/* A folder that is not empty is not changed. With `overwrite`, a model in it is replaced, and its
- * other files are kept. */
+/* A folder with files is refused; `overwrite` replaces a model in it and keeps other files. */
 static void what_is_there_stays(void)
 {
     char file[700];
@@ -121,8 +117,7 @@ static const char *partial_of(const char *name)
     return path;
 }
 
-/* A reservation reports in advance the errors that saving would report. It keeps the folder for
- * this engine, and refuses another engine. It ends with the engine. */
+/* A reservation keeps the folder for its engine and reports errors of a later save. */
 static void trying(void)
 {
     struct stat held;
@@ -143,7 +138,7 @@ static void trying(void)
     snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
     check_int(tide_engine_save_reserve(engine, below, 0), ==, 0);
     check_int(stat(partial_of(folder), &again), ==, 0);
-    check_true(held.st_ino == again.st_ino); /* the lock was not released in between */
+    check_true(held.st_ino == again.st_ino); /* the lock was held meanwhile */
     snprintf(below, sizeof below, "%s/missing/saved", test_directory());
     int tried = tide_engine_save_reserve(engine, below, 0);
     check_int(tried, ==, tide_engine_save(engine, below, 0));
@@ -159,7 +154,7 @@ static void trying(void)
     check_uint(test_entries(test_directory()), ==, before);
 }
 
-/* A context keeps a folder for an engine that does not exist yet; another context is refused. */
+/* A context keeps a folder for a later engine. */
 static void claimed_before(void)
 {
     static const struct tide_context_options silent = {.struct_bytes = sizeof silent};
@@ -176,7 +171,7 @@ static void claimed_before(void)
     check_int(tide_folder_claim(context, NULL), ==, -EINVAL);
     check_int(tide_folder_claim(context, ""), ==, -EINVAL);
     check_int(tide_folder_claim(context, folder), ==, 0);
-    check_int(tide_folder_claim(context, below), ==, 0); /* the context already has the folder */
+    check_int(tide_folder_claim(context, below), ==, 0); /* the context has the folder already */
     check_int(tide_folder_claim(other, below), ==, -EBUSY);
     check_contains(tide_last_error(), "another run");
     tide_folder_unclaim(other);
@@ -190,7 +185,7 @@ static void claimed_before(void)
     check_int(tide_folder_claim(context, folder), ==, 0);
     tide_context_destroy(other);
     check_true(!world_exists(partial_of(test_directory())));
-    for (int tries = 0; tries < 2; tries++) { /* the engine takes over the claim */
+    for (int tries = 0; tries < 2; tries++) {
         check_int(tide_folder_claim(context, folder), ==, 0);
         check_int(tide_engine_create(context, &world.options, &engine), ==, 0);
         check_int(tries > 0 ? tide_engine_save_reserve(engine, below, 0) : 0, ==, 0);
@@ -211,7 +206,7 @@ static int stop_saving(void *user, const struct tide_progress *progress)
     return *armed && strcmp(progress->phase, "save") == 0 && progress->done >= 2;
 }
 
-/* If saving is stopped in the middle, it leaves no folder, and the engine continues. */
+/* A stopped save leaves no folder, and the engine continues. */
 static void stopped_saving(void)
 {
     bool armed = true;

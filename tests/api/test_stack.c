@@ -1,6 +1,5 @@
-/* test_stack.c: measures how much of its stack a thread of the application needs for calls of
- * libtide. Each call is made by a thread whose stack was filled with a pattern; where the pattern
- * remains, the stack was not used. docs/api.md states the limit. */
+/* test_stack.c: calls of libtide need no more stack than docs/api.md states. What they use of a
+ * stack loses its pattern. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 #include "tests/api/world.h"
 
-/* The stack that the thread itself uses (thread-local storage, the C library) is counted, too. */
+/* The thread's own use of the stack counts, too. */
 enum { STACK_BYTES = 4 << 20, STATED_BYTES = 128 << 10, PATTERN = 0xa5 };
 
 static struct world world;
@@ -36,7 +35,6 @@ static void *plan(void *unused)
     return unused;
 }
 
-/* Makes a plan that measures the machine. */
 static void *plan_measured(void *unused)
 {
     struct tide_engine_options options = world.options;

@@ -20,7 +20,7 @@ void world_init(struct world *world)
     options->threads = 1;
     options->batch = WORLD_ROWS;
     options->length = WORLD_LENGTH;
-    /* A sanitizer's own memory counts as that of the process. */
+    /* A sanitizer's memory counts, too. */
     options->device_bytes = options->host_bytes = (uint64_t)TEST_COUNT(256, 1024) << 20;
     options->store_count = 1;
     world->path = (struct tide_store_path){.struct_bytes = sizeof world->path,

@@ -9,7 +9,7 @@
 void world_files_init(char model[WORLD_PATH_BYTES], char rates[WORLD_PATH_BYTES], int32_t *ids)
 {
     static struct case_model made;
-    case_model_make(&made, "llama tied, whole"); /* budgets of tests are shares of its bytes */
+    case_model_make(&made, "llama tied, whole");
     snprintf(model, WORLD_PATH_BYTES, "%s", made.folder);
     case_model_free(&made);
     snprintf(rates, WORLD_PATH_BYTES, "%s/rates.json", test_directory());

@@ -6,7 +6,7 @@
 
 enum { WORLD_ROWS = 2, WORLD_LENGTH = 16, WORLD_VOCAB = 601, WORLD_PATH_BYTES = 512 };
 
-/* Writes a model folder and a file of rates, and stores WORLD_ROWS x WORLD_LENGTH ids in `ids`. */
+/* Writes a model folder and a file of rates; fills `ids` with WORLD_ROWS x WORLD_LENGTH tokens. */
 void world_files_init(char model[WORLD_PATH_BYTES], char rates[WORLD_PATH_BYTES], int32_t *ids);
 
 #endif
