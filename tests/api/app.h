@@ -18,7 +18,7 @@ extern struct app app;
 
 /* Sets up SGD with a rate of one half, and states in memory. */
 void app_reset(void);
-/* Fails the case if the optimizer is refused. */
+/* Creates the optimizer, or fails the case. */
 struct tide_optim *app_create(void);
 /* Checks that tide_optim_create fails with `code` and a message that has `part`; then resets. */
 void app_refuse(int code, const char *part);

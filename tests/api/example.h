@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Runs tests/api/NAME of the build folder under `tool` ("": directly), with `words` for the shell.
- * Writes its output to `text` and returns its exit code; -1: a signal ended it. */
+/* Runs tests/api/NAME of the build folder with the shell words `words`, through `tool` unless that
+ * is "". Writes the output to `text` and returns the exit code; -1: a signal ended the program. */
 int example_run(const char *name, const char *tool, const char *words, char *text, size_t bytes);
 
 #endif

@@ -1,5 +1,4 @@
-# functions.awk: prints the declarations, in today's headers, of the functions that names.awk
-# printed.
+# functions.awk: prints today's declarations of the functions that names.awk printed.
 FNR == NR {
     if (sub(/^FUNCTION\(/, "")) {
         sub(/\)$/, "")

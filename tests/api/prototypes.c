@@ -1,5 +1,5 @@
-/* prototypes.c: declares recorded functions a second time, as today. It does not compile if
- * parameters or results have changed. */
+/* prototypes.c: declares the recorded functions again, with today's headers; the compiler refuses
+ * differences. */
 #include <tide/blocks.h>
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>

@@ -282,7 +282,7 @@ static void on_the_device(void)
 
 /* ---- processes ---- */
 
-/* Returns 0 if the store is in use. TSan ends a child that starts a thread. */
+/* Returns 0 if the store is in use, and under TSan, which ends a child that starts a thread. */
 static int open_elsewhere(void *argument)
 {
     if (TEST_RACES) {
@@ -385,7 +385,7 @@ static int create_and_keep(void *argument)
     return tide_blocks_create(NULL, &options, &blocks);
 }
 
-/* A killed process frees its directory, even while its child lives. */
+/* The directory of a killed process is free, even if a child of the process lives. */
 static void a_killed_parent(void)
 {
     struct test_orphan orphan;
@@ -420,7 +420,7 @@ static int put_and_get_until_killed(void *argument)
     return 1;
 }
 
-/* A directory is usable, and without blocks, after a process was killed. */
+/* After a kill, the directory can be used and has no blocks. */
 static void killed_anywhere(void)
 {
     static unsigned char bytes[300 * KIB];

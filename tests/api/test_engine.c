@@ -428,7 +428,8 @@ static void fp16_overflows(void)
     tide_engine_destroy(engine);
 }
 
-/* A plan's parts add up to its tiers. A plan with its written rates has an equal step time. */
+/* A plan's parts add up to its tiers. The rates that a plan writes give a plan of equal step
+ * time. */
 static void plans_say_what_they_hold(void)
 {
     char path[600];

@@ -39,7 +39,7 @@ static void release(void *at, size_t bytes, const char *name)
     free(at);
 }
 
-/* The library clears fields that it does not know. */
+/* The library sets a newer program's fields to zero. */
 #ifdef GROWTH_NEWER_PROGRAM
 #define CHECK_NEWS(at) check_true((at)->grown == 0 && (at)->grown_more == 0)
 #else

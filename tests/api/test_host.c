@@ -163,7 +163,7 @@ static uint64_t blocked_of(const char *thread)
     return blocked;
 }
 
-/* Threads of the library block signals of the application, but not those of faults. */
+/* Threads of the library block the application's signals, but not faults. */
 static void signals(void)
 {
     static const int given[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM};
@@ -258,8 +258,8 @@ static void process(void)
     close(kept[1]);
 }
 
-/* Sets a locale with a decimal comma, in glibc's compiled format: the machine may have none. Skips
- * the case if it cannot be loaded. */
+/* Sets a decimal comma with a locale in glibc's compiled format, because the machine may have none.
+ * Skips the case if the locale cannot be loaded. */
 static void use_comma(void)
 {
     struct {

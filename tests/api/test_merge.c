@@ -595,8 +595,7 @@ static void others_are_refused(void)
     check_int(tide_adapter_merge(NULL, test_path("none"), adapter, out, 1), ==, -ENOENT);
 }
 
-/* The folder beside the result has a longer name than the result. The call fails even if errno is
- * 0. */
+/* A path that is too long is refused even if errno is 0. */
 static void a_long_path_is_refused(void)
 {
     static char folder[PATH_MAX];

@@ -196,7 +196,7 @@ static void steps(void)
 
 enum {
     THIRD = 6
-}; /* the token of the third step: a step has one for its block, and one of its own */
+}; /* the token of the third step: a step has a token for its block and one of its own */
 
 static void *wait_for(void *argument)
 {

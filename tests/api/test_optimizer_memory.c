@@ -96,7 +96,7 @@ static int run(void *argument)
     return 0;
 }
 
-/* A shape runs in its own process, whose memory peak it is. */
+/* Shapes run in separate processes, because a process keeps its memory peak. */
 static void the_budget_holds(void)
 {
     static struct shape shapes[] = {

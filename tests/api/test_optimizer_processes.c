@@ -204,7 +204,8 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
     pthread_barrier_destroy(&common->barrier);
 }
 
-/* Several processes have the bits of one process, even after loading what another number saved. */
+/* Several processes have the bits of one process, even with a checkpoint of another number of
+ * processes. */
 static void processes(void)
 {
     static float straight[WIDE + NARROW];
@@ -271,7 +272,7 @@ static int create_and_keep(void *argument)
     return tide_optim_create(NULL, &app.options, &optim);
 }
 
-/* The store of a killed process is free at once, even if its child lives. */
+/* The store of a killed process is free, even if a child of the process lives. */
 static void a_killed_parent(void)
 {
     struct test_orphan orphan;

@@ -19,8 +19,8 @@ static void check_precision(const char *directory, const char *precision)
     check_string(found.precision, precision);
 }
 
-/* Another optimizer with equal parameters loads a checkpoint; one with other parameters refuses
- * it. */
+/* A checkpoint loads into an optimizer of equal kind and parameters; others refuse the
+ * checkpoint. */
 static void save_and_load(void)
 {
     char directory[600];
@@ -158,7 +158,7 @@ static void states(void)
     tide_optim_destroy(optim);
 }
 
-static uint16_t bf16_of(float x) /* x's low half must be zero */
+static uint16_t bf16_of(float x) /* the low half of x must be zero */
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);

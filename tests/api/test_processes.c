@@ -12,7 +12,7 @@
 
 static char self[4096];
 
-/* The first process needs the second one, which ends without serving it. */
+/* The second process ends without serving the engine of the first process. */
 static int be_a_rank(void)
 {
     char model[4096];

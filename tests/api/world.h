@@ -21,7 +21,7 @@ struct world {
 /* Makes a tied Llama of two layers. Its weights and the batch are pseudorandom. */
 void world_init(struct world *world);
 
-/* Fails the case if the engine is refused. */
+/* Creates an engine, or fails the case. */
 struct tide_engine *world_engine(const struct tide_engine_options *options);
 
 /* Takes `steps` steps with the batch; returns the last step. */
