@@ -1,5 +1,4 @@
-/* test_blocks.c: a list of blocks has the runs, gaps and tensors that were added. Names that a
- * checkpoint could not store are refused. A long list is made without a quadratic step. */
+/* test_blocks.c: lists of blocks and their names. */
 #include "offload/blocks/blocks.h"
 
 #include <errno.h>
@@ -26,7 +25,7 @@ static void check_run(const struct block *block, size_t index, struct block_run 
     check_uint(block->runs[index].group, ==, expected.group);
 }
 
-/* A packed array begins where the previous array ends; the end of the block is padded. */
+/* A packed array begins where the previous one ends. */
 static void packed_arrays(void)
 {
     struct blocks *blocks = NULL;
@@ -47,8 +46,7 @@ static void packed_arrays(void)
     blocks_destroy(blocks);
 }
 
-/* Arrays of one group become one run; padding belongs to the preceding run. block_gap()
- * distinguishes elements from padding; all of a frozen block is a gap. */
+/* Adjacent arrays of a group are one run; padding and frozen blocks are gaps. */
 static void runs_and_gaps(void)
 {
     struct blocks *blocks = NULL;
@@ -104,7 +102,7 @@ static void runs_and_gaps(void)
     blocks_destroy(NULL);
 }
 
-/* Tensors are listed under their block, and their names are copies that the list keeps. */
+/* A block's tensors keep copies of their names. */
 static void tensors(void)
 {
     struct blocks *blocks = NULL;
@@ -165,7 +163,7 @@ static void refused(void)
     blocks_destroy(blocks);
 }
 
-/* The list has the greatest possible number of blocks; a quadratic step would take hours. */
+/* A quadratic step would take hours. */
 static void many(void)
 {
     struct blocks *blocks = NULL;

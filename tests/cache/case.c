@@ -42,14 +42,13 @@ unsigned char *case_memory(uint64_t bytes)
     return all[count++];
 }
 
-/* Returns the eight bytes at 8 * `index` of a block. */
 static uint64_t word_at(uint64_t seed, uint64_t index)
 {
     const uint64_t mixed = (seed + index) * UINT64_C(0x9e3779b97f4a7c15);
     return mixed ^ mixed >> 29;
 }
 
-/* Excluded from ThreadSanitizer, under which it would take minutes. */
+/* Under ThreadSanitizer, this would take minutes. */
 __attribute__((no_sanitize("thread"))) void case_fill(unsigned char *memory, uint64_t bytes,
                                                       unsigned block, uint64_t version)
 {

@@ -1,5 +1,4 @@
-/* case.h: a cache over a store in memory whose drive can fail, and blocks whose bytes follow from
- * number, size and version. */
+/* case.h: a cache whose drive can fail, and blocks with known bytes. */
 #ifndef TESTS_CACHE_CASE_H
 #define TESTS_CACHE_CASE_H
 
@@ -14,31 +13,27 @@ struct cache_case {
     struct aio_fault *fault; /* NULL: none */
     const char *directory;   /* NULL: memory */
     bool no_sums;
-    uint32_t depth; /* depth of the drive; 0: the default */
+    uint32_t depth; /* 0: the default of the drive */
 };
 
-/* Opens a cache; an error fails the case. The disk of a store in memory is freed when the program
- * ends. */
+/* Opens a cache, or fails the case. A store in memory is freed at the end of the program. */
 struct cache *case_open(const struct cache_case *given);
 
-/* Returns memory at a multiple of 4 KiB that is freed when the program ends. */
+/* Returns memory at a multiple of 4 KiB. It is freed at the end of the program. */
 unsigned char *case_memory(uint64_t bytes);
 
-/* Writes the bytes of a version of a block to `memory`. */
 void case_fill(unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
-/* Returns whether `memory` has the bytes of a version of a block. */
 bool case_has(const unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 
-/* Returns the name of a block, such as "block 7", in one of a few static texts. */
+/* Returns a name such as "block 7", in one of a few static texts. */
 const char *case_name(unsigned block);
 
-/* Synchronous forms of the functions of the cache. */
 int case_put(struct cache *cache, unsigned block, const void *from, uint64_t bytes, bool through);
 int case_get(struct cache *cache, unsigned block, void *to, uint64_t bytes,
              struct cache_result *out);
 int case_drop(struct cache *cache, unsigned block);
 
-/* Returns a number below `limit` from a seed that the case keeps. */
+/* Returns a number below `limit`. */
 uint64_t case_random(uint64_t *seed, uint64_t limit);
 
 #endif

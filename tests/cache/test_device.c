@@ -1,6 +1,4 @@
-/* test_device.c: copies of blocks on a device whose memory the test can read, which is the CPU or
- * the emulated card. Copies have the bytes of their blocks, stay within the budget, and are dropped
- * when the bytes change. */
+/* test_device.c: copies of blocks on the CPU or the emulated card. */
 #include <errno.h>
 
 #include "aio/backend.h"
@@ -63,8 +61,7 @@ static bool is_on_device(struct cache *cache, unsigned block)
     return look.on_device;
 }
 
-/* After random gets on both sides, puts and drops, the bytes are those of the last put, and pinned
- * copies stay. */
+/* After random operations, copies have the bytes of the last put. */
 static void copies_follow_their_blocks(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -82,7 +79,7 @@ static void copies_follow_their_blocks(void)
             check_int(case_put(cache, block, memory, BYTES, kind == 0), ==, 0);
             check_true(!is_on_device(cache, block));
         } else if (kind == 10) {
-            /* A block written on the device is stored by its release, or by a put before it. */
+            /* Bytes written on the device are stored by a release or a put. */
             const bool puts = case_random(&seed, 2) == 0;
             check_int(get_on_device(cache, block, &result), ==, 0);
             versions[block] = i + 1;
@@ -91,7 +88,7 @@ static void copies_follow_their_blocks(void)
             check_int(cache_release(cache, case_name(block), !puts), ==, 0);
             check_true(is_on_device(cache, block));
         } else if (kind == 11) {
-            /* The bytes come from the copy of another block, which does not change. */
+            /* The bytes come from the copy of another block. */
             const unsigned other = (block + 1) % BLOCKS;
             if (versions[other] > 0) {
                 check_int(get_on_device(cache, other, &result), ==, 0);
@@ -130,8 +127,6 @@ static void copies_follow_their_blocks(void)
     aio_mem_destroy(disk);
 }
 
-/* Operations are refused with a reason if pins or sizes forbid them, or if the store has no
- * device. */
 static void refusals(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -163,15 +158,14 @@ static void refusals(void)
     check_int(get_on_device(cache, ROOM, &result), ==, 0);
     check_true(case_has(result.data, BYTES, ROOM, 1) && !is_on_device(cache, 2));
     check_int(case_put(cache, 9, case_memory(5 * BYTES), 5 * BYTES, true), ==, 0);
-    /* The block is larger than the memory of the device and of the host. */
+    /* The block is larger than both memories. */
     check_int(get_on_device(cache, 9, &result), ==, -ENOMEM);
     check_true(is_on_device(cache, 1));
-    /* the memory is not the copy of this block */
     check_int(put_from_device(cache, 1, memory, BYTES), ==, -EBUSY);
     check_int(get_on_device(cache, 1, &result), ==, 0);
     check_int(put_from_device(cache, 1, result.data, BYTES / 2), ==, -EINVAL);
     check_contains(core_err_message(), "has 65536 bytes, not 32768");
-    check_int(put_from_device(cache, 6, memory, BYTES), ==, -EINVAL); /* memory of the host */
+    check_int(put_from_device(cache, 6, memory, BYTES), ==, -EINVAL);
     check_int(case_get(cache, 6, memory, BYTES, &result), ==, 0);
     check_true(case_has(memory, BYTES, 6, 1));
     const struct cache_request both = {

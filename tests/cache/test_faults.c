@@ -1,5 +1,4 @@
-/* test_faults.c: if a drive fails, only operations that need it fail, with a message that names
- * their block. Blocks in memory or on other parts of the drive are not affected. */
+/* test_faults.c: a failing drive fails only operations that need it. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -11,14 +10,12 @@
 
 enum { BLOCKS = 12, BYTES = 96 << 10 };
 
-/* The results of one life(). */
 struct tally {
     unsigned failures;
     uint64_t operations;
 };
 
-/* Returns whether an operation succeeded. Counts a failure, and checks that its message names the
- * block. */
+/* Counts a failure and checks that its message names the block. */
 static bool did(struct tally *tally, int rc, unsigned block)
 {
     if (rc == 0) {
@@ -30,8 +27,6 @@ static bool did(struct tally *tally, int rc, unsigned block)
     return false;
 }
 
-/* Writes all blocks twice, reads them in two ways, and checks the bytes of the last put that
- * succeeded. */
 static struct tally life(struct aio_fault *fault)
 {
     static unsigned char *memory;
@@ -67,8 +62,7 @@ static struct tally life(struct aio_fault *fault)
     return tally;
 }
 
-/* Each transfer of a life fails in turn, one in each run. At most one operation fails in each
- * run. */
+/* A failing transfer fails at most one operation. */
 static void each_transfer_fails_once(void)
 {
     struct aio_fault clean = {.rules_count = 0};
@@ -87,8 +81,7 @@ static void each_transfer_fails_once(void)
     check_uint(failed, >=, 1);
 }
 
-/* Several transfers are in flight when one of them fails: only the operation of this transfer
- * fails. */
+/* A failing transfer does not fail others in flight. */
 static void others_in_flight_succeed(void)
 {
     enum { WRONG = 5 };
@@ -101,7 +94,7 @@ static void others_in_flight_succeed(void)
         case_fill(memory, BYTES, i, 1);
         check_int(case_put(cache, i, memory, BYTES, true), ==, 0);
     }
-    /* Extents are adjacent. The drive returns wrong bytes for one extent. */
+    /* The drive returns wrong bytes for one extent. */
     fault.rules[0] = (struct aio_fault_rule){.kind = AIO_FAULT_CORRUPT,
                                              .count = AIO_FAULT_FOREVER,
                                              .offset_from = WRONG * BYTES,
@@ -133,8 +126,8 @@ static void others_in_flight_succeed(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A get that begins after many background gets is served before them: the drive does one transfer
- * at a time and fails after the third transfer. */
+/* A get is served before background gets that began earlier. The drive fails after three
+ * transfers. */
 static void background_gets_wait(void)
 {
     unsigned char *memory = case_memory(BLOCKS * BYTES);
@@ -166,8 +159,7 @@ static void background_gets_wait(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* With a dead drive, blocks in memory are read, reads of blocks in the store fail with the block's
- * name, and dirty blocks stay. */
+/* A dead drive leaves blocks in memory readable. */
 static void dead_drive(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -198,13 +190,13 @@ static void dead_drive(void)
         check_int(case_get(cache, 9, memory, BYTES, NULL), ==, -ENOENT);
     }
     case_fill(memory, BYTES, 5, 2);
-    check_int(case_put(cache, 5, memory, BYTES, false), ==, 0); /* in its slot */
+    check_int(case_put(cache, 5, memory, BYTES, false), ==, 0);
     check_int(case_drop(cache, 6), ==, 0);
     check_int(case_put(cache, 9, memory, BYTES, false), ==, 0);
     check_int(case_get(cache, 5, memory, BYTES, NULL), ==, 0);
     check_true(case_has(memory, BYTES, 5, 2));
     test_listen_end();
-    fault.rules_count = 0; /* the drive recovers: dirty blocks can be written again */
+    fault.rules_count = 0; /* the drive recovers */
     (void)case_put(cache, 10, memory + 1, BYTES - 1, false);
     check_int(case_put(cache, 10, memory + 1, BYTES - 1, false), ==, 0);
     check_int(case_get(cache, 2, memory, BYTES, NULL), ==, 0);
@@ -214,7 +206,7 @@ static void dead_drive(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A cache that is destroyed while operations are in flight frees everything. */
+/* A cache can be destroyed with operations in flight. */
 static void destroyed_in_flight(void)
 {
     unsigned char *memory = case_memory(BLOCKS * BYTES);

@@ -1,5 +1,4 @@
-/* test_life.c: a short life of a cache succeeds, or fails with an error and frees everything,
- * whichever request for memory or for a thread fails. */
+/* test_life.c: a cache survives failing requests for memory and threads. */
 #include <errno.h>
 
 #include "aio/backend.h"
@@ -22,7 +21,7 @@ static int life(void)
         return rc;
     }
     for (unsigned turn = 0; rc == 0 && turn < 2; turn++) {
-        for (unsigned i = 0; rc == 0 && i < BLOCKS; i++) { /* tables grow */
+        for (unsigned i = 0; rc == 0 && i < BLOCKS; i++) {
             case_fill(memory, BYTES, i, turn);
             rc = case_put(cache, i, memory, BYTES, i % 2 == 0);
         }
@@ -42,7 +41,7 @@ static void every_request_fails_once(void)
 {
     memory = case_memory(BYTES);
     check_int(aio_mem_create(4 * MIB, &disk), ==, 0);
-    check_int(life(), ==, 0); /* fills caches that remain */
+    check_int(life(), ==, 0);
     test_note("%u requests", test_fail_every(life, TEST_STRIDE(3)));
     aio_mem_destroy(disk);
 }

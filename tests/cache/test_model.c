@@ -1,5 +1,4 @@
-/* test_model.c: sequences of operations have the results of a plain table in memory, wherever
- * blocks are and whenever I/O ends, and the budget is never exceeded. */
+/* test_model.c: a cache has the results of a plain table in memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +10,11 @@
 enum { BLOCKS = 24, BLOCK_MAX = 300 << 10, FLIGHTS = 6 };
 
 struct model {
-    uint64_t bytes; /* 0: there is no such block */
+    uint64_t bytes; /* 0: no such block */
     uint64_t version;
 };
 
-/* An operation that has begun, with its memory. */
+/* An operation in flight. */
 struct flight {
     bool open, gets;
     uint64_t token;
@@ -29,7 +28,7 @@ struct world {
     uint64_t seed, versions;
     struct model blocks[BLOCKS];
     struct flight flights[FLIGHTS];
-    struct cache_result pinned; /* data NULL: nothing is pinned */
+    struct cache_result pinned; /* NULL data: nothing is pinned */
     unsigned pinned_block;
 };
 
@@ -108,7 +107,6 @@ static void get(struct world *world, unsigned block)
        "get");
 }
 
-/* Pins a block or ends the pin, and sometimes changes the bytes. */
 static void pin(struct world *world, unsigned block)
 {
     if (world->pinned.data != NULL) {
@@ -116,7 +114,7 @@ static void pin(struct world *world, unsigned block)
         const bool changes = case_random(&world->seed, 2) != 0;
         check_true(case_has(world->pinned.data, model->bytes, world->pinned_block, model->version));
         if (changes) {
-            /* Ends operations that would read the slot while it is half written. */
+            /* Ends operations that could read half a change. */
             for (unsigned i = 0; i < FLIGHTS; i++) {
                 land(world, &world->flights[i]);
             }
@@ -195,8 +193,6 @@ static void run(uint64_t seed, const struct cache_case *given, unsigned operatio
     check_int(cache_destroy(world.cache), ==, 0);
 }
 
-/* Sequences of operations with little memory, most of which are waited for later, have the model's
- * results. */
 static void sequences(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(16, 4); i++) {
@@ -206,8 +202,7 @@ static void sequences(void)
     }
 }
 
-/* Sequences have the model's results even if completions come late and in another order, and
- * transfers are short. */
+/* Completions are late and reordered, and transfers are short. */
 static void sequences_on_a_slow_drive(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(10, 2); i++) {
@@ -222,7 +217,6 @@ static void sequences_on_a_slow_drive(void)
     }
 }
 
-/* Sequences have the model's results if the store is in a directory of a drive. */
 static void sequences_in_a_directory(void)
 {
     run(200,
@@ -231,7 +225,7 @@ static void sequences_in_a_directory(void)
         TEST_COUNT(3000, 700));
 }
 
-/* Without a store all blocks must fit into memory. */
+/* Without a store, blocks must fit into memory. */
 static void memory_alone(void)
 {
     unsigned char *memory = case_memory(MIB);
@@ -248,7 +242,7 @@ static void memory_alone(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* If the store is full, the call that needs memory fails with the numbers, and no block is lost. */
+/* With a full store, a put fails and no block is lost. */
 static void full(void)
 {
     enum { BYTES = 256 << 10, ALL = (4 + 2) * MIB / BYTES };
@@ -278,7 +272,6 @@ static void full(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Invalid requests are refused with a message and change nothing. */
 static void refusals(void)
 {
     static char long_name[CACHE_NAME_MAX + 2];
@@ -337,7 +330,7 @@ static void refusals(void)
     check_int(cache_destroy(NULL), ==, 0);
 }
 
-/* A result is kept for CACHE_TOKENS operations. */
+/* A token is valid for CACHE_TOKENS operations. */
 static void tokens(void)
 {
     unsigned char *memory = case_memory(4096);
@@ -360,7 +353,6 @@ static void tokens(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Returns the resident memory of the process. */
 static uint64_t resident_bytes(void)
 {
     char text[8192];
@@ -370,7 +362,7 @@ static uint64_t resident_bytes(void)
     return bytes;
 }
 
-/* A cache with a budget of 32 MiB and 30,000 names takes at most 16 MiB more than its budget. */
+/* Many names take little memory besides the budget. */
 static void many_names(void)
 {
     enum { NAMES = 30000, BYTES = 4096, BUDGET = 32 * MIB, AHEAD = 64 };

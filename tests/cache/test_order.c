@@ -1,6 +1,5 @@
-/* test_order.c: the order of uses is recorded. In the next iteration it determines which blocks are
- * read ahead and which are evicted. When it changes, it is recorded again. The test compares
- * numbers of reads, never times. */
+/* test_order.c: a recorded order of uses decides what is read ahead and evicted. Counts reads, not
+ * times. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -21,7 +20,6 @@ static struct cache *open_with_blocks(uint64_t slots, unsigned char *memory)
     return cache;
 }
 
-/* Pins a block in its slot and releases it, as a computation does. */
 static void use(struct cache *cache, unsigned block)
 {
     struct cache_result result;
@@ -44,7 +42,7 @@ static bool is_in_memory(struct cache *cache, unsigned block)
     return look.in_memory;
 }
 
-/* Waits until a block that is read ahead is in memory. */
+/* Waits until a block is read ahead. */
 static void await(struct cache *cache, unsigned block)
 {
     while (!is_in_memory(cache, block)) {
@@ -52,7 +50,7 @@ static void await(struct cache *cache, unsigned block)
     }
 }
 
-/* Until an order is known, the least recently used block is evicted. */
+/* Without a known order, the least recently used block is evicted. */
 static void least_recently_used(void)
 {
     struct cache *cache = open_with_blocks(3, case_memory(BYTES));
@@ -66,7 +64,6 @@ static void least_recently_used(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A known order is read ahead: every get finds its block in memory. */
 static void reads_ahead(void)
 {
     struct cache *cache = open_with_blocks(4, case_memory(BYTES));
@@ -89,8 +86,8 @@ static void reads_ahead(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* If passes go forward and backward, the blocks that one pass uses last are used first by the next
- * and stay in memory, so there are no unnecessary reads. */
+/* Passes alternate in direction, so the last blocks of one pass are the first of the next and stay
+ * in memory. */
 static void evicts_the_farthest_use(void)
 {
     enum { SLOTS = 4 };
@@ -105,15 +102,13 @@ static void evicts_the_farthest_use(void)
             use(cache, block);
         }
     }
-    /* Each pass finds at least SLOTS - 1 blocks in memory: those that the previous pass used
-     * last. */
+    /* A pass finds SLOTS - 1 blocks of the previous pass in memory. */
     check_uint(stats_of(cache).read_bytes, <=, (8 * (BLOCKS - SLOTS + 1) + SLOTS) * BYTES);
     check_uint(stats_of(cache).order_changes, ==, 0);
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A changed order gives one message and one count per iteration, and is expected from the next
- * iteration on. */
+/* A changed order is reported once, and expected from the next iteration on. */
 static void a_change_is_reported(void)
 {
     test_listen(CORE_LOG_INFO);
@@ -141,8 +136,7 @@ static void a_change_is_reported(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* If blocks are made, read and dropped in each iteration, the cache keeps their names and their
- * order, but not their bytes. */
+/* If blocks live for an iteration, the cache keeps their order, but not their bytes. */
 static void blocks_of_one_iteration(void)
 {
     unsigned char *memory = case_memory(BYTES);
@@ -167,7 +161,7 @@ static void blocks_of_one_iteration(void)
     check_uint(stats.order_changes, ==, 0);
     check_uint(stats.store_used_bytes, ==, 0);
     check_uint(stats.host_used_bytes, ==, 0);
-    /* If the order is known, the first blocks of an iteration are those that stayed in memory. */
+    /* The blocks that are put last need no write. */
     check_uint(stats.written_bytes, <=, 6 * (BLOCKS - 2) * BYTES);
     check_int(cache_destroy(cache), ==, 0);
 }

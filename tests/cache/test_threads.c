@@ -1,5 +1,4 @@
-/* test_threads.c: several threads use one cache. Threads wait for and poll tokens of operations
- * that other threads began, and blocks that belong to one thread keep their bytes. */
+/* test_threads.c: several threads use one cache. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -44,7 +43,7 @@ static void run_workers(struct cache *cache, void *(*run)(void *))
     }
 }
 
-/* Puts blocks of this thread, reads them in both ways, pins, changes and drops them. */
+/* Uses blocks of this thread. */
 static void *work(void *argument)
 {
     struct worker *worker = argument;
@@ -92,8 +91,7 @@ static void threads_with_blocks_of_their_own(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Gets a small block very often, so that many calls of other threads pass while a thread that waits
- * for its token does not run. */
+/* Many calls pass while a waiting thread does not run. */
 static void *get_often(void *argument)
 {
     struct worker *worker = argument;
@@ -115,7 +113,7 @@ static void calls_of_others_pass(void)
 enum { SHARED = 200 };
 static uint64_t shared[SHARED];
 
-/* Waits for operations that another thread begins; polls every third operation. */
+/* Waits for operations of another thread, or polls. */
 static void *await_all(void *argument)
 {
     struct worker *worker = argument;
@@ -161,7 +159,6 @@ static void *begin_all(void *argument)
     return NULL;
 }
 
-/* All threads wait for all tokens, and each of them gets the result. */
 static void tokens_are_shared(void)
 {
     struct beginner beginner = {.memory = case_memory(20 * BYTES)};

@@ -1,6 +1,4 @@
-/* test_checkpoint.c: checkpoints are read back exactly in every format, and any reader of
- * safetensors can read their files. A shelf keeps the right checkpoints, belongs to one run, and
- * removes the files of a dead run. */
+/* test_checkpoint.c: checkpoints can be read back, and a shelf keeps the right ones. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,8 +33,7 @@ static void round_trip(void)
     case_set_format("bf16");
 }
 
-/* A reader of safetensors finds the tensors of trained blocks, which begin at pages, and checksums
- * with which it can verify them. */
+/* Readers of safetensors find trained tensors and checksums. */
 static void others_can_read_it(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -83,8 +80,7 @@ static void check_dtype(const char *folder, const char *file, const char *block,
     model_safetensors_close(opened);
 }
 
-/* If blocks have weights of other types, the files contain these types, and the manifest names
- * them. */
+/* Files and manifest have the weight types of the blocks. */
 static void types_of_blocks(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -117,7 +113,7 @@ static int stop_at_the_second(void *user, uint64_t done, uint64_t total)
     return done == 2;
 }
 
-/* The check of a checkpoint stops on request, and can be made again. */
+/* A stopped check can be made again. */
 static void stopped_check(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -136,7 +132,7 @@ static void stopped_check(void)
     store_shelf_close(shelf);
 }
 
-/* A manifest is read back as it was written. */
+/* A manifest is read as it was written. */
 static void manifest(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -176,7 +172,7 @@ static void manifest(void)
     store_shelf_close(shelf);
 }
 
-/* The cuts of a block cover it once; the last one includes the padding after it. */
+/* A block's cuts cover it once; the last cut includes the padding. */
 static void cuts(void)
 {
     struct plan_format format;
@@ -203,7 +199,7 @@ static void cuts(void)
     blocks_destroy(blocks);
 }
 
-/* Names that the files use for other purposes are refused; similar names are not. */
+/* Names that the files reserve are refused; similar names are not. */
 static void reserved_names(void)
 {
     static const struct {
@@ -234,8 +230,7 @@ static bool there(const struct store_shelf *shelf, uint64_t step)
            0;
 }
 
-/* The newest checkpoints stay; a checkpoint of the same step is replaced; nothing but checkpoints
- * is changed. */
+/* Rotation keeps the newest checkpoints and foreign files. */
 static void rotation(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -257,14 +252,14 @@ static void rotation(void)
     store_shelf_close(shelf);
 }
 
-/* A run that skipped a damaged checkpoint writes checkpoints of earlier steps, which are kept; the
- * damaged one is removed when the run has passed its step. */
+/* Rotation keeps new checkpoints before a damaged one, and removes the damaged one after a newer
+ * checkpoint. */
 static void rotation_in_front_of_a_damaged_one(void)
 {
     struct store_shelf *shelf = case_shelf();
     case_shrink(true);
     check_int(case_write(shelf, 8, 0, NULL), ==, 0);
-    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* this is the damaged one */
+    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* the damaged one */
     check_int(case_write(shelf, 10, 1, NULL), ==, 0);
     check_true(!there(shelf, 8) && there(shelf, 10) && there(shelf, 14));
     check_int(case_write(shelf, 12, 1, NULL), ==, 0);
@@ -288,7 +283,7 @@ static ino_t inode_of(const struct store_shelf *shelf, const char *folder)
     return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-/* Returns whether the file system can tell whether a file is open. */
+/* Returns whether the file system knows which files are open. */
 static bool leases_work(const struct store_shelf *shelf)
 {
     char path[700];
@@ -307,8 +302,7 @@ static void in_shelf(const struct store_shelf *shelf, const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* The next checkpoint overwrites the files of a checkpoint that rotation has removed. The shelf or
- * the next writer deletes files that were not overwritten. */
+/* The next checkpoint overwrites the files of a removed one. */
 static void a_spare(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -326,7 +320,7 @@ static void a_spare(void)
     check_int(case_write(shelf, 3, 1, NULL), ==, 0);
     check_true(!reuses || inode_of(shelf, "checkpoint-3") == first);
     check_int(case_compare(directory, 3), ==, 0);
-    /* If a checkpoint is refused, the spare does not change. */
+    /* A refused checkpoint leaves the spare unchanged. */
     in_shelf(shelf, "mkdir checkpoint-9 && echo mine > checkpoint-9/config.json && "
                     "ls -lR checkpoint-2.spare > ../spare");
     check_int(case_write(shelf, 9, 1, NULL), ==, -EEXIST);
@@ -346,8 +340,7 @@ static void a_spare(void)
     store_shelf_close(shelf);
 }
 
-/* A reader of a checkpoint that rotation removes can continue to read it, under another name or
- * through an open file. Files of another size are not reused. */
+/* A removed checkpoint is not overwritten while it has a reader. */
 static void a_spare_in_use(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -382,8 +375,7 @@ static void a_spare_in_use(void)
     store_shelf_close(shelf);
 }
 
-/* A shelf has one writer. It removes the files of a dead writer, and gives a complete checkpoint
- * its name. */
+/* A shelf has one writer; the next writer removes a dead writer's files. */
 static void one_writer(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -406,7 +398,7 @@ static void one_writer(void)
         snprintf(path, sizeof path, "%s/checkpoint-%s", directory, left[i]);
         check_int(mkdir(path, 0700), ==, 0);
     }
-    /* The checkpoint replaces an incomplete one that a killed writer has left. */
+    /* A killed writer has left an incomplete checkpoint. */
     snprintf(path, sizeof path,
              "cd '%s' && cp -r checkpoint-5 checkpoint-5.partial && "
              "rm checkpoint-5/manifest.json",
@@ -432,8 +424,7 @@ static void one_writer(void)
     store_shelf_close(NULL);
 }
 
-/* Rotation and the next run remove files that tide has written, and no foreign file, neither in a
- * checkpoint's folder nor in a folder that only has a similar name. */
+/* Rotation and the next run keep foreign files. */
 static void files_of_others(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -462,11 +453,10 @@ static void files_of_others(void)
                    "checkpoint-1 is kept, because it has files that are not the checkpoint's"),
                ==, 1);
     check_int(store_shelf_list(directory, &steps, &count), ==, 0);
-    check_uint(count, ==, 3); /* 3 is listed like a damaged checkpoint */
+    check_uint(count, ==, 3); /* 3 is damaged */
     check_uint(steps[0], ==, 3);
     check_uint(steps[1], ==, 4);
     free(steps);
-    /* Foreign files in a spare are kept, too. */
     check_int(case_write(shelf, 6, 2, NULL), ==, 0);
     in_shelf(shelf, "echo mine > checkpoint-4.spare/notes.txt");
     store_shelf_close(shelf);
@@ -481,9 +471,8 @@ static void files_of_others(void)
     test_listen_end();
 }
 
-/* An interrupted removal is continued at whichever point it stopped. From the first moment of a
- * removal, the folder is not a checkpoint any more. Names in a damaged manifest are not trusted:
- * only the files that every checkpoint has are removed. */
+/* An interrupted removal is continued; the remaining files are no checkpoint. Names in a damaged
+ * manifest are not trusted. */
 static void half_removed(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -514,7 +503,7 @@ static void half_removed(void)
         check_true(access(path, F_OK) != 0);
     }
     check_int(case_compare(directory, 5), ==, 0);
-    /* A mark beside a manifest has no effect: the checkpoint was written later. */
+    /* A mark beside a manifest is older than the checkpoint. */
     in_shelf(shelf, "cp checkpoint-5/manifest.json checkpoint-5/.tide-removed");
     store_shelf_close(shelf);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
@@ -522,7 +511,6 @@ static void half_removed(void)
     store_shelf_close(shelf);
 }
 
-/* A checkpoint with missing parts cannot be finished and gets no name. */
 static void unfinished(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -549,7 +537,7 @@ static void unfinished(void)
     store_shelf_close(shelf);
 }
 
-/* The manifest contains values that are known only at the end of a save. */
+/* The manifest contains values that were set at the end. */
 static void told_at_the_end(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -581,9 +569,7 @@ static void told_at_the_end(void)
     store_shelf_close(shelf);
 }
 
-/* Ranges are read ahead. A damaged range is an error for a caller that waits for this range, and
- * not for a caller that waits for ranges begun earlier. After the error the reader returns only
- * this error. */
+/* A wait for a damaged range fails; a wait for earlier ranges succeeds. */
 static void read_ahead(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -628,7 +614,7 @@ static int open_and_keep(void *argument)
     return store_shelf_open(argument, &shelf);
 }
 
-/* The lock of a killed run ends with the run, even if a child of the run continues. */
+/* A killed run's lock ends, even if a child lives. */
 static void a_child_holds_no_lock(void)
 {
     char directory[600];

@@ -1,5 +1,4 @@
-/* test_extents.c: every chunk that a plan keeps in STORE has a separate place there, on any back
- * end and on several paths. Obstacles are reported, and created files are removed. */
+/* test_extents.c: data of a plan has separate places in a store. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +25,6 @@ static struct case_model made;
 static struct run_prepared *prepared;
 static struct run_options options;
 
-/* Creates a plan with everything in STORE and two micro-batches. */
 static void plan_begin(void)
 {
     case_model_make(&made, "llama, whole");
@@ -56,7 +54,7 @@ struct spot {
     uint64_t bytes;
 };
 
-/* Lists everything that the plan keeps in STORE; the test computes it independently. */
+/* Lists what the plan keeps in STORE, without the store's code. */
 static unsigned all_spots(struct spot spots[PLACES_MAX])
 {
     const struct plan_input *input = &prepared->input;
@@ -92,8 +90,7 @@ static void fill(unsigned char *memory, uint64_t bytes, unsigned seed)
     }
 }
 
-/* Writes every place, then reads all places in another order: each has the data that was written to
- * it. */
+/* Places have the data that was written to them. */
 static void there_and_back(struct store *store)
 {
     struct spot spots[PLACES_MAX];
@@ -111,7 +108,7 @@ static void there_and_back(struct store *store)
     check_int(store_queue_open(store, &queue, &writes), ==, 0);
     check_int(store_queue_open(store, &queue, &reads), ==, 0);
     check_int(store_read(store, reads, &spots[0].place, memory, &done), ==, 0);
-    check_int(core_fence_wait(done, patience_ns), ==, -ENODATA); /* never written */
+    check_int(core_fence_wait(done, patience_ns), ==, -ENODATA);
     check_int(aio_queue_close(reads), ==, 0);
     check_int(store_queue_open(store, &queue, &reads), ==, 0);
     check_contains(core_err_message(), "was never written");
@@ -136,8 +133,8 @@ static void there_and_back(struct store *store)
     check_uint(stats.write_bytes, ==, moved);
     check_uint(stats.read_bytes, >=, moved);
     test_listen_end();
-    check_string(test_heard(), ""); /* nothing was read or written again, or late */
-    /* The plan does not have these places. */
+    check_string(test_heard(), ""); /* no retry, no late I/O */
+    /* The plan has no such places. */
     const struct store_place beyond[] = {{STORE_WEIGHTS, 0, 1000},
                                          {STORE_ACTS, 0, 2},
                                          {STORE_ACTS, prepared->input.block_count - 1, 0}};
@@ -173,8 +170,7 @@ static void every_back_end(void)
     plan_end();
 }
 
-/* A store can be striped over two paths, or be in memory that the caller owns. An existing
- * directory and the foreign files in it are kept. */
+/* A store works on two paths, and in the caller's memory. */
 static void several_paths(void)
 {
     char directories[2][600];
@@ -212,16 +208,14 @@ static void several_paths(void)
     check_int(store_open(&in_memory, &prepared->input, prepared->plan, &store), ==, 0);
     there_and_back(store);
     check_int(store_close(store), ==, 0);
-    check_true(disk->memory != NULL); /* still owned by the caller */
+    check_true(disk->memory != NULL);
     aio_mem_destroy(disk);
     plan_end();
 }
 
 /* ---- limits ---- */
 
-/* Shares are proportional to speed as far as limits allow, never above a limit (but at least one
- * unit of 2 MiB), and always sufficient. Whatever the speeds are, a store has room for everything
- * that its capacity promised the planner. */
+/* Paths get shares by speed, within limits; the shares suffice for the capacity. */
 static void shares_fit(void)
 {
     enum { MIB = 1 << 20 };
@@ -252,8 +246,7 @@ static void shares_fit(void)
     check_uint(shares[1], ==, (100 + 32) * (uint64_t)MIB);
 }
 
-/* A drive with little space and one with exactly the remaining space are enough for a plan that
- * uses both, whichever drive is faster. */
+/* Two drives with the capacity of a plan are enough, whichever drive is faster. */
 static void limits_of_several(void)
 {
     static const double weights[][2] = {{9, 1}, {1, 9}, {1, 1}};
@@ -271,7 +264,7 @@ static void limits_of_several(void)
     }
     for (int i = 0; i < 6; i++) {
         const uint64_t little = (uint64_t)(i < 3 ? 3 : 5) << 20;
-        /* unused bytes of each path, which may end within a stripe */
+        /* unused bytes of a path, which may end within a stripe */
         const uint64_t spare = 1 << 20;
         const struct store_path paths[] = {{.directory = directories[0],
                                             .bytes = little + spare + 4095,
@@ -289,10 +282,7 @@ static void limits_of_several(void)
     plan_end();
 }
 
-/* ---- refusals ---- */
-
-/* A store is refused if there is less space than the plan needs, if its directory is in use or
- * cannot be created, and if the back end does not exist. */
+/* A store is refused without enough space, a free directory and a known back end. */
 static void refusals(void)
 {
     char directory[600];
@@ -311,7 +301,7 @@ static void refusals(void)
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, 0);
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, -EBUSY);
     check_contains(core_err_message(), directory);
-    store_options.rank = 1; /* another rank of the same run can use the same directory */
+    store_options.rank = 1; /* another rank may use the directory */
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_close(store), ==, 0);
     check_int(stat(directory, &info), ==, 0);
@@ -322,7 +312,7 @@ static void refusals(void)
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOENT);
     check_contains(core_err_message(), "/nowhere/at/all");
     path.directory = directory;
-    path.weight = 0; /* weights are needed only if there are several paths */
+    path.weight = 0; /* several paths need weights, one does not */
     store_options.backend = "abacus";
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -EINVAL);
     check_contains(core_err_message(), "abacus");
@@ -331,9 +321,7 @@ static void refusals(void)
     plan_end();
 }
 
-/* ---- a file system that is really full ---- */
-
-/* Returns the result of a run on a file system of 40 MB. Other files occupy `taken_mb` of it. */
+/* Runs on a file system of 40 MB, of which other files take `taken_mb`. */
 static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome *out)
 {
     char command[1400];
@@ -371,8 +359,8 @@ static int die_with_three_ranks(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* Leaves the files of a killed run of three ranks. One process creates them, rank after rank. The
- * kernel releases the locks of the files shortly after the process has ended. */
+/* Leaves the files of a killed run of three ranks. The kernel releases the locks shortly after the
+ * process has ended. */
 static void leave_behind(const char *directory, uint64_t run)
 {
     struct store_look look = {.in_use = true};
@@ -384,8 +372,7 @@ static void leave_behind(const char *directory, uint64_t run)
     }
 }
 
-/* If a dead run had more ranks than the next run, its surplus files are removed, and files in use
- * are kept. store_look reports the files at each point. */
+/* A run removes the files of surplus ranks of a dead run. */
 static void left_by_more_ranks(void)
 {
     char directory[512];
@@ -428,8 +415,7 @@ static void left_by_more_ranks(void)
     plan_end();
 }
 
-/* Foreign files in the folder of a rank are kept, with a warning that names the folder, and the run
- * continues. */
+/* Foreign files in a rank's folder are kept, with a warning. */
 static void left_by_somebody(void)
 {
     char directory[512];
@@ -467,8 +453,7 @@ static void left_by_somebody(void)
     plan_end();
 }
 
-/* If a drive has too little space, the store is refused with a message that names the directory,
- * and nothing of the store is left. With enough space the same run succeeds there. */
+/* A drive without enough space is refused, and nothing is left on it. */
 static void a_full_file_system(void)
 {
     char directory[700];

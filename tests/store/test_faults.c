@@ -1,6 +1,4 @@
-/* test_faults.c: whatever fails while a checkpoint is written, either the old checkpoint is intact
- * and found, or the new one is complete. The faults are failing system requests, failing I/O,
- * faulty drives, and kill -9. */
+/* test_faults.c: a failing save leaves the old checkpoint or a complete new one. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +22,7 @@
 
 /* ---- the n-th system request fails ---- */
 
-/* number of the request that fails, from 1; 0: none. Relaxed: any request may fail */
+/* Counts down to the request that fails; 0: none. Relaxed: any request may fail. */
 static _Atomic int countdown;
 static _Atomic int hits;
 static _Atomic bool inside;
@@ -83,8 +81,7 @@ WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out
 WRAP(int, fcntl, -1, (int fd, int command, long argument), (fd, command, argument))
 WRAP(int, fcntl64, -1, (int fd, int command, long argument), (fd, command, argument))
 
-/* Checks that whatever an attempt leaves under a checkpoint's name is complete, even if the attempt
- * failed. The old checkpoint must be there, and after a success the new one, too. */
+/* Checks that the old checkpoint, and after a success the new one, is complete. */
 static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
 {
     const char *directory = store_shelf_directory(shelf);
@@ -105,13 +102,12 @@ static void check_outcome(const struct store_shelf *shelf, int rc, const char *w
     free(steps);
 }
 
-/* Lets rotation remove a checkpoint whose files can then be overwritten. */
 static void make_spare(struct store_shelf *shelf)
 {
     char text[700];
     snprintf(text, sizeof text, "%s/checkpoint-0.spare", store_shelf_directory(shelf));
     store_shelf_spare_drop(shelf);
-    if (store_checkpoint_is_marked(text)) { /* the request to remove it failed */
+    if (store_checkpoint_is_marked(text)) { /* its removal failed */
         store_checkpoint_remove(text);
     }
     check_int(access(text, F_OK), !=, 0);
@@ -158,14 +154,13 @@ static void requests_fail(void)
     every_request(EIO, false);
 }
 
-/* The outcome is right whichever request fails with ENOSPC while a checkpoint overwrites the files
- * of an older one. */
+/* Any request fails while a checkpoint overwrites an older one's files. */
 static void the_disk_is_full(void)
 {
     every_request(ENOSPC, true);
 }
 
-/* Files are not overwritten as long as a crash may bring their old name back. */
+/* Files whose old name a crash may bring back are not overwritten. */
 static void a_name_that_stays(void)
 {
     char text[700];
@@ -195,8 +190,7 @@ static struct aio_fault drive_of(uint64_t seed)
     return (struct aio_fault){.inner = &aio_threads, .seed = seed, .rules_count = 1};
 }
 
-/* The outcome is right for every n if all operations of the drive from the n-th on fail, or only
- * the n-th, which is retried. */
+/* Operations of the drive fail from the n-th on, or only the n-th. */
 static void operations_fail(void)
 {
     struct store_shelf *shelf = case_shelf_in_memory();
@@ -220,8 +214,7 @@ static void operations_fail(void)
     }
 }
 
-/* A drive that stops responding at any point gives an error that names the checkpoint, within the
- * time limit. */
+/* A drive that stalls gives an error in time. */
 static void drives_stall(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -247,8 +240,7 @@ static void drives_stall(void)
     store_shelf_close(shelf);
 }
 
-/* Bytes that are lost, torn, misdirected or changed when written or read back are detected before
- * the checkpoint gets its name. */
+/* A checkpoint with wrong bytes on the drive gets no name. */
 static void drives_lie(void)
 {
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_LOST, AIO_FAULT_TORN,
@@ -294,7 +286,7 @@ static void write_for_ever(const char *directory, uint64_t step)
     }
 }
 
-/* Checks that the next run removes the killed run's files and keeps only checkpoints. */
+/* Checks that the next run removes what a killed run left. */
 static void check_nothing_left(const char *directory)
 {
     struct store_shelf *shelf = NULL;
@@ -321,8 +313,7 @@ static void wait_for_checkpoint(pid_t child, const char *directory, uint64_t ste
     }
 }
 
-/* Runs are killed at random moments. The newest checkpoint verifies, and so does every other one
- * that has a name. The next run continues after the newest and removes the remaining files. */
+/* After a kill, the checkpoints are complete, and the next run continues after the newest. */
 static void killed(void)
 {
     const int rounds = test_full() ? 200 : TEST_COUNT(50, TEST_RACES ? 12 : 20);
@@ -345,7 +336,7 @@ static void killed(void)
             write_for_ever(directory, newest + 1);
         }
         const struct timespec wait = {.tv_nsec = (long)test_random(&state, 150000000)};
-        /* on a busy machine, children without this delay could save nothing */
+        /* on a busy machine, a child could be killed before it saves */
         if (round % 4 == 0) {
             wait_for_checkpoint(child, directory, newest + 1);
         }

@@ -1,6 +1,4 @@
-/* test_generations.c: which of a chunk's two generations is read: that of the last write that is
- * done and was confirmed. After a write that failed, was discarded or is undecided, the earlier
- * data is read. */
+/* test_generations.c: a chunk has the data of its last confirmed write. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -16,11 +14,11 @@ enum { CHUNK_BYTES = 1 << 20 };
 
 /* ---- one chunk ---- */
 
-/* Extents are distinguished only by their addresses. */
+/* Only the addresses are used. */
 static struct aio_extent *const one = (struct aio_extent *)(uintptr_t)16;
 static struct aio_extent *const two = (struct aio_extent *)(uintptr_t)32;
 
-/* A write takes effect when it is done, not before; the next one goes to the other extent. */
+/* A write takes effect when it is done; the next write goes to the other extent. */
 static void done_writes_count(void)
 {
     struct core_line line;
@@ -36,7 +34,7 @@ static void done_writes_count(void)
     check_true(store_chunk_current(&chunk) == two && store_chunk_next(&chunk) == one);
 }
 
-/* A write ahead takes effect after both its decision and its completion, in either order. */
+/* A write ahead takes effect after completion and decision, in either order. */
 static void decisions_count(void)
 {
     for (int order = 0; order < 2; order++) {
@@ -57,14 +55,14 @@ static void decisions_count(void)
             }
             check_true(store_chunk_current(&chunk) == (stands ? two : one));
             check_true(store_chunk_next(&chunk) == (stands ? one : two));
-            /* without effect: no write waits for a decision any more */
+            /* no write waits for this decision */
             store_chunk_decide(&chunk, !stands);
             check_true(store_chunk_current(&chunk) == (stands ? two : one));
         }
     }
 }
 
-/* A chunk with one extent is written in place, whatever is decided. */
+/* A chunk with one extent is written in place. */
 static void one_extent_stays(void)
 {
     struct core_line line;
@@ -77,8 +75,7 @@ static void one_extent_stays(void)
     check_true(store_chunk_current(&chunk) == one && store_chunk_next(&chunk) == one);
 }
 
-/* An extent borrowed from a checkpoint is read until a later write of the chunk takes effect. This
- * write goes to the first extent; after it the generations alternate as usual. */
+/* A borrowed extent is read until a write takes effect; then the generations alternate. */
 static void what_is_borrowed_goes(void)
 {
     struct aio_extent *const other = (struct aio_extent *)(uintptr_t)48;
@@ -94,7 +91,7 @@ static void what_is_borrowed_goes(void)
             store_chunk_decide(&chunk, false); /* a wrong guess */
             check_true(store_chunk_current(&chunk) == other && store_chunk_next(&chunk) == one);
         }
-        store_chunk_wrote(&chunk, (struct core_fence){&line, 2}, !twice); /* needs no decision */
+        store_chunk_wrote(&chunk, (struct core_fence){&line, 2}, !twice);
         check_true(store_chunk_current(&chunk) == other);
         core_line_reach(&line, 2);
         check_true(store_chunk_current(&chunk) == one && !chunk.borrows);
@@ -171,7 +168,7 @@ static int read_value(struct bench *bench, const struct store_place *place)
 static const struct store_place weights = {STORE_WEIGHTS, 1, 0};
 static const struct store_place states = {STORE_STATES, 2, 1};
 
-/* A decision applies to a given number of writes ahead, including writes that begin later. */
+/* A decision applies to a number of writes ahead, including later ones. */
 static void a_store_decides(void)
 {
     struct bench bench;
@@ -181,7 +178,7 @@ static void a_store_decides(void)
     check_int(write_all(&bench, &weights, 3, true), ==, 0);
     check_int(read_value(&bench, &weights), ==, 1);
     store_decide(bench.store, 2, false);
-    check_int(write_all(&bench, &states, 4, true), ==, 0); /* the second of the two writes */
+    check_int(write_all(&bench, &states, 4, true), ==, 0); /* the second of two writes */
     check_int(read_value(&bench, &weights), ==, 1);
     check_int(read_value(&bench, &states), ==, 2);
     check_int(write_all(&bench, &weights, 5, true), ==, 0);
@@ -195,8 +192,7 @@ static void a_store_decides(void)
     bench_end(&bench);
 }
 
-/* If every block of a write fails, whether the write was ahead or not, the earlier data is read in
- * full, and no reader gets a wrong checksum. */
+/* A failed write leaves the earlier data. */
 static void failed_writes_leave_the_old(void)
 {
     for (int ahead = 0; ahead < 2; ahead++) {

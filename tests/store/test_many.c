@@ -1,9 +1,5 @@
-/* test_many.c: a checkpoint of 24,000 small blocks with names of the greatest length (100,000
- * blocks in the long form, 4,000 under a sanitizer) is written, read and compared. The comparisons
- * of names, the bytes that are hashed, and the requests to the drive and their bytes are counted;
- * none of these numbers is quadratic in the blocks. Other work, as in loops over numbers, is not
- * counted. Names and blocks beyond the limits are errors with a message, before anything is
- * written. */
+/* test_many.c: checkpoints of many small blocks take work in proportion to the blocks. Counts name
+ * comparisons, hashed bytes, requests and moved bytes, but not loops over numbers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -19,14 +15,12 @@
 
 enum { MANY = 100000, ELEMENTS = 64 };
 
-static uint32_t bytes_of_all[MANY + 2 * ELEMENTS]; /* block b's bytes are from element b on */
-
-/* ---- work ---- */
+static uint32_t bytes_of_all[MANY + 2 * ELEMENTS]; /* a block's bytes begin at its number */
 
 enum work { COMPARISONS, HASHED_BYTES, REQUESTS, MOVED_BYTES, WORKS };
 static const char *const work_names[WORKS] = {"comparisons", "hashed bytes", "requests",
                                               "moved bytes"};
-/* Work since the program began. Relaxed: read only while no other thread works. */
+/* Relaxed: read only while no other thread works. */
 static _Atomic uint64_t done[WORKS];
 
 static void count_work(enum work work, uint64_t amount)
@@ -40,7 +34,7 @@ static void count_request(uint64_t bytes)
     count_work(MOVED_BYTES, bytes);
 }
 
-/* Functions that replace calls of the linked code (-Wl,--wrap) and count them. */
+/* Counts calls of the linked code (-Wl,--wrap). */
 #define COUNTED(type, name, count, parameters, arguments)                                          \
     type __real_##name parameters;                                                                 \
     type __wrap_##name parameters;                                                                 \
@@ -67,14 +61,12 @@ COUNTED(ssize_t, pwrite, count_request(bytes), (int fd, const void *from, size_t
 COUNTED(ssize_t, pwrite64, count_request(bytes),
         (int fd, const void *from, size_t bytes, off64_t at), (fd, from, bytes, at))
 
-/* ---- blocks ---- */
-
 static uint32_t block_count(void)
 {
     return test_full() ? MANY : TEST_COUNT(24000, 4000);
 }
 
-/* Names differ at their end, so that each comparison reads whole names. */
+/* Names differ at the end, so a comparison reads them whole. */
 static void name_of(uint32_t block, char name[BLOCKS_NAME_BYTES_MAX + 1])
 {
     memset(name, 'n', BLOCKS_NAME_BYTES_MAX);
@@ -104,7 +96,6 @@ static struct blocks *make_blocks(uint32_t count)
     return blocks;
 }
 
-/* Prints the time since *start_ns, and the peak memory of the process. */
 static void note(const char *what, int64_t *start_ns)
 {
     struct rusage usage;
@@ -183,8 +174,7 @@ static void compare_all(struct store_shelf *shelf, const struct blocks *blocks, 
     free(weights);
 }
 
-/* Checks that a manifest's text lists all tensors, and that blocks whose last tensor differs are
- * refused. */
+/* Checks that the manifest lists the tensors and notices a different last tensor. */
 static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
 {
     struct store_manifest manifest = describe(blocks);
@@ -202,7 +192,7 @@ static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
     free(text);
 }
 
-/* Writes, reads and compares the checkpoint of `count` blocks. `out` gets the work of this. */
+/* Measures the work of writing, reading and comparing `count` blocks. */
 static void run_blocks(uint32_t count, uint64_t out[WORKS])
 {
     char directory[600];
@@ -225,8 +215,7 @@ static void run_blocks(uint32_t count, uint64_t out[WORKS])
     }
 }
 
-/* With four times the blocks there is about four times the work; quadratic work would be sixteen
- * times as much. */
+/* Four times the blocks need about four times the work; a quadratic part would need sixteen. */
 static void many_blocks(void)
 {
     enum { TIMES = 4, TIMES_MOST = 6 };
@@ -245,7 +234,7 @@ static void many_blocks(void)
     }
 }
 
-/* Names for which the header of a safetensors file has no room are refused. */
+/* Names that are too long for a header of safetensors are refused. */
 static void long_header(void)
 {
     if (TEST_SLOW) {
@@ -260,7 +249,6 @@ static void long_header(void)
     blocks_destroy(blocks);
 }
 
-/* Tensors for which the manifest has no room are refused. */
 static void long_manifest(void)
 {
     struct blocks *blocks = NULL;
@@ -280,8 +268,7 @@ static void long_manifest(void)
     blocks_destroy(blocks);
 }
 
-/* Headers and padding are less than 1 % of the bytes if blocks are as small as an optimizer makes
- * them, with moments of 4, 2 and 1 bytes. */
+/* Headers and padding are small if an optimizer makes the blocks. */
 static void padding_is_small(void)
 {
     enum { SHARED = 500, LEAST = 512 << 10 };
