@@ -538,7 +538,7 @@ static double loss_with(uint32_t timing, int sets, const double betas[3][2])
     return loss;
 }
 
-/* New betas apply from the next step on, whenever the update is made. */
+/* New betas apply from the next step on, even with deferred updates. */
 static void betas_move(void)
 {
     static const double given[3][2] = {{0.6, 0.95}};
@@ -699,7 +699,7 @@ static int engine_without_uring(void *argument)
     return 0;
 }
 
-/* Without io_uring, a run has the bits of one with its store in memory. */
+/* Without io_uring, a run has the bits of a run with its store in memory. */
 static void without_uring(void)
 {
     test_without_uring(engine_without_uring);

@@ -60,7 +60,7 @@ static void release(void *at, size_t bytes, const char *name)
 
 /* ---- recorded layout and functions ---- */
 
-/* Recorded fields and enumerators have not moved. */
+/* Offsets of recorded fields and values of enumerators have not changed. */
 static void layout(void)
 {
     size_t i = 0;

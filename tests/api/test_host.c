@@ -90,7 +90,7 @@ static void *be_guest(void *argument)
     return NULL;
 }
 
-/* A thread's floating-point modes change no bit of its run, and stay as they are. */
+/* A thread's floating-point modes do not change the results, and the library keeps the modes. */
 static void modes(void)
 {
     static struct guest guests[4] = {{.rounding = FE_TONEAREST},
@@ -163,7 +163,7 @@ static uint64_t blocked_of(const char *thread)
     return blocked;
 }
 
-/* Threads of the library block the application's signals, but not faults. */
+/* Threads of the library block the application's signals, but not signals of faults. */
 static void signals(void)
 {
     static const int given[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM};
@@ -217,7 +217,8 @@ static void read_handlers(void (*out[32])(int))
     }
 }
 
-/* Runs first: no other case has used the library in this process. */
+/* A run leaves the process's settings as they were and prints nothing. Runs before other cases use
+ * the library. */
 static void process(void)
 {
     void (*before[32])(int) = {0};

@@ -1,5 +1,5 @@
-/* test_stack.c: calls of libtide need no more stack than docs/api.md states. What they use of a
- * stack loses its pattern. */
+/* test_stack.c: calls of libtide need no more stack than docs/api.md states. Stacks are filled with
+ * a pattern; overwritten bytes were used. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -48,7 +48,7 @@ static uint64_t word_at(uint64_t seed, uint64_t index)
     return mixed ^ mixed >> 29;
 }
 
-/* Under ThreadSanitizer, this would take minutes. */
+/* The loop would take minutes under ThreadSanitizer. */
 __attribute__((no_sanitize("thread"))) void case_fill(unsigned char *memory, uint64_t bytes,
                                                       unsigned block, uint64_t version)
 {

@@ -158,7 +158,7 @@ static void refusals(void)
     check_int(get_on_device(cache, ROOM, &result), ==, 0);
     check_true(case_has(result.data, BYTES, ROOM, 1) && !is_on_device(cache, 2));
     check_int(case_put(cache, 9, case_memory(5 * BYTES), 5 * BYTES, true), ==, 0);
-    /* The block is larger than both memories. */
+    /* Neither the device nor the host has room for the block. */
     check_int(get_on_device(cache, 9, &result), ==, -ENOMEM);
     check_true(is_on_device(cache, 1));
     check_int(put_from_device(cache, 1, memory, BYTES), ==, -EBUSY);

@@ -1,4 +1,4 @@
-/* test_faults.c: a failing drive fails only operations that need it. */
+/* test_faults.c: if a drive fails, only operations that need the drive fail. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/wait.h>

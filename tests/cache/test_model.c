@@ -114,7 +114,7 @@ static void pin(struct world *world, unsigned block)
         const bool changes = case_random(&world->seed, 2) != 0;
         check_true(case_has(world->pinned.data, model->bytes, world->pinned_block, model->version));
         if (changes) {
-            /* Ends operations that could read half a change. */
+            /* Ends operations that could read half-written bytes. */
             for (unsigned i = 0; i < FLIGHTS; i++) {
                 land(world, &world->flights[i]);
             }

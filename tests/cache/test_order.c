@@ -42,7 +42,7 @@ static bool is_in_memory(struct cache *cache, unsigned block)
     return look.in_memory;
 }
 
-/* Waits until a block is read ahead. */
+/* Waits until the block is in memory. */
 static void await(struct cache *cache, unsigned block)
 {
     while (!is_in_memory(cache, block)) {

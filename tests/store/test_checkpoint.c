@@ -453,7 +453,7 @@ static void files_of_others(void)
                    "checkpoint-1 is kept, because it has files that are not the checkpoint's"),
                ==, 1);
     check_int(store_shelf_list(directory, &steps, &count), ==, 0);
-    check_uint(count, ==, 3); /* 3 is damaged */
+    check_uint(count, ==, 3); /* 3 is listed like a damaged checkpoint */
     check_uint(steps[0], ==, 3);
     check_uint(steps[1], ==, 4);
     free(steps);

@@ -1,5 +1,4 @@
-/* test_damage.c: a damaged checkpoint is refused; a manifest of an attacker does not crash the
- * reader. */
+/* test_damage.c: a damaged checkpoint is refused; a forged manifest does not crash the reader. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -135,7 +134,7 @@ static char *unsealed(const struct store_shelf *shelf, size_t *bytes)
 {
     char *text = NULL;
     check_int(core_file_read(path_of(shelf, 4, "manifest.json"), 1 << 20, &text, bytes), ==, 0);
-    *bytes -= 32; /* removes the seal and the object's end */
+    *bytes -= 32; /* removes the seal with the end of the object */
     char *whole = malloc(*bytes + 8);
     check_true(whole != NULL);
     memcpy(whole, text, *bytes);

@@ -81,7 +81,7 @@ WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out
 WRAP(int, fcntl, -1, (int fd, int command, long argument), (fd, command, argument))
 WRAP(int, fcntl64, -1, (int fd, int command, long argument), (fd, command, argument))
 
-/* Checks that the old checkpoint, and after a success the new one, is complete. */
+/* Checks that listed checkpoints are complete: the old one, and after a success the new one. */
 static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
 {
     const char *directory = store_shelf_directory(shelf);
@@ -107,7 +107,7 @@ static void make_spare(struct store_shelf *shelf)
     char text[700];
     snprintf(text, sizeof text, "%s/checkpoint-0.spare", store_shelf_directory(shelf));
     store_shelf_spare_drop(shelf);
-    if (store_checkpoint_is_marked(text)) { /* its removal failed */
+    if (store_checkpoint_is_marked(text)) { /* the removal of the spare failed */
         store_checkpoint_remove(text);
     }
     check_int(access(text, F_OK), !=, 0);
@@ -154,7 +154,7 @@ static void requests_fail(void)
     every_request(EIO, false);
 }
 
-/* Any request fails while a checkpoint overwrites an older one's files. */
+/* A request fails while a checkpoint overwrites the files of an older checkpoint. */
 static void the_disk_is_full(void)
 {
     every_request(ENOSPC, true);

@@ -234,7 +234,7 @@ static void many_blocks(void)
     }
 }
 
-/* Names that are too long for a header of safetensors are refused. */
+/* Blocks whose names do not fit into a header of safetensors are refused. */
 static void long_header(void)
 {
     if (TEST_SLOW) {
