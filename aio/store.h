@@ -1,8 +1,8 @@
 /* store.h: the extent store: data on one path or striped over several, with a checksum per MiB or
  * page.
- * Extents are allocated at set-up; reads and writes allocate nothing. The thread that opened the
- * store allocates and frees extents; a queue belongs to the thread that submits to it. A read that
- * must see a write needs the write's fence first, even on the same queue. */
+ * Reads and writes allocate nothing. One thread at a time allocates and frees extents, and one at a
+ * time uses a queue. A read that must see a write needs the write's fence first, even on the same
+ * queue. */
 #ifndef AIO_STORE_H
 #define AIO_STORE_H
 

@@ -390,8 +390,8 @@ struct kern_loss {
  * times *scale. labels[t] is what token t predicts. Another label than KERN_LABEL_IGNORED and 0 ..
  * vocab - 1 is -EINVAL on the CPU.
  * The op works on tiles of the vocabulary and computes logits a second time for the gradients.
- * Without `pairs`, a card with enough `logits_bytes` works on runs of tokens and computes logits
- * once.
+ * With neither `pairs` nor `tile`, a card with enough `logits_bytes` works on runs of tokens and
+ * computes logits once.
  *
  * With `pairs` (DPO): 2 * pairs rows of equal length: a row per pair of the policy, then these rows
  * of the reference, with the same labels. In the row of pair i, tokens from gaps[2 i + 1] on are of

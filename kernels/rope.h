@@ -15,7 +15,7 @@ enum kern_rope_kind {
     KERN_ROPE_LLAMA3,
 };
 
-/* A field has the meaning and, if 0, the default of the transformers key of its name. */
+/* Fields mean what the keys of transformers mean. 0 is a default only where a comment says so. */
 struct kern_rope_config {
     enum kern_rope_kind kind;
     double theta;          /* rope_theta, the base */

@@ -1,5 +1,4 @@
-/* store.c: whether a folder can hold a store. Owns the folder's descriptor while it runs; aio
- * measures with unnamed files. */
+/* store.c: whether a folder can hold a store. aio measures with unnamed files. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -18,8 +18,9 @@ struct model_batch {
     const int32_t *starts;
 };
 
-/* Checks that ids and labels are in the vocabulary, positions below config->length_max, and
- * documents in order. Returns -EINVAL with a message that names row and position. */
+/* Checks that rows are not too long, ids and labels are in the vocabulary, positions below
+ * config->length_max, and documents in order. Returns -EINVAL; for a token, the message names row
+ * and index. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] each token's target: the label of the next token in its row and

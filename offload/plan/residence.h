@@ -44,9 +44,9 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
 int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* Uses spare memory to keep more data, except data with an explicit placement. First come the
- * states of `card_blocks`, then weights, which save three bytes of traffic per byte, then other
- * states, which save two. Activations come first or last (`keeps_first`). */
+/* Uses spare memory to keep more data, except data with an explicit placement, in this order:
+ * activations if `keeps_first`; states of `card_blocks`; weights, which save three bytes of traffic
+ * per byte; other states, which save two; activations otherwise. */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence);
 

@@ -17,7 +17,7 @@ struct run_memory {
     const struct plan *plan;   /* borrowed */
     struct dev_device *device; /* borrowed */
     void *device_block;        /* owned: dev_memory_free; NULL: DEVICE is empty, or `separate` */
-    /* first page in device_block; NULL: `separate` */
+    /* first page in device_block; NULL if that is NULL */
     char *device_base;
     bool separate; /* `at` owns an allocation for each buffer in DEVICE */
     uint64_t device_bytes;

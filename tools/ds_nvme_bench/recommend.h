@@ -33,8 +33,8 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
 /* Fills sweep->recommendation. */
 void bench_sweep_recommend(struct bench_sweep *sweep);
 
-/* Returns the smallest share of the best speed in any operation, by fastest samples: good enough
- * for candidates, while bench_sweep_recommend() compares medians. */
+/* Compares a setting with the fastest one of each operation, by fastest samples, and returns the
+ * lowest ratio. It chooses candidates; bench_sweep_recommend() compares medians. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
 /* Picks candidates: half by score; the rest are close to the best: one with enough bytes in flight

@@ -12,7 +12,7 @@ struct cli_out {
     const char *model; /* folder of the trained model; NULL: nothing is trained */
     bool overwrite;
     bool resume;
-    bool claimed; /* --out is locked and has the results of a killed run */
+    bool claimed; /* --out is locked, and files that a killed run left half-moved are in it */
 };
 
 /* Writes the path of the output folder to `whole`, without ".", ".." and a link at the end, because

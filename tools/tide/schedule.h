@@ -22,7 +22,7 @@ enum schedule_kind {
 struct schedule {
     enum schedule_kind kind;
     double lr;      /* of the optimizer; of LR_RANGE_TEST, the first rate */
-    int64_t total;  /* updates of the run */
+    int64_t total;  /* total_num_steps of the configuration, else updates of the run */
     int64_t warmup; /* updates of the warmup */
 
     int64_t decay; /* WSD: updates of the decay at the end */

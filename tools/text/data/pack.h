@@ -11,7 +11,8 @@ struct text_pack;
 
 enum {
     TEXT_WINDOW_DOCUMENTS = 1000,
-    TEXT_WINDOW_TOKENS = 1 << 22, /* a window ends with the document that reaches this */
+    TEXT_WINDOW_TOKENS =
+        1 << 22, /* packed: a window ends with the row of the file that reaches this */
 };
 
 struct text_pack_options {

@@ -28,7 +28,8 @@ struct text_records_options {
     size_t row_bytes; /* longer rows are returned without text; 0: TEXT_ROW_BYTES_MAX */
 };
 
-/* Position of the next row. In order: file, byte, rows before it; shuffled: window, row in it. */
+/* Position of the next row. In order: file, byte in it, rows before it. Shuffled: `file` is the
+ * window, `row` the index in it, `offset` 0. */
 struct text_place {
     uint64_t file;
     uint64_t offset;

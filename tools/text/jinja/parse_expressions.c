@@ -406,7 +406,7 @@ static void find_function(struct jinja_parser *parser, struct jinja_node *node, 
     pass_token(parser);
     node->function = test ? jinja_test_find(token->text, token->bytes)
                           : jinja_filter_find(token->text, token->bytes);
-    /* Reported when it is called. */
+    /* The message about an unknown function needs the name; only a call is an error. */
     node->value = jinja_string(token->text, token->bytes);
 }
 

@@ -283,32 +283,28 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     return rc;
 }
 
-static uint32_t find_whole_word(const struct token_model *model, const char *text, size_t bytes)
+static int find_whole_word(const struct token_model *model, const char *text, size_t bytes,
+                           uint32_t *id)
 {
     char letters[512];
+    char *room = NULL;
     const char *word = text;
     size_t length = bytes;
     if (model->byte_level) {
-        if (bytes > sizeof letters / 2) {
-            length = 0;
-            char *room = core_charge_alloc(bytes * 2);
-            for (size_t i = 0; room != NULL && i < bytes; i++) {
-                length += token_point_write(token_byte_letter((unsigned char)text[i]),
-                                            room + length);
-            }
-            uint32_t id = room == NULL ? TOKEN_NONE : token_vocab_find(&model->vocab, room, length);
-            core_charge_free(room);
-            return id < model->vocab.model_count ? id : TOKEN_NONE;
+        if (bytes > sizeof letters / 2 && (room = core_charge_alloc(bytes * 2)) == NULL) {
+            return core_err_set(-ENOMEM, "no memory for a word of %zu bytes", bytes);
         }
+        char *to = room != NULL ? room : letters;
         length = 0;
         for (size_t i = 0; i < bytes; i++) {
-            length += token_point_write(token_byte_letter((unsigned char)text[i]),
-                                        letters + length);
+            length += token_point_write(token_byte_letter((unsigned char)text[i]), to + length);
         }
-        word = letters;
+        word = to;
     }
-    uint32_t id = token_vocab_find(&model->vocab, word, length);
-    return id < model->vocab.model_count ? id : TOKEN_NONE;
+    const uint32_t found = token_vocab_find(&model->vocab, word, length);
+    *id = found < model->vocab.model_count ? found : TOKEN_NONE;
+    core_charge_free(room);
+    return 0;
 }
 
 /* The result is in scratch->symbols. */
@@ -316,12 +312,13 @@ static int merge_word(struct text_scratch *scratch, const char *text, size_t byt
 {
     const struct token_model *model = scratch->tokenizer->model;
     *count = 0;
-    uint32_t id = model->ignore_merges ? find_whole_word(model, text, bytes) : TOKEN_NONE;
-    if (id != TOKEN_NONE) {
-        return add_symbol(scratch, count, id, bytes);
+    uint32_t id = TOKEN_NONE;
+    int rc = model->ignore_merges ? find_whole_word(model, text, bytes, &id) : 0;
+    if (rc != 0 || id != TOKEN_NONE) {
+        return rc != 0 ? rc : add_symbol(scratch, count, id, bytes);
     }
-    int rc = model->byte_level ? start_bytes(scratch, text, bytes, count)
-                               : start_chars(scratch, text, bytes, count);
+    rc = model->byte_level ? start_bytes(scratch, text, bytes, count)
+                           : start_chars(scratch, text, bytes, count);
     if (rc == 0 && *count > SHORT_SYMBOLS) {
         return merge_long(scratch, count);
     }

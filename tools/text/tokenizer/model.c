@@ -498,7 +498,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
     }
     core_charge_free(copy);
     model->vocab.model_count = model->vocab.count;
-    return rc; /* the missing ids may be added tokens */
+    return rc; /* gaps between ids are allowed: added tokens may fill them */
 }
 
 static int load_bool(struct core_json_scan *scan, const char *key, bool *out)

@@ -26,7 +26,7 @@ struct token_vocab {
     } * slots; /* owned; free if `id` is TOKEN_NONE */
     size_t mask;
     uint32_t count;       /* highest id + 1; some ids may have no token */
-    uint32_t model_count; /* lower ids are of the model, others were added */
+    uint32_t model_count; /* highest id of model.vocab + 1; added tokens may fill gaps below it */
 };
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
 /* Returns the id of a token; TOKEN_NONE if unknown. */
