@@ -369,7 +369,7 @@ static void windows(void)
         check_int(text_reader_seek(reader, 0, (struct text_place){0}), ==, 0);
         check_int(text_pack_create(&how, &pack), ==, 0);
         check_int(text_pack_fill(pack, reader), ==, 1);
-        check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
+        check_uint(text_reader_rows(reader), ==, packs == 1 ? TEXT_WINDOW_ROWS : 1);
         check_uint(text_reader_bad(reader), ==, 0);
         check_true(text_reader_encoder(reader) == NULL);
         /* 200 rows of documents of 6 tokens (cut), 200 of 5, 200 of 4, and 200 of 3 and 2. */
@@ -383,7 +383,7 @@ static void windows(void)
         check_uint(counts.cut, ==, packs == 1 ? 200 : 0);
         check_uint(counts.cut_tokens, ==, packs == 1 ? 200 : 0);
         const struct text_place place = text_reader_place(reader);
-        check_uint(place.row, ==, packs == 1 ? TEXT_WINDOW_DOCUMENTS : 1);
+        check_uint(place.row, ==, packs == 1 ? TEXT_WINDOW_ROWS : 1);
         check_true(text_reader_mark(reader) != 0);
         check_true(text_reader_part(reader) > 0 && text_reader_part(reader) < 1);
         const struct text_sample *next = NULL;

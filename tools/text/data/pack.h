@@ -9,10 +9,10 @@
 
 struct text_pack;
 
+/* Limits of a window. The row of a file that reaches TOKENS is its last one. */
 enum {
-    TEXT_WINDOW_DOCUMENTS = 1000,
-    TEXT_WINDOW_TOKENS =
-        1 << 22, /* packed: a window ends with the row of the file that reaches this */
+    TEXT_WINDOW_ROWS = 1000,
+    TEXT_WINDOW_TOKENS = 1 << 22, /* with `pack` */
 };
 
 struct text_pack_options {
