@@ -95,8 +95,7 @@ struct batches {
     uint32_t count;
 };
 
-/* Cuts rows into documents of DOCUMENT tokens; the last one of a row is shorter. Every fifth token
- * is not trained on. */
+/* Cuts rows into documents of at most DOCUMENT tokens; every fifth token is not trained on. */
 static void pack(struct batches *out, unsigned i)
 {
     for (int t = 0; t < TOKENS; t++) {
@@ -110,8 +109,7 @@ static void pack(struct batches *out, unsigned i)
     out->list[i].starts = out->starts;
 }
 
-/* Makes pairs of the rows: both begin with the same PROMPT tokens, which are not trained on, and
- * the second row ends at ANSWER_END. */
+/* Makes pairs of rows with a common untrained prompt; the second row ends at ANSWER_END. */
 static void pair(struct batches *out, unsigned i)
 {
     enum { PROMPT = 6, ANSWER_END = 13 };
@@ -125,8 +123,8 @@ static void pair(struct batches *out, unsigned i)
     out->list[i].labels = out->labels[i];
 }
 
-/* Cuts a batch to the first `length` tokens of its first row. With `whole`, for the plain trainer,
- * which takes only whole rows, the rest becomes padding. */
+/* Cuts a batch to the first `length` tokens of its first row. With `whole`, the rest becomes
+ * padding, because the plain trainer takes only whole rows. */
 static void shorten(struct batches *out, unsigned i, bool whole, int length)
 {
     if (!whole) {
@@ -142,8 +140,7 @@ static void shorten(struct batches *out, unsigned i, bool whole, int length)
     out->list[i].labels = out->labels[i];
 }
 
-/* Gives each micro-batch of a step a single target, so that the step's norm is much larger than
- * that of others. */
+/* A single target per micro-batch makes the norm much larger than that of other steps. */
 static void make_loud(struct batches *batches, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -162,7 +159,7 @@ static int evaluate(const struct case_model *made, struct run_engine *engine)
     return run_engine_evaluate(engine, &batch, &loss);
 }
 
-/* Makes the batches of a step. With `whole`, padding brings them to the full shape and number. */
+/* With `whole`, padding brings the batches to the full shape and number. */
 static void make_batches(const struct case_model *made, unsigned step, unsigned count, bool whole,
                          struct batches *out)
 {
@@ -214,7 +211,7 @@ static void hash_window(const struct adam_arrays *arrays, size_t width, struct h
     }
 }
 
-/* Returns the arrays that are hashed; of a frozen block, only the weights. */
+/* Of a frozen block, only the weights are hashed. */
 static struct adam_arrays arrays_of(const struct case_model *made, const struct plain *plain,
                                     unsigned block)
 {
@@ -294,7 +291,7 @@ struct hash_context {
     uint64_t still_groups;
 };
 
-/* Returns the number of groups of 256 elements whose fp32 first moments are all zero. */
+/* Counts groups of 256 elements whose fp32 first moments are all zero. */
 static uint64_t count_still(const float *m, uint64_t count)
 {
     enum { GROUP = 256 };
@@ -398,13 +395,11 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
     struct hash_context hash = {.width = kern_type_bytes(options->type),
                                 .chunk_elements = options->wishes.chunk_elements};
     hash.hashes.format = run_options_format(options);
-    /* The shards in order form the block; if every rank has all of it, the first rank's copy is
-     * hashed. */
+    /* The shards in order form the block; in stage 0 the first rank's copy is hashed. */
     const uint32_t shards = options->stage > 0 ? engine->world : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         const bool trained = made->model->blocks[b].trained;
-        const bool codes = made->model->config.quant !=
-                           KERN_QUANT_NONE; /* such a base is not hashed */
+        const bool codes = made->model->config.quant != KERN_QUANT_NONE; /* not hashed */
         int weights = trained || codes ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
         if (weights != 0) {
             return weights;

@@ -1,4 +1,4 @@
-/* case_model.c: makes small GPT-2, Llama and Qwen3 models with random weights. */
+/* case_model.c: makes small models with random weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Layers have three or four chunks and embeddings two; under a sanitizer, two and one: processor
- * time is proportional to the number of elements. */
+/* Smaller under a sanitizer: processor time is proportional to the number of elements. */
 #if TEST_SLOW
 #define WIDTH        "96"
 #define INNER        "160"
@@ -43,13 +42,13 @@ static const struct {
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
      " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
-    {"llama, whole", /* the same in every build, for tests that count bytes of a store */
+    {"llama, whole", /* the same in every build: a test counts bytes of a store */
      "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
      " \"intermediate_size\": 320, \"num_hidden_layers\": 3,"
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
      " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": false}"},
-    {"llama tied, whole", /* the same in every build, for the seeds of test_faults */
+    {"llama tied, whole", /* the same in every build: seeds of test_faults depend on its size */
      "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
      " \"intermediate_size\": 320, \"num_hidden_layers\": 2,"
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
@@ -106,7 +105,7 @@ static double random_unit(uint64_t *state)
     return (double)(case_random(state) >> 11) / (double)(UINT64_C(1) << 53) * 2 - 1;
 }
 
-/* Vectors (norms, biases) are near one; matrices are near zero. */
+/* Norms and biases are near one, matrices near zero. */
 static void put_random(struct model_save *save, const struct model *model, unsigned index,
                        uint64_t *state)
 {

@@ -7,8 +7,7 @@
 
 #include "core/base/err.h"
 
-/* Sizes and types of the parameters. Under a sanitizer the long ones are shorter, but some still
- * have two or three chunks. */
+/* Under a sanitizer long parameters are shorter, but some still have several chunks. */
 struct form forms[PARAMETERS] = {
     {3, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {1000, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
@@ -56,7 +55,7 @@ void make_gradient(const struct arrays *arrays, unsigned p, unsigned step, doubl
     }
 }
 
-/* ---- the reference: each parameter alone ---- */
+/* ---- the reference ---- */
 
 void alone_begin(struct alone *alone, const struct rules *rules, unsigned p, void *weights)
 {
@@ -191,7 +190,7 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
     }
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
-        /* Other faults keep the usual limit, because a busy machine may exceed this short one. */
+        /* A busy machine may exceed this short limit, so other faults keep the usual one. */
         if (fault->rules[0].kind == AIO_FAULT_STALLED) {
             run->io_limit_ns = INT64_C(300000000);
         }

@@ -1,6 +1,5 @@
-/* optimizer_case.h: parameters of all types, the ways in which an optimizer may update them, and a
- * separate update of each parameter, whose bits are expected. The programs test_optimizer*.c share
- * it. */
+/* optimizer_case.h: parameters of several types, ways to update them with one optimizer, and a
+ * separate update of each parameter as the reference. */
 #ifndef TESTS_RUN_OPTIMIZER_CASE_H
 #define TESTS_RUN_OPTIMIZER_CASE_H
 
@@ -19,29 +18,28 @@ enum {
     GROUPS = 2,
     STEPS = 4,
     WAYS = 9,
-    /* ways[ON_DEVICE] is on a device with states on the drive; the way before it is on a device
-     * with states in memory */
+    /* index in ways[] of a device with states on the drive; the way before it has them in memory */
     ON_DEVICE = 7,
     WORLD_MAX = 3,
     SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block that parameters share */
 };
 
-/* The parameters; a test may change them while it runs. */
+/* A test may change the parameters while it runs. */
 extern struct form {
     uint64_t elements;
     enum core_update_type weights, gradients;
 } forms[PARAMETERS];
 extern const struct adam_group groups[GROUPS];
 
-/* Options that may differ between runs without a change of bits. */
+/* Options that must not change bits. */
 struct way {
     const char *name;
     enum plan_where states;
     uint64_t chunk_elements;
     uint32_t slots;
     unsigned threads;
-    /* order of submits: 0 backward, 1 forward, 2 shuffled, 3 a different one in each step, 4
-     * backward with one parameter that is last in every second step */
+    /* order of submits: 0 backward, 1 forward, 2 shuffled, 3 different in each step, 4 backward,
+     * but one parameter is last in every second step */
     int order;
     const char *io;
     const char *device; /* device of weights and gradients */
@@ -55,7 +53,8 @@ struct rules {
     double loss_scale;
     bool may_skip;
     bool sums;
-    int absent; /* in step s parameter (s * absent) % PARAMETERS has no gradient; 0: all have one */
+    int absent; /* in step s parameter (s * absent) % PARAMETERS has no gradient; 0: none lacks
+                 * one */
 };
 
 struct arrays {
@@ -105,10 +104,9 @@ static inline __attribute__((always_inline)) float draw(uint64_t seed, unsigned 
 
 void make_arrays(struct arrays *arrays);
 void free_arrays(struct arrays *arrays);
-/* Makes the gradient of parameter `p`. It depends on the weights, so that an error shows in all
- * later steps. */
+/* The gradient depends on the weights, so that an error shows in all later steps. */
 void make_gradient(const struct arrays *arrays, unsigned p, unsigned step, double scale);
-/* Fails the test if any weights differ. */
+/* Fails the test if weights differ. */
 void compare(const struct way *way, const struct arrays *one, const struct arrays *other);
 
 static inline bool is_absent(const struct rules *rules, unsigned step, unsigned p)
@@ -116,7 +114,7 @@ static inline bool is_absent(const struct rules *rules, unsigned step, unsigned 
     return rules->absent > 0 && (step * (unsigned)rules->absent) % PARAMETERS == p;
 }
 
-/* ---- the reference: each parameter alone ---- */
+/* ---- the reference ---- */
 
 struct alone {
     struct adam *adam;
@@ -134,12 +132,12 @@ void alone_step(struct alone *alone, unsigned p, const void *gradient, double sc
 /* type of the run; parameters may have other types */
 extern enum core_update_type measured_type;
 
-/* Sums values over processes that share states. Here the processes are optimizers of one process,
- * which use the same arrays and are created one after another. */
+/* Sums values over "processes": optimizers of this process with common arrays, created one after
+ * another. */
 struct meeting {
     pthread_barrier_t barrier;
     pthread_mutex_t lock;
-    double *sums; /* sums of the values of all processes: [count] */
+    double *sums; /* [count] */
     size_t count;
 };
 
@@ -151,12 +149,12 @@ extern struct share {
 
 int try_optimizer(const struct way *way, const struct rules *rules, const struct arrays *arrays,
                   struct aio_fault *fault, struct run_optimizer **out);
-/* Creates an optimizer; fails the test if that fails. */
+/* Fails the test on an error. */
 struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
                                      const struct arrays *arrays);
 /* Returns the parameter whose gradient is submitted i-th in a step. */
 unsigned nth(const struct way *way, unsigned step, unsigned i);
-/* For each parameter, waits for its last update and submits the next gradient. */
+/* Waits for the last update of each parameter and submits its next gradient. */
 void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, const struct way *way,
                 unsigned step);
 

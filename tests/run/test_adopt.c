@@ -1,7 +1,5 @@
-/* test_adopt.c: a resumed run whose store adopts the checkpoint's files has the same bits as the
- * run that was not interrupted. It writes nothing for adopted data, and releases the checkpoint
- * when all adopted data was updated. If a file of the checkpoint changes meanwhile, the run
- * fails. */
+/* test_adopt.c: a resumed run whose store adopts the files of its checkpoint has the bits of an
+ * uninterrupted run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,7 +33,6 @@ static struct run_options options_of(enum plan_timing timing, const char *io)
     return options;
 }
 
-/* Takes the first SAVED steps and saves a checkpoint. */
 static struct store_shelf *begin(const struct run_options *options, struct case_outcome *out)
 {
     struct store_shelf *shelf = case_shelf_open();
@@ -63,9 +60,8 @@ static void goes_on(void)
     }
 }
 
-/* Rotation may remove a checkpoint while the store still has bytes in its files; the run keeps its
- * bits. Every step after resuming is saved, and one checkpoint is kept. The first of these steps
- * has a large norm, so that a speculative update is wrong, and a batch is evaluated after it. */
+/* The run keeps its bits if rotation removes the checkpoint whose files the store still uses.
+ * The first step has a large norm, so that a speculative update is wrong. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {
@@ -97,7 +93,6 @@ static void rotated_away(void)
     }
 }
 
-/* Returns an engine that resumes from the checkpoint. */
 static struct run_engine *resume(const struct run_options *options, struct run_prepared **prepared)
 {
     struct run_engine *engine = NULL;
@@ -119,7 +114,7 @@ static int step(struct run_engine *engine, unsigned index)
     return run_engine_step(engine, &batch, 1, 1e-3, &done);
 }
 
-/* Returns how many of the checkpoint's files this process has open. */
+/* Counts the checkpoint's files that this process has open. */
 static unsigned files_open(void)
 {
     unsigned count = 0;
@@ -145,7 +140,7 @@ static void release_checkpoint(void)
     struct run_rank *rank = engine->workers[0].rank;
     const uint64_t adopted = store_adopted_bytes(rank->store);
     store_stats_take(rank->store, &stats);
-    if (adopted == 0) { /* a file system without direct I/O: everything was written */
+    if (adopted == 0) { /* no direct I/O: everything was written */
         check_uint(files_open(), ==, 0);
         check_uint(stats.write_bytes, >, 0);
     } else {
@@ -167,8 +162,8 @@ static void release_checkpoint(void)
     store_shelf_close(shelf);
 }
 
-/* If a byte of the first moments changes after the run has resumed, or with `cut` their file is
- * truncated, the run fails with an error that names the file. */
+/* If a file of the checkpoint changes after the run has resumed, the run fails and names the
+ * file. */
 static void a_change_is_found(bool cut)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, NULL);
@@ -181,7 +176,7 @@ static void a_change_is_found(bool cut)
         char byte = 0;
         snprintf(path, sizeof path, "%s/m.safetensors", checkpoint);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
-        const off_t at = 8 << 20; /* where the first layer begins */
+        const off_t at = 8 << 20; /* the first layer */
         check_int(pread(fd, &byte, 1, at), ==, 1);
         byte ^= 4;
         check_int(cut ? ftruncate(fd, at) : pwrite(fd, &byte, 1, at), ==, cut ? 0 : 1);
@@ -197,9 +192,8 @@ static void a_change_is_found(bool cut)
     store_shelf_close(shelf);
 }
 
-/* A store adopts only after store_adopt_begin(), and only chunks of whole MiB. Adopted chunks are
- * read from the checkpoint's files until they are written again. The chunk is the whole
- * embedding. */
+/* A store adopts whole MiB after store_adopt_begin(), and reads adopted chunks from the
+ * checkpoint until they are written. */
 static void one_chunk(void)
 {
     const struct run_options options = options_of(PLAN_TIMING_DEFERRED, "threads");
@@ -229,7 +223,7 @@ static void one_chunk(void)
                                                [STORE_STREAM_M] = memory + (size_t)CHUNK * 2,
                                                [STORE_STREAM_V] = memory + (size_t)CHUNK * 6}};
     check_int(store_checkpoint_read(from, 0, 0, CHUNK, &arrays), ==, 0);
-    check_int(store_adopt(store, &place, from, span, memory), ==, 0); /* not begun yet */
+    check_int(store_adopt(store, &place, from, span, memory), ==, 0);
     check_int(store_adopt_begin(store, from), ==, 0);
     check_int(store_adopt_begin(store, from), ==, -EBUSY);
     /* `part` is not a whole MiB */
@@ -241,7 +235,7 @@ static void one_chunk(void)
         check_int(core_fence_wait_moving(done, INT64_C(60000000000)), ==, 0);
         check_memory(again, memory, (size_t)CHUNK * 10);
         check_int(store_adopt_release(store), ==, 0);
-        /* the checkpoint and the store each have four files open */
+        /* four of the checkpoint and four of the store */
         check_uint(files_open(), ==, 8);
     }
     check_int(store_write(store, queue, &place, memory, &done), ==, 0);

@@ -1,5 +1,5 @@
-/* test_bytes.c: a step reports no more bytes per parameter between STORE and memory than the update
- * and backward need, and the drive's own counters agree within 1 %. */
+/* test_bytes.c: a step moves no more bytes between STORE and memory than update and backward
+ * need, and the drive counts what steps report. */
 #include <stdio.h>
 
 #include "offload/run/engine_internal.h"
@@ -8,9 +8,9 @@
 #include "tests/run/case.h"
 
 struct moved {
-    uint64_t read; /* by the drive's counters, after the update of the last step */
+    uint64_t read; /* counted by the drive after the last update */
     uint64_t written;
-    uint64_t told; /* read and written bytes that steps, the drain and withdrawn reads reported */
+    uint64_t told; /* reported by steps, the drain and withdrawn reads */
     struct plan_traffic last_step;
 };
 
@@ -44,9 +44,8 @@ static struct moved run(const struct case_model *made, const struct run_options 
     return moved;
 }
 
-/* Checks that a steady step reads at most `reads` bytes per parameter and writes `writes`, and that
- * steps report the bytes that the drive counts. The drive counts up to 1 % more, because it moves
- * the last part of a chunk in whole pages. */
+/* Checks the bytes of a steady step per parameter. The drive counts up to 1 % more, because the
+ * last part of a chunk moves in whole pages. */
 static void check_bytes(const struct case_model *made, const struct run_options *options,
                         double reads, double writes, const char *what)
 {
@@ -65,10 +64,8 @@ static void check_bytes(const struct case_model *made, const struct run_options 
     check_true(counted >= told && counted <= told * 1.01);
 }
 
-/* With weights and states in STORE, a step reads at most 14 B per parameter and writes 12 B: the
- * update reads and writes 12 B, and the backward pass reads weights again (2 B) unless they are
- * still in a slot. Weights in HOST save 4 B of reads and 2 B of writes; gradients in STORE cost 2 B
- * of each. */
+/* The update reads and writes 12 B per parameter, and backward reads weights again (2 B).
+ * Weights in HOST save 4 B of reads and 2 B of writes; gradients in STORE cost 2 B of each. */
 static void bytes_of_a_step(void)
 {
     struct case_model made;

@@ -1,6 +1,5 @@
-/* test_codes.c: on folders that bitsandbytes quantised (tests/oracle/bnb_folders.py), runs with
- * adapters have exactly the losses of runs on the dequantised weights, with the base in DEVICE,
- * HOST or STORE, and logits are close to those of transformers. Damaged folders are refused. */
+/* test_codes.c: runs with adapters on folders of bitsandbytes (tests/oracle/bnb_folders.py) have
+ * the losses of runs on the dequantised weights. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -64,7 +63,7 @@ static void fixture_path(const char *name, const char *part, char path[600])
     snprintf(path, 600, "%s/run/bnb/%s%s", test_root(), name, part);
 }
 
-/* Opens a folder for adapters. Returns the error if the folder is refused. */
+/* Returns the error if the folder is refused. */
 static int open_folder(struct case_model *made, const char *folder, bool dora)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = dora, .seed = 3};
@@ -115,8 +114,7 @@ static void run_folder(const struct quantised *folder, bool dora)
     case_model_free(&made);
 }
 
-/* Runs with LoRA and with DoRA have the losses and norms of runs on the dequantised weights. DoRA's
- * magnitudes begin with the norms of these weights. */
+/* LoRA and DoRA on stored weights have the losses and norms of runs on the dequantised weights. */
 static void runs_have_the_bits_of_dequantised_weights(void)
 {
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
@@ -179,8 +177,8 @@ static void compare_logits(const struct quantised *folder)
     case_model_free(&made);
 }
 
-/* In fp32 the relative difference (in the L2 norm) from the logits of transformers with
- * bitsandbytes is below 1e-5. */
+/* fp32 logits differ from those of transformers with bitsandbytes by less than 1e-5 (relative L2
+ * norm). */
 static void logits_are_those_of_transformers(void)
 {
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
@@ -208,11 +206,10 @@ static void copy_file(const char *from, const char *folder, const char *name)
 struct change {
     const char *fixture;
     const char *old, *changed;
-    const char *message; /* part of the expected error; NULL: not compared */
+    const char *message; /* part of the error; NULL: not compared */
 };
 
-/* Copies a fixture and overwrites every `old` in its weights file with `changed`, which has the
- * same length. */
+/* Copies a fixture and replaces `old` in its weights file by `changed`, which is as long. */
 static void make_changed(const struct change *change, char folder[600])
 {
     char from[600];
@@ -285,7 +282,6 @@ static void damaged_folders_are_refused(void)
 
 /* ---- numbers ---- */
 
-/* Overwrites bytes of a tensor of the copy. */
 static void write_tensor(const char *folder, const char *name, uint64_t at, const void *bytes,
                          size_t count)
 {
@@ -344,9 +340,8 @@ static void numbers_are_checked(void)
     }
 }
 
-/* A run with two ranks, each with its part of the stored weights, resumes with two ranks and with
- * one, because the identity of the base does not depend on ranks. It does not resume on the
- * dequantised weights, or if a byte of codes or scales has changed. */
+/* The identity of a base does not depend on ranks. A run does not resume on the dequantised
+ * weights or on changed ones. */
 static void ranks_resume_on_the_same_base(void)
 {
     static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
@@ -417,8 +412,7 @@ static bool has_code(const char *folder, int code)
     return has;
 }
 
-/* A map of scales that differs from tide's is read: the scales are kept in fp32 with the map's
- * values, and a line of the log says so. */
+/* Scales with another map are kept in fp32, and the log says so. */
 static void other_maps_are_read(void)
 {
     static const char name[] = "model.layers.0.self_attn.q_proj.weight.nested_quant_map";
@@ -461,8 +455,7 @@ static void other_maps_are_read(void)
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 
-/* Makes the stored weights of the model with `threads` threads, and returns the identity of the
- * model. */
+/* Makes the stored weights and returns the identity of the model. */
 static uint64_t identity_of_stored(const struct case_model *made, unsigned threads)
 {
     const struct model *model = made->model;
@@ -494,8 +487,7 @@ static uint64_t identity_of_stored(const struct case_model *made, unsigned threa
     return identity;
 }
 
-/* The identity of a base whose modules bitsandbytes left unquantised is that of the same weights in
- * a plain folder, with one thread and with three. */
+/* Modules that bitsandbytes left unquantised have the identity of a plain folder. */
 static void whole_modules_have_one_identity(void)
 {
     static const char *const frozen[] = {"*"};

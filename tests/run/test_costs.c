@@ -1,7 +1,6 @@
-/* test_costs.c: the fastest round of a block is measured, and a plan counts each part of a step as
- * often as the step computes it: forward, recomputation and backward of every layer, expansion of
- * stored weights, the head. The clock is the test's, so nothing depends on how fast the machine
- * is. */
+/* test_costs.c: the fastest round of a block is measured, and a plan counts the parts of a step
+ * as often as they are computed. The test has its own clock, so the machine's speed does not
+ * matter. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +18,8 @@ static const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3}
 
 enum { PASSES = 3, CALLS_MAX = 64, GAPS_MAX = 8 };
 
-/* With a script, each pass of the measuring thread takes the script's next number of seconds, and
- * each of its readings of the clock takes a microsecond, so that a spin with a time limit ends. */
+/* With a script, each pass of the measuring thread takes the script's next number of seconds.
+ * Reading the clock takes a microsecond, so that a spin with a time limit ends. */
 static _Thread_local const double *script;
 static unsigned calls;
 static int64_t scripted_ns;
@@ -72,7 +71,7 @@ static void check_near(double seconds, double expected)
     check_double(seconds, <, expected + 0.005); /* the readings take less */
 }
 
-/* The fastest of three rounds counts; a block whose round takes more than a second has two. */
+/* The fastest round counts; slow blocks have fewer rounds. */
 static void fastest_rounds(void)
 {
     static const double long_rounds[CALLS_MAX] = {5, 6, 9, 4, 7, 8};
@@ -98,8 +97,7 @@ static void fastest_rounds(void)
     case_model_free(&made);
 }
 
-/* Pairs are measured with the gaps of a pair that fills its length with two full rows: first their
- * common tokens, then both answers. */
+/* A pair is measured with two rows of equal length: common tokens, then both answers. */
 static void gaps_of_pairs(void)
 {
     static const struct {
@@ -130,7 +128,7 @@ static void gaps_of_pairs(void)
 
 /* ---- adding up ---- */
 
-/* Returns rates at which blocks take so long that drives and commands do not count. */
+/* Returns rates at which blocks take so long that drives and commands do not matter. */
 static struct run_rates slow_blocks(void)
 {
     struct run_rates rates = *case_rates();
@@ -156,9 +154,8 @@ static double planned_seconds(const struct case_model *made, const struct run_op
     return seconds;
 }
 
-/* With adapters on a frozen base on the drive, every layer is computed once forward and once
- * backward for each micro-batch, recomputed only if its activations are not kept, and expanded, if
- * its weights are stored as nf4, once or twice per step. */
+/* A layer is computed once forward and backward per micro-batch, recomputed if its activations
+ * are not kept, and expanded if its weights are stored. */
 static void seconds_add_up(void)
 {
     static const struct {
@@ -177,7 +174,7 @@ static void seconds_add_up(void)
         struct run_options options = case_options();
         struct run_rates rates = slow_blocks();
         struct run_shapes *shapes = NULL;
-        uint64_t stored = 0; /* elements of blocks that are expanded */
+        uint64_t stored = 0; /* of blocks that are expanded */
         options.base = rows[i].base;
         options.micro_batches = rows[i].micro_batches;
         options.wishes.acts = rows[i].acts;
@@ -196,16 +193,15 @@ static void seconds_add_up(void)
         const double micros = rows[i].micro_batches;
         const double expected = micros * (1 + layers * (1e2 + (again ? 1e4 : 0) + 1e6) + 1e8);
         const double got = planned_seconds(&made, &options, &rates);
-        /* The two slots still have the last layers when their backward begins. */
+        /* The two slots still have the last layers when backward begins. */
         check_double(got, >=, expected + (stored > 0 ? 1e-1 : 0) - 1e-3);
         check_double(got, <=, expected + (stored > 0 ? 2e-1 : 0) + 1e-3);
     }
     case_model_free(&made);
 }
 
-/* Without measured seconds, the time of recomputation follows from its operations, which are fewer
- * than those of forward. The backward pass of a head computes the logits twice, and two products of
- * the same size: the gradients of its input and of its table, unless the table is frozen. */
+/* Recomputation has fewer operations than forward. Backward of a head computes the logits twice,
+ * and the gradients of its input and of its trained table. */
 static void operations_add_up(void)
 {
     struct run_options options = case_options();

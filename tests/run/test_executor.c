@@ -1,6 +1,5 @@
-/* test_executor.c: threads that run whole tapes read the versions that program order reads, even if
- * lanes are sometimes full. Failures and stalls end the executor with their message. Waiting is
- * charged to its cause, and the number of turns per command is bounded. */
+/* test_executor.c: threads that run tapes read the versions that program order reads; failures
+ * and stalls end with a message. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,13 +27,13 @@ struct bench {
     struct core_bell bell;
     struct core_queue *queues[PLAN_Q_COUNT];
     struct run_executor *executor;
-    uint64_t *digests; /* by the command's number over all tapes */
+    uint64_t *digests; /* by number of the command over all tapes */
     const struct plan_tape *now[3];
-    /* Commands done by each queue in all tapes; the queue's thread writes, the test may read. */
+    /* Commands done by each queue; written by the queue's thread. */
     _Atomic uint32_t done[PLAN_Q_COUNT];
     unsigned sleep_us[PLAN_Q_COUNT];
     struct seen *watched; /* NULL: no watcher */
-    int fail_op;          /* the op that fails; -1: none */
+    int fail_op;          /* op that fails; -1: none */
 };
 
 struct job {
@@ -42,8 +41,7 @@ struct job {
     const struct plan_command *command;
 };
 
-/* Returns the number over all tapes of a queue's next command. How many commands the queue has done
- * tells in which tape the command is. */
+/* Returns the number of a queue's next command over all tapes. */
 static uint32_t number_of(const struct bench *bench, const struct plan_command *command)
 {
     uint32_t done = bench->done[command->queue];
@@ -152,8 +150,7 @@ static void run_tapes(struct bench *bench, uint32_t tapes)
     check_int(run_executor_drive(bench->executor, 0), ==, 0);
 }
 
-/* A step, a step with a pending update and a drain run with one thread per queue: every command
- * reads the versions that it would read in program order. */
+/* With one thread per queue, commands read the versions of program order. */
 static void threads_read_what_program_order_reads(void)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -183,11 +180,10 @@ static void threads_read_what_program_order_reads(void)
     }
 }
 
-/* The commands that a watcher has seen. */
 struct seen {
     uint32_t tapes[3][PLAN_Q_COUNT];
     int64_t end_ns[PLAN_Q_COUNT];
-    int64_t ends[3][4096]; /* by tape and index of the command */
+    int64_t ends[3][4096]; /* by tape and index */
     const struct bench *bench;
     uint32_t wrong;
 };
@@ -221,8 +217,7 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
     seen->ends[tape][command - now->commands] = end_ns;
 }
 
-/* A watcher sees each command once and in its queue's order, and each command begins after the end
- * of every command of its tape that it waited for. */
+/* A watcher sees commands once, in their queue's order and after those that they wait for. */
 static void a_watcher_sees_every_command(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -250,8 +245,7 @@ static void a_watcher_sees_every_command(void)
     }
 }
 
-/* A command that fails ends the run with the command's message; a later push fails with the same
- * code. */
+/* A failed command ends the run with its message; a later push fails with its code. */
 static void a_failure_ends_the_run(void)
 {
     struct bench bench = {0};
@@ -270,8 +264,7 @@ static void a_failure_ends_the_run(void)
     plan_destroy(bench.plan);
 }
 
-/* A gate whose data never arrives holds compute but not reads, and the stall limit ends the
- * wait. */
+/* A closed gate holds compute but not reads, and the stall limit ends the wait. */
 static void the_gate_holds_compute(void)
 {
     struct core_line data;
@@ -293,8 +286,7 @@ static void the_gate_holds_compute(void)
     plan_destroy(bench.plan);
 }
 
-/* Stops the process for longer than the stall limit while the executor waits; the data arrives a
- * little later. */
+/* Stops the process for longer than the stall limit; the data arrives a little later. */
 static void *stop_then_reach(void *line)
 {
     usleep(2 * CORE_CLOCK_BEAT_NS / 1000);
@@ -325,14 +317,13 @@ static int drives_and_stops(void *argument)
     return rc == 0 ? 0 : 1;
 }
 
-/* The time in which the process was stopped does not count as a stall. */
+/* The time in which a process is stopped is no stall. */
 static void a_stopped_process_has_not_stalled(void)
 {
     check_int(test_child(drives_and_stops, NULL), ==, 0);
 }
 
-/* A tape behind a closed gate only reads. If it is withdrawn, the bytes read are reported, and
- * another tape takes its place. */
+/* A tape behind a closed gate only reads, and can be withdrawn. */
 static void a_tape_is_taken_back(void)
 {
     struct core_line data;
@@ -376,8 +367,7 @@ static void a_tape_is_taken_back(void)
     plan_destroy(bench.plan);
 }
 
-/* If compute waits for a slow drive or for a slow update, most of the wait is charged to that
- * cause. */
+/* Most of a wait is charged to its cause. */
 static void waiting_is_charged_to_its_cause(void)
 {
     for (int slow = 0; slow < 2; slow++) {
@@ -412,8 +402,7 @@ static int submit_done(void *context, const struct plan_command *command, struct
     return 0;
 }
 
-/* The executor's overhead is limited: if lanes finish commands at once, a turn of its loop serves
- * at least two on average. */
+/* If lanes finish commands at once, a turn of the executor's loop serves two or more on average. */
 static void a_turn_serves_several_commands(void)
 {
     struct bench bench = {0};
@@ -449,8 +438,7 @@ static int submit_nothing(void *context, const struct plan_command *command, str
     return core_queue_submit(bench->queues[command->queue], &job, out);
 }
 
-/* In a step of at least a thousand empty commands that threads run, the executor takes at most
- * three turns of its loop per command: it checks its queues only when one has moved. */
+/* A long step takes at most three turns of the executor's loop per command. */
 static void a_long_step_takes_few_turns(void)
 {
     enum { COMMANDS = 1000, ROUNDS = 20 };
@@ -484,8 +472,7 @@ static void a_long_step_takes_few_turns(void)
     plan_destroy(bench.plan);
 }
 
-/* The executor refuses a tape that is too long, and a third tape beside two unfinished ones.
- * run_executor_drive_to() returns when its command is done. */
+/* The executor refuses a tape that is too long, and a third unfinished tape. */
 static void limits(void)
 {
     struct bench bench = {0};

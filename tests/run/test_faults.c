@@ -1,6 +1,5 @@
-/* test_faults.c: if a drive fails at any point of a run, the run ends with the bits of an
- * undisturbed run, or with an error that has a message. It never ends with other bits, and it never
- * hangs. */
+/* test_faults.c: if a drive fails, a run ends with the bits of an undisturbed run or with an
+ * error that has a message. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,25 +18,25 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* If a rule hits no operation from its point on, another point is tried, up to TRIES in all. */
+/* A rule that hits no operation is tried at other points. */
 enum { STEPS = 2, PATIENCE_SECONDS = 60, TRIES = 16 };
 
-/* After this time the drive gives up a stalled block. */
+/* limit of the drive for a stalled block */
 static const int64_t short_limit_ns = 150000000;
 
 /* ---- options ---- */
 
 struct setting {
     const char *name;
-    const char *io; /* "mem", or a back end over files; NULL: chosen */
+    const char *io; /* NULL: chosen */
     enum plan_acts acts;
     enum plan_order order;
     enum plan_where grads;
     uint32_t micro_batches;
     uint32_t paths;
-    uint32_t ranks; /* each has a store, whose drive injects the faults of the rules */
-    bool inside;    /* nothing is clipped: updates run inside backward */
-    /* the limit of the norm of speculative updates; 0: updates are not speculative */
+    uint32_t ranks; /* each has a store whose drive injects the faults */
+    bool inside;    /* no clipping: updates run inside backward */
+    /* norm limit of speculative updates; 0: not speculative */
     double guesses;
 };
 
@@ -112,8 +111,8 @@ enum outcome { EQUAL, ERROR, EITHER };
 struct day {
     const char *name;
     struct aio_fault_rule rule; /* `from` comes from the seed */
-    enum outcome outcome;       /* the outcome if the rule hit an operation */
-    int code;                   /* code of the error; 0: any */
+    enum outcome outcome;       /* if the rule hit an operation */
+    int code;                   /* of the error; 0: any */
     bool slow;                  /* whether the run waits for the drive's limit */
 };
 
@@ -157,8 +156,8 @@ static const struct day days[] = {
      .rule = {.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER},
      .outcome = ERROR,
      .code = -EBADMSG},
-    /* A lost write does no harm if the drive already has the same bytes: new moments are zeros, and
-     * so is a new drive. */
+    /* A lost write is harmless if the drive has the same bytes: new moments and new drives are
+     * zeros. */
     {.name = "write lost",
      .rule = {.kind = AIO_FAULT_LOST, .writes_only = true},
      .outcome = EITHER},
@@ -180,7 +179,7 @@ static const struct day days[] = {
 };
 enum { DAYS = sizeof days / sizeof days[0], STRIDE = TEST_RACES ? 6 : TEST_COUNT(1, 3) };
 
-/* ---- a run that hangs is aborted, and named ---- */
+/* ---- a run that hangs is aborted ---- */
 
 static char watched[256];
 
@@ -200,7 +199,7 @@ static void watch(const char *name)
 
 /* ---- runs with faults ---- */
 
-/* The results of a setting without a fault, and its number of operations. */
+/* A setting without a fault. */
 struct good_day {
     struct case_outcome outcome;
     uint64_t ops;
@@ -218,7 +217,7 @@ static void have_good_day(const struct case_model *made, const struct setting *s
     check_uint(out->ops, >, 30);
 }
 
-/* Checks that the directories of the stores were removed. */
+/* Checks that the stores' directories were removed. */
 static void check_nothing_left(void)
 {
     struct stat info;
@@ -232,11 +231,10 @@ static void check_nothing_left(void)
 struct tally {
     unsigned equal;
     unsigned errors;
-    unsigned missed; /* number of runs in which the rule hit nothing */
+    unsigned missed; /* the rule hit nothing */
 };
 
-/* Runs a setting with one fault and checks how it ends. Returns whether the rule hit an
- * operation. */
+/* Returns whether the rule hit an operation. */
 static bool have_bad_day(const struct case_model *made, const struct setting *setting,
                          const struct good_day *good, const struct day *day, uint64_t seed,
                          struct tally *tally)
@@ -258,7 +256,7 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     alarm(0);
     const bool hit = fault.hits[day->rule.kind] > 0;
     if (!hit && day->slow && rc == -ETIMEDOUT) {
-        check_nothing_left(); /* the drive of a busy machine exceeded the short limit by itself */
+        check_nothing_left(); /* a busy drive exceeded the short limit without a fault */
         tally->missed++;
         return false;
     }
@@ -279,9 +277,7 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     return hit;
 }
 
-/* Every kind of fault, at seeded points of create, load, two steps, the drain and the reading of
- * all states, ends a run as its row says, with every setting. Under a sanitizer each setting has
- * every third or sixth fault. */
+/* Faults at seeded points end a run as their rows say. */
 static void bad_days(void)
 {
     struct case_model made;
@@ -309,8 +305,7 @@ static void bad_days(void)
     case_model_free(&made);
 }
 
-/* After an error, steps and evaluations return that error. The engine can be destroyed, and the
- * same run can use its directories again. */
+/* After an error, steps and evaluations return that error, and the same run can be repeated. */
 static void after_an_error(void)
 {
     struct case_model made;
@@ -355,8 +350,8 @@ static void after_an_error(void)
     case_model_free(&made);
 }
 
-/* If a drive stalls and its own limit is longer than the executor's, the executor ends the step
- * with a message that names what does not move. */
+/* If the executor's limit is shorter than the drive's, a stalled step ends with a message that
+ * names what does not move. */
 static void a_lane_that_stands_still(void)
 {
     struct case_model made;
@@ -382,8 +377,7 @@ static void a_lane_that_stands_still(void)
     case_model_free(&made);
 }
 
-/* stand_still() counts its calls in the phase "load", and waits in the first of them until it is
- * released. */
+/* stand_still() waits in its first call of the phase "load" until it is released. */
 static struct {
     atomic_uint calls;
     atomic_bool released;
@@ -402,11 +396,10 @@ static int stand_still(void *user, const char *phase, uint64_t done, uint64_t to
     return 0;
 }
 
-/* If a rank makes no progress, creating the engine fails, and the memory that the rank uses is not
- * freed. */
+/* If a rank makes no progress, creating the engine fails, and the rank's memory is not freed. */
 static void a_rank_that_stands_still(void)
 {
-    static struct case_model made; /* the rank may use all of these until the program ends */
+    static struct case_model made; /* static: the rank may use this until the program ends */
     static struct run_options options;
     static struct run_prepared *prepared;
     struct run_engine *engine = NULL;

@@ -1,7 +1,5 @@
-/* test_frozen.c: frozen blocks, and frozen parts of others, which are separate blocks, have no
- * states, gradients, updates or writes in plans, on drives and in checkpoints. Of a frozen
- * embedding, only the rows that a micro-batch uses are read. The bits are those of a run that has
- * everything in memory. */
+/* test_frozen.c: frozen blocks and parts of blocks have no states, gradients or updates, and do
+ * not change the bits of a run. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,8 +53,7 @@ static const struct way ways[] = {
      KERN_BF16, 3, 3, CASE_SHORT, "mem"},
 };
 
-/* Rows and parts of blocks are tested in the first WAYS ways; the ways after these are for sections
- * alone. */
+/* Ways after the first WAYS are only for sections. */
 enum { WAYS = 7 };
 
 static struct run_options options_of(const struct way *way)
@@ -115,8 +112,7 @@ static void check_command(const struct plan_command *command)
     }
 }
 
-/* Checks that the plan has no buffer for states or gradients of frozen blocks, and no command that
- * computes, moves or writes any. */
+/* Checks that the plan has no buffers or commands for states and gradients of frozen blocks. */
 static void check_plan(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -153,9 +149,7 @@ static void check_plan(const struct case_model *made, const struct run_prepared 
     }
 }
 
-/* Plans have no buffers or commands for the states and gradients of frozen blocks, whether the
- * ends, a layer and the head, or everything but the head is frozen, and wherever the trained states
- * are. */
+/* Plans have nothing for the states and gradients of frozen blocks. */
 static void plans_have_nothing_for_it(void)
 {
     static const char *const layer[] = {"model.layers.1.*", "lm_head.weight", "model.norm.weight"};
@@ -184,7 +178,6 @@ static void plans_have_nothing_for_it(void)
     }
 }
 
-/* Of a frozen block, a checkpoint has only the weights. */
 static void checkpoints_have_its_weights_alone(void)
 {
     struct case_model made;
@@ -209,9 +202,8 @@ static void checkpoints_have_its_weights_alone(void)
 
 /* ---- runs ---- */
 
-/* Checks that a run with a frozen embedding, which is read by rows except in stage 3, has the bits
- * of a run in memory, in each of the first WAYS ways; under a sanitizer in every second way from
- * `first` on. */
+/* Checks that a run which reads rows of a frozen embedding has the bits of a run in memory.
+ * Under a sanitizer, `first` is the first of every second way. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
     for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {
@@ -247,8 +239,7 @@ static void rows_have_the_same_bits(void)
     run("words", llama_embedding, 1, 0);
 }
 
-/* A frozen table of positions is read by rows, too, although every micro-batch uses its first
- * rows. */
+/* A frozen table of positions is read by rows, too. */
 static void positions_too(void)
 {
     run("gpt2 words", gpt2_embedding, 2, 1);
@@ -256,8 +247,7 @@ static void positions_too(void)
 
 /* ---- blocks that are partly frozen ---- */
 
-/* If parts of layers, of an embedding and of a head are frozen, runs have the bits of a run in
- * memory. Each way has one of three models. */
+/* Runs with partly frozen blocks have the bits of runs in memory. */
 static void parts_have_the_same_bits(void)
 {
     static const char *const llama[] = {"*.mlp.*", "*norm*"};
@@ -296,8 +286,8 @@ static void parts_have_the_same_bits(void)
     }
 }
 
-/* The trained part of a layer has separate small slots. The frozen part is read for the forward
- * pass and again for the backward pass of each micro-batch, unless a slot still has it. */
+/* The frozen part of a layer is read for forward and again for backward, unless a slot still has
+ * it. */
 static void parts_are_read_twice(void)
 {
     static const char *const frozen[] = {"*proj*"};
@@ -324,8 +314,8 @@ static void parts_are_read_twice(void)
         const bool reads = command->op == PLAN_READ && command->block >= data;
         read[reads && command->block == data] += reads ? command->bytes : 0;
     }
-    /* Three layers have two slots. The first layer is read for the forward pass of the first
-     * micro-batch and for the backward pass of each; the other two are read four times in all. */
+    /* Three layers have two slots: the first layer is read once forward and three times
+     * backward, the other two together four times. */
     check_uint(options.micro_batches, ==, 3);
     check_uint(read[1], ==, 4 * bytes);
     check_uint(read[0], ==, (1 + 3) * bytes);
@@ -340,7 +330,7 @@ static int by_number(const void *a, const void *b)
     return (int)(*(const int32_t *)a - *(const int32_t *)b);
 }
 
-/* Returns the bytes of the pages that contain a batch's rows; each page counts once. */
+/* Returns the bytes of the pages that contain a batch's rows. */
 static uint64_t bytes_of(const struct case_model *made, const struct model_batch *batch,
                          uint64_t width)
 {
@@ -361,9 +351,7 @@ static uint64_t bytes_of(const struct case_model *made, const struct model_batch
     return pages * 4096;
 }
 
-/* The drive reads the pages of a batch's rows, once each, and nothing else of the embedding, and
- * steps report this traffic. The plan has at most two pages for each token, in memory and in
- * reads. */
+/* Of a frozen embedding, the drive reads the pages of a batch's rows, once. */
 static void only_used_rows_are_read(void)
 {
     for (size_t w = 0; w < 2; w++) {
@@ -405,7 +393,7 @@ static void only_used_rows_are_read(void)
             check_int(run_engine_step(engine, batches, options.micro_batches, 1e-3, &step), ==, 0);
             check_int(run_engine_quiesce(engine), ==, 0);
             store_stats_take(store, &after);
-            uint64_t other = 0; /* bytes that a step after a drain reads besides rows */
+            uint64_t other = 0; /* read besides rows by a step after a drain */
             tape = plan_tape(prepared->plan, s == 0 ? PLAN_KIND_COUNT : PLAN_DRAIN, PLAN_FIRST);
             for (uint32_t i = 0; i < tape->count; i++) {
                 const struct plan_command *command = &tape->commands[i];
@@ -413,8 +401,7 @@ static void only_used_rows_are_read(void)
             }
             check_uint(used, <, planned);
             check_uint(step.traffic.store_read_bytes, ==, other + used);
-            /* The drive also reads ahead for a step that does not follow, and moves chunks in whole
-             * pages. */
+            /* The drive also reads ahead for the next step, and moves chunks in whole pages. */
             const uint64_t told = step.traffic.store_read_bytes +
                                   run_rank_traffic_take(engine->workers[0].rank).store_read_bytes;
             check_uint(after.read_bytes - before.read_bytes, >=, told);
@@ -449,8 +436,7 @@ static const struct sectioned {
     {"trained layers", "wide", ends, 3, 1, 64 << 10},
 };
 
-/* Checks the plan of a run with sections: a section is smaller than a third of the largest block
- * that has sections, and check_plan() passes. */
+/* Checks that a section is smaller than a third of the largest block that has sections. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -468,8 +454,7 @@ static void check_sections(const struct case_model *made, const struct run_prepa
     check_plan(made, prepared);
 }
 
-/* Evaluates a batch with a new engine, and then writes the logits after five tokens. Returns the
- * sum of the batch's losses. */
+/* Evaluates a batch and writes the logits after five tokens. Returns the sum of the losses. */
 static double sample(const struct case_model *made, const struct run_options *options, float *out)
 {
     struct run_engine *engine = NULL;
@@ -519,8 +504,7 @@ static void run_sections(const struct sectioned *of, const struct way *way)
     case_model_free(&made);
 }
 
-/* If DEVICE is too small for frozen weights, they come by sections, with the same bits in training,
- * in an evaluation and in logits. */
+/* Sections of frozen weights do not change the bits of training, evaluation and logits. */
 static void sections_have_the_same_bits(void)
 {
     static const struct {
@@ -532,8 +516,8 @@ static void sections_have_the_same_bits(void)
     }
 }
 
-/* Checks that a run which evaluates between steps and resumes from a checkpoint has the bits of an
- * uninterrupted run. With `sections` the resumed run has too little memory for the whole head. */
+/* Checks that a resumed run has the bits of an uninterrupted one. With `sections` the resumed
+ * run has too little memory for the whole head. */
 static void resume(const char *const *patterns, size_t count, bool sections)
 {
     struct case_model made;
@@ -574,7 +558,7 @@ static void evaluated_and_resumed(void)
 
 /* ---- checkpoints without the base ---- */
 
-/* Changes one byte of the model's file, in a frozen tensor. */
+/* Changes a byte of a frozen tensor in the model's file. */
 static void change_base(const struct case_model *made)
 {
     char path[600];
@@ -589,9 +573,7 @@ static void change_base(const struct case_model *made)
     check_int(fclose(file), ==, 0);
 }
 
-/* Checkpoints of a run on a frozen base have the trained blocks and the identity of the base. A run
- * resumes with the same bits in another placement or stage. On another base it is refused with an
- * error that names the checkpoint's base. */
+/* A run on a frozen base resumes in another placement, but not on another base. */
 static void checkpoints_name_their_base(void)
 {
     static const char *const parts[] = {"*.mlp.*", "*norm*", "model.embed*"};
