@@ -1,6 +1,5 @@
-/* test_kept.c: a run keeps a quantised base beside its store, and the next run reads it: losses and
- * norms are the same, wherever weights are, and no tensor of the model's files is read. A kept base
- * that is damaged, out of date or half-written is made again. */
+/* test_kept.c: runs read a quantised base that an earlier run kept, with the results of a run
+ * that makes the base; a damaged base is made again. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +55,7 @@ static struct run_options options_of(const struct way *way)
     return options;
 }
 
-/* Makes a Llama with adapters, whose magnitudes begin with the norms of the base. */
+/* DoRA: the magnitudes begin with the norms of the base. */
 static void make(struct case_model *made)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
@@ -65,8 +64,7 @@ static void make(struct case_model *made)
     model_stored_set_base(made->files, made->model, MODEL_STORAGE_NF4, KERN_BF16);
 }
 
-/* Returns the number of kept files in the store's directory whose names contain `part`; writes the
- * path of the last one to `path`. */
+/* Counts the kept files whose names contain `part`; writes the path of the last one to `path`. */
 static unsigned kept_files(const char *part, char path[900])
 {
     unsigned count = 0;
@@ -104,8 +102,7 @@ static void flip(const char *path, int64_t at)
     close(fd);
 }
 
-/* Overwrites the tensors of the model's file with zeros. The file's size and times do not
- * change. */
+/* Overwrites the tensors of the model's file; its size and times do not change. */
 static void spoil_model(const struct case_model *made)
 {
     char path[700];
@@ -127,7 +124,7 @@ static void spoil_model(const struct case_model *made)
     close(fd);
 }
 
-/* Compares losses and norms. Hashes of states would include the weights of the model's files, which
+/* Compares losses and norms. Hashes of states would include weights of the model's files, which
  * some cases overwrite. */
 static void check_same(const struct case_outcome *a, const struct case_outcome *b, const char *what)
 {
@@ -153,8 +150,7 @@ static void run_kept(struct case_model *made, const struct way *way, struct case
     run_kept_for(made, way, STEPS, out);
 }
 
-/* Returns whether a store can read the file in place: it needs direct I/O and must be on the
- * store's file system. */
+/* A store can read a file in place that supports direct I/O and is on the store's file system. */
 static bool store_reads(const char *path)
 {
     struct stat mine;
@@ -169,9 +165,8 @@ static bool store_reads(const char *path)
 
 /* ---- the same bits ---- */
 
-/* A run that makes the base, a run that does not keep it, and later runs that read the kept file
- * all have the same losses and norms. The later runs use a model folder whose tensors were
- * overwritten. */
+/* Runs that read a kept base have the losses and norms of runs that make the base, even if the
+ * model's tensors were overwritten. */
 static void later_runs_read_only_what_was_kept(void)
 {
     struct case_model made;
@@ -198,7 +193,7 @@ static void later_runs_read_only_what_was_kept(void)
     case_model_free(&made);
 }
 
-/* A run can resume on a kept base, because the file also has the base's identity. */
+/* A run resumes on a kept base. */
 static void runs_resume_on_a_kept_base(void)
 {
     struct case_model made;
@@ -226,7 +221,7 @@ static void runs_resume_on_a_kept_base(void)
     case_model_free(&made);
 }
 
-/* Returns how many bytes the store writes until an engine is ready. */
+/* Returns the bytes that the store writes until an engine is ready. */
 static uint64_t bytes_written(const struct case_model *made, const struct run_options *options)
 {
     struct run_prepared *prepared = NULL;
@@ -246,9 +241,8 @@ static uint64_t bytes_written(const struct case_model *made, const struct run_op
     return stats.write_bytes;
 }
 
-/* A run whose layers come by sections reads the kept file in place, page by page, if the run that
- * wrote it had sections, too. The file of a run with whole layers has too few checksums for that,
- * and is copied. The losses are the same. */
+/* Sections read a kept file in place if the run that wrote it had sections, too. A file without
+ * sections has too few checksums, and is copied. */
 static void sections_are_read_where_they_are_kept(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -264,7 +258,7 @@ static void sections_are_read_where_they_are_kept(void)
     case_squeeze(&made, &sections, 1, NULL);
     case_run_part(&made, &whole, &part, &outcomes[0], "whole layers");
     check_uint(kept_files("", path), ==, 1);
-    /* The bytes of both layers: half a byte for each element. */
+    /* Two layers of half a byte per element. */
     const uint64_t layers = made.model->blocks[made.model->blocks[1].data].elements;
     check_uint(bytes_written(&made, &sections), >, layers);
     case_run_part(&made, &sections, &part, &outcomes[1], "sections of a copy");
@@ -284,9 +278,8 @@ static void sections_are_read_where_they_are_kept(void)
 
 /* ---- files that are made again ---- */
 
-/* If a rank finds damage while it loads weights, it makes the base again, with the same results. If
- * a store that reads the file in place finds damage during the run, the run fails. In both cases
- * the file is removed. */
+/* Damage found while weights load is repaired; damage found later ends the run. The file is
+ * removed. */
 static void a_damaged_file_is_removed(void)
 {
     struct case_model made;
@@ -317,8 +310,7 @@ static void a_damaged_file_is_removed(void)
     case_model_free(&made);
 }
 
-/* If the header or the tables are damaged or the file is cut, the same run makes and keeps the base
- * again. */
+/* A file that is cut, or whose header or tables are damaged, is made again. */
 static void a_damaged_beginning_is_made_again(void)
 {
     static const int64_t at[] = {9, 100, -4000}; /* below 0: from the end */
@@ -347,8 +339,7 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
-/* Files that others can write to, links to files elsewhere and pipes are not used. A warning says
- * why, and the run replaces them by a regular file. */
+/* Writable files, links and pipes are not used but replaced, and a warning says why. */
 static void what_is_not_ours_is_not_used(void)
 {
     struct case_model made;
@@ -380,7 +371,7 @@ static void what_is_not_ours_is_not_used(void)
     check_int(unlink(elsewhere), ==, 0);
 
     check_int(unlink(path), ==, 0);
-    check_int(mkfifo(path, 0600), ==, 0); /* nobody writes to this pipe */
+    check_int(mkfifo(path, 0600), ==, 0); /* has no writer */
     test_listen(CORE_LOG_WARN);
     run_kept_for(&made, &ways[0], 0, &outcome);
     check_contains(test_heard(), "is not used: it is damaged");
@@ -391,10 +382,10 @@ static void what_is_not_ours_is_not_used(void)
     case_model_free(&made);
 }
 
-/* What changes in the model's file. Its tensors are not hashed; writing them changes the time. */
+/* Tensors are not hashed; writing them changes the time. */
 enum change { CHANGE_TIME, CHANGE_SIZE, CHANGE_HEADER, CHANGES };
 
-/* Makes one change to the model's file. The file keeps its time, unless that is the change. */
+/* The file keeps its time, unless that is the change. */
 static void change_model(const struct case_model *made, enum change change)
 {
     char path[700];
@@ -412,8 +403,7 @@ static void change_model(const struct case_model *made, enum change change)
     check_int(utimensat(AT_FDCWD, path, times, 0), ==, 0);
 }
 
-/* Each storage has its own file. If the time of the model's file, its size or its header has
- * changed, the old bases of all storages are removed. */
+/* If the model's file has changed, the old bases of all storages are removed. */
 static void a_changed_model_is_made_again(void)
 {
     struct case_model made;
@@ -443,7 +433,6 @@ static void a_changed_model_is_made_again(void)
 
 /* ---- one writer ---- */
 
-/* Returns options with which a kept file of the planned run is opened. */
 static struct model_kept_options kept_options(const struct case_model *made,
                                               const struct run_prepared *prepared)
 {
@@ -471,7 +460,7 @@ static uint64_t block_bytes(const struct case_model *made, const struct run_prep
     return stored != NULL ? stored->bytes : made->model->blocks[block].elements * 2;
 }
 
-/* Fills a part of a block with numbers that no other part of any block has at the same place. */
+/* The bytes differ between blocks and between places in a block. */
 static void fill_part(unsigned block, uint64_t at, uint64_t bytes, uint8_t *to)
 {
     uint64_t state = (uint64_t)block << 32 | at;
@@ -480,7 +469,7 @@ static void fill_part(unsigned block, uint64_t at, uint64_t bytes, uint8_t *to)
     }
 }
 
-/* Writes a pattern to the first `count` blocks. */
+/* Writes the pattern to the first `count` blocks. */
 static void write_blocks(const struct case_model *made, struct model_kept *kept,
                          const struct run_prepared *prepared, unsigned count)
 {
@@ -495,7 +484,7 @@ static void write_blocks(const struct case_model *made, struct model_kept *kept,
     }
 }
 
-/* Reads all blocks of a kept file, which must have the pattern. */
+/* Checks that the blocks of a kept file have the pattern. */
 static void check_blocks(const struct case_model *made, struct model_kept *kept,
                          const struct run_prepared *prepared)
 {
@@ -519,10 +508,10 @@ static void check_blocks(const struct case_model *made, struct model_kept *kept,
         same_size += end == last;
         last = end;
     }
-    check_uint(same_size, >, 0); /* blocks that could be exchanged unnoticed by their sizes */
+    check_uint(same_size, >, 0); /* blocks that could be exchanged unnoticed */
 }
 
-/* Makes a model, the directory for its base, and a plan of a run that can keep the base. */
+/* Makes a model and the plan of a run that can keep the base. */
 static struct model_kept_options begin_writing(struct case_model *made,
                                                struct run_prepared **prepared)
 {
@@ -533,8 +522,7 @@ static struct model_kept_options begin_writing(struct case_model *made,
     return kept_options(made, *prepared);
 }
 
-/* A process is killed while it writes: before and after each block, and after it has written all
- * blocks. No later process reads the incomplete file; the next one writes the whole file. */
+/* The incomplete file of a killed process is not read; the next process writes a whole one. */
 static void killed_runs_leave_nothing_that_is_read(void)
 {
     struct case_model made;
@@ -558,7 +546,7 @@ static void killed_runs_leave_nothing_that_is_read(void)
         check_uint(kept_files(".part", path), ==, 1);
         check_uint(kept_files("", path), ==, 1);
     }
-    /* a file of another base is removed before this one is written */
+    /* a file of another base is removed first */
     char other[900];
     snprintf(other, sizeof other, "%s/tide-base-0123456789abcdef.part", directory);
     const int fd = open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -582,8 +570,7 @@ static void killed_runs_leave_nothing_that_is_read(void)
     case_model_free(&made);
 }
 
-/* If two runs make the base at the same time, only one writes it. A writer that ends early leaves
- * no file. A drive that is too small is reported with numbers. */
+/* Of two runs that make a base, one writes the file. A writer that ends early leaves none. */
 static void one_run_writes(void)
 {
     struct case_model made;
@@ -601,7 +588,7 @@ static void one_run_writes(void)
     check_contains(test_heard(), "another run writes ");
     test_listen_end();
     write_blocks(&made, kept, prepared, 1);
-    model_kept_finish(kept, 1); /* not complete */
+    model_kept_finish(kept, 1); /* incomplete */
     model_kept_close(kept);
     check_uint(kept_files("", path), ==, 0);
 
@@ -646,7 +633,7 @@ static void one_run_writes(void)
     case_model_free(&made);
 }
 
-/* What the writer does after another run has opened its file and before that run locks it. */
+/* What the writer does after another run has opened its file, but before that run locks it. */
 static struct {
     bool ends;
     bool begins; /* another file of the same name follows */
@@ -669,8 +656,7 @@ int __wrap_flock(int fd, int operation)
     return __real_flock(fd, operation);
 }
 
-/* A run opens the half-written file of another run. The other run gives the file its name before
- * the first run has locked it. The file stays. */
+/* A file stays if its writer finishes it between another run's open and lock. */
 static void a_file_that_was_just_finished_stays(void)
 {
     struct case_model made;
@@ -703,8 +689,7 @@ static void a_file_that_was_just_finished_stays(void)
     case_model_free(&made);
 }
 
-/* A run opens the half-written file of another base. Before it locks the file, the writer ends and
- * another run begins to write the file again. Neither file is removed. */
+/* A file stays if its writer ends and another begins between a run's open and lock. */
 static void a_file_that_was_just_begun_stays(void)
 {
     struct case_model made;
@@ -728,8 +713,7 @@ static void a_file_that_was_just_begun_stays(void)
     case_model_free(&made);
 }
 
-/* If the space of a file cannot be reserved, or a write to the file fails, a log line says so, and
- * no file remains. */
+/* If the file cannot be written, the log says so, and no file remains. */
 static void a_file_that_cannot_be_written_is_no_error(void)
 {
     struct case_model made;
@@ -773,9 +757,7 @@ static void check_not_kept(const struct model_kept_options *given, const char *w
     check_uint(test_heard_lines(""), ==, 1);
 }
 
-/* If the directory is not a directory, or the model's folder or one of its files is gone, opening
- * the kept base succeeds without one, and one log line says why. A run that only reads does not
- * report a missing directory. */
+/* If nothing can be kept, opening succeeds without a kept base, and the log says why. */
 static void what_prevents_keeping_is_no_error(void)
 {
     struct case_model made;

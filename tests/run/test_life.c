@@ -1,5 +1,5 @@
-/* test_life.c: whatever request to the system fails during a run, the run ends with a message and
- * frees everything. A thousand steps take no more memory than fifty. */
+/* test_life.c: if a request to the system fails, a run ends with a message and frees everything;
+ * long runs leak nothing. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +58,6 @@ static int engine_life(void)
     return rc;
 }
 
-/* Whatever request fails while an engine is created, loads weights, takes two steps and evaluates,
- * it ends with a message and frees everything. */
 static void engines(void)
 {
     begin("mem");
@@ -70,8 +68,6 @@ static void engines(void)
     end();
 }
 
-/* Whatever request fails on two ranks, each with its drive and plan, the run ends with a message
- * and frees everything. */
 static void ranks(void)
 {
     begin("mem");
@@ -97,8 +93,6 @@ static int plan_life(void)
     return rc;
 }
 
-/* Whatever request fails in shapes, candidates, tapes and the simulator, planning ends with a
- * message and frees everything. */
 static void plans(void)
 {
     begin("mem");
@@ -126,8 +120,7 @@ static struct census take_census(void)
                            .threads = test_entries("/proc/self/task")};
 }
 
-/* A thousand steps with occasional evaluations use no more memory, files, threads or bytes of the
- * store than the first fifty. */
+/* Later steps use no more memory, files, threads or store than the first ones. */
 static void a_thousand_steps(void)
 {
     enum { STEPS = TEST_COUNT(1000, 120), SETTLED = 50 };
@@ -170,8 +163,7 @@ static void a_thousand_steps(void)
     end();
 }
 
-/* After eight engines, those that are created and destroyed leave no memory (beyond 4 MiB), file or
- * thread. */
+/* Later engines leave no file, thread or memory (up to 4 MiB). */
 static void engine_after_engine(void)
 {
     enum { ENGINES = TEST_COUNT(40, 12), SETTLED = 8 };

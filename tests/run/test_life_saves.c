@@ -1,5 +1,5 @@
-/* test_life_saves.c: whatever request to the system fails while a run saves a checkpoint or resumes
- * from one, it ends with a message and frees everything. A run that could not save goes on. */
+/* test_life_saves.c: if a request to the system fails while a run saves or resumes, the run
+ * frees everything and reports the failure. */
 #include <stdio.h>
 
 #include "tests/harness/fail_alloc.h"
@@ -31,8 +31,7 @@ static void end(void)
 static struct store_shelf *shelf;
 static struct run_engine *saving;
 
-/* Saves one announced checkpoint, which updates write, and one that is read out. Does not destroy
- * the engine. */
+/* Saves one checkpoint that updates write, and one that is read out. */
 static int save_life(void)
 {
     const struct run_save_options save = {.shelf = shelf, .keep = 1};
@@ -47,15 +46,13 @@ static int save_life(void)
     const int ended = run_engine_save_wait(saving);
     rc = rc != 0 ? rc : ended;
     check_int(run_engine_drain(saving), ==, 0);
-    if (rc != 0 || TEST_SLOW) { /* under a sanitizer only test_save.c reads states out, to save
-                                 * time */
+    if (rc != 0 || TEST_SLOW) { /* test_save.c reads states out under a sanitizer */
         return rc;
     }
     return run_engine_save(saving, &save, RUN_SAVE_NOW);
 }
 
-/* Whatever request fails while a checkpoint is written, the run goes on, and the next checkpoint is
- * written. */
+/* After a failed save the run continues, and the next checkpoint is written. */
 static void saves(void)
 {
     begin(true);
@@ -88,8 +85,7 @@ static int resume_life(void)
     return rc;
 }
 
-/* Whatever request fails while a run resumes from a checkpoint, it ends with a message and frees
- * everything. */
+/* A run that cannot resume ends with a message and frees everything. */
 static void resumes(void)
 {
     struct case_outcome outcome = {.steps = 0};

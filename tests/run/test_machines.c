@@ -1,5 +1,5 @@
-/* test_machines.c: the files of machines are read, wrong ones are refused with the place of the
- * mistake, and the ranks of a node share what the node has. */
+/* test_machines.c: files of machines are read or refused, and the ranks of a node share its
+ * resources. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static const char good[] =
     " \"command_seconds\": {\"value\": 3e-6, \"source\": \"s\"}\n"
     "}\n";
 
-/* Reads the text `good` with `from` replaced by `to`. */
+/* Reads `good` with `from` replaced by `to`. */
 static int read_changed(const char *from, const char *to, struct run_machine *out)
 {
     char text[4096];
@@ -71,8 +71,7 @@ static int read_changed(const char *from, const char *to, struct run_machine *ou
     return run_machine_read(test_file("machine.json", text, (size_t)length), out);
 }
 
-/* Checks that the changed text is refused. `where`: file, line and column, or the key; `why`: what
- * is wrong. */
+/* `where`: file, line and column, or the key; `why`: what is wrong. */
 static void refuse(const char *from, const char *to, const char *where, const char *why)
 {
     struct run_machine machine;
@@ -127,8 +126,8 @@ static struct run_options options_of(uint32_t world, uint32_t local)
                                 .moments = CORE_UPDATE_F32};
 }
 
-/* The ranks of a node divide its drives and its memory. They divide a link only if it is too slow
- * for the full speed of each. They do not divide the cards. */
+/* Ranks divide a node's drives and memory, but not its cards. They divide a link if it is too
+ * slow for their sum. */
 static void ranks_share_a_node(void)
 {
     struct run_machine machine;
@@ -150,7 +149,7 @@ static void ranks_share_a_node(void)
     check_double(shared.card_update_elements, ==, alone.card_update_elements);
     check_double(shared.coll_bytes, ==, 150e9);
     check_true(!shared.shared_cores);
-    /* Three ranks on two NUMA nodes: one of the nodes is shared, and its ranks are the slowest. */
+    /* Of three ranks on two NUMA nodes, the two that share a node are the slowest. */
     machine.numa_nodes = 2;
     const struct run_options three = options_of(3, 3);
     check_double(run_machine_rates(&machine, &one).machine.memory_bytes, ==, alone.memory_bytes);
@@ -163,7 +162,7 @@ static void ranks_share_a_node(void)
                  alone.memory_bytes / 4);
 }
 
-/* Returns how many bytes of memory traffic a plan counts for the update of an element. */
+/* Returns the bytes of memory traffic that a plan counts for the update of an element. */
 static double touched_bytes(enum kern_type type, bool gradients_fp32)
 {
     struct run_machine machine;
@@ -174,8 +173,7 @@ static double touched_bytes(enum kern_type type, bool gradients_fp32)
     return machine.memory_bytes / run_machine_rates(&machine, &options).machine.update_elements;
 }
 
-/* The update reads and writes weights that are the master or its upper half. It only writes weights
- * beside an fp32 master. */
+/* An update reads and writes the master. Weights beside an fp32 master are only written. */
 static void an_update_reads_the_master_once(void)
 {
     const double moments = 2 * (4 + 4); /* m and v, read and written */
@@ -185,8 +183,7 @@ static void an_update_reads_the_master_once(void)
     check_double(touched_bytes(KERN_F32, false), ==, moments + 2 * 4 + 4);
 }
 
-/* Without GPUs the ranks divide the processors, and their collectives are copies in shared
- * memory. */
+/* Without GPUs, ranks divide processors and copy in shared memory. */
 static void ranks_share_processors(void)
 {
     struct run_machine machine;
@@ -198,8 +195,8 @@ static void ranks_share_processors(void)
     check_true(shared.shared_cores);
 }
 
-/* A node receives 31 of 32 parts from other nodes, while each of its ranks receives 511 of 512. The
- * network is slower here than the link within the node. */
+/* A node receives 31 of 32 parts from other nodes, a rank 511 of 512. The network is slower than
+ * the link within a node. */
 static void nodes_share_their_network(void)
 {
     struct run_machine machine;
@@ -214,7 +211,7 @@ static void nodes_share_their_network(void)
     check_double(run_machine_rates(&machine, &many).machine.within_bytes, ==, 0);
     check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==,
                  machine.inside_bytes);
-    groups.within = 32; /* a group then has ranks of two nodes */
+    groups.within = 32; /* ranks of two nodes */
     check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==, rate);
     machine.between_bytes = 1e15;
     check_double(run_machine_rates(&machine, &many).machine.coll_bytes, ==, machine.inside_bytes);

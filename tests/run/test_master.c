@@ -1,7 +1,5 @@
-/* test_master.c: moving data never changes a bit. Weights, moments, losses and norms equal those of
- * the plain trainer, which keeps everything in one memory and overlaps nothing, for several
- * placements, policies of activations, orders of micro-batches, timings of updates, numbers of
- * slots and I/O back ends. */
+/* test_master.c: weights, moments, losses and norms have the bits of the plain trainer, which
+ * keeps everything in one memory and overlaps nothing. */
 #include <stdio.h>
 
 #include "tests/harness/test.h"
@@ -11,8 +9,7 @@ enum { STEPS = 3 };
 
 static const char *const families[] = {"gpt2", "llama", "llama tied", "qwen3", "qwen3 tied"};
 
-/* Placement, policy of activations, order, numbers of slots and store of a run. The planner chooses
- * what is zero; without `store` there is no store. */
+/* The planner chooses what is zero; without `store` there is no store. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -111,12 +108,11 @@ enum { FAMILIES = sizeof families / sizeof families[0] };
 
 static unsigned steps = STEPS;
 
-/* adapters of the models that hold_ways() makes; NULL: none */
+/* of the models that hold_ways() makes; NULL: none */
 static const struct model_lora_options *adapters;
 
-/* Compares every `way_stride`-th way, from `first_way` on, with the plain trainer, for every
- * `stride`-th family. Under a sanitizer each call takes one family and a fifth or a tenth of the
- * ways, and the next call takes others. */
+/* Compares every `way_stride`-th way from `first_way` on, for every `stride`-th family. Under a
+ * sanitizer a call takes one family and fewer ways; later calls take others. */
 static void hold_ways(const struct run_options *base, const char *what, size_t stride,
                       size_t first_way, size_t way_stride)
 {
@@ -145,7 +141,7 @@ static void hold_ways(const struct run_options *base, const char *what, size_t s
             const bool inside = base->wishes.timing == PLAN_TIMING_INSIDE ||
                                 base->wishes.timing == PLAN_TIMING_SPLIT;
             if (inside && ways[w].grads == PLAN_WHERE_STORE) {
-                continue; /* no plan exists for this: no gradient is kept */
+                continue; /* has no plan: no gradient is kept */
             }
             snprintf(name, sizeof name, "%s, %s, %s", families[f], what, ways[w].name);
             case_run_engine(&made, &options, steps, &engine);
@@ -160,14 +156,13 @@ static void hold(const struct run_options *base, const char *what, size_t stride
     hold_ways(base, what, stride, 0, 1);
 }
 
-/* Deferred updates have the plain trainer's bits, in bf16 with the split master and clipping. */
 static void bf16_deferred(void)
 {
     const struct run_options options = case_options();
     hold(&options, "bf16 clipped", 1);
 }
 
-/* Without clipping, updates inside the backward pass and after it give the same bits. */
+/* The timing of updates does not change bits. */
 static void bf16_inside(void)
 {
     static const enum plan_timing timings[] = {PLAN_TIMING_AUTO, PLAN_TIMING_DEFERRED,
@@ -181,8 +176,7 @@ static void bf16_inside(void)
     }
 }
 
-/* Several micro-batches have the plain trainer's bits: their gradients are added in fp32 and
- * rounded once. */
+/* Gradients of micro-batches are added in fp32 and rounded once. */
 static void micro_batches(void)
 {
     struct run_options options = case_options();
@@ -192,9 +186,7 @@ static void micro_batches(void)
     hold(&options, "three micro-batches, not clipped", 2);
 }
 
-/* With so many micro-batches, a command computes a group of them, and the last group is smaller.
- * Half of the ways run in bf16, half in fp32, where sums and stored gradients have the same type.
- * Steps take long, so a run has two, and few ways are tested under ASan. */
+/* One command computes a group of micro-batches. Steps take long, so these runs are shorter. */
 static void groups(void)
 {
     if (TEST_RACES) {
@@ -217,7 +209,7 @@ static void fp32(void)
     hold(&options, "fp32", 1);
 }
 
-/* Runs in fp16, with a fixed loss scale that causes no overflow, have the plain trainer's bits. */
+/* The loss scale causes no overflow. */
 static void fp16(void)
 {
     struct run_options options = case_options();
@@ -227,7 +219,6 @@ static void fp16(void)
     hold(&options, "fp16", 1);
 }
 
-/* Runs that compute large products in tiles have the plain trainer's bits. */
 static void tiled(void)
 {
     struct run_options options = case_options();
@@ -242,8 +233,7 @@ static const struct model_lora_options magnitudes = {
 static const struct model_lora_options both = {
     .rank = 4, .alpha = 8, .dora = true, .dropout = 0.2, .seed = 3};
 
-/* Runs with adapters, whose layers borrow their part of the frozen base from a data block, have the
- * plain trainer's bits. */
+/* Layers with adapters borrow their part of the frozen base from a data block. */
 static void lora(void)
 {
     struct run_options options = case_options();
@@ -261,8 +251,7 @@ static void lora(void)
     adapters = NULL;
 }
 
-/* Runs on pairs of rows have the plain trainer's bits. The reference's half of a micro-batch has
- * neither adapters nor gradients, and only the policy's half is recomputed. */
+/* The reference's half of a pair has neither adapters nor gradients, and is not recomputed. */
 static void pairs(void)
 {
     struct run_options options = case_options();

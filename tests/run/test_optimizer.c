@@ -1,6 +1,5 @@
-/* Proves that the optimizer of an application gives the same bits as a separate update of each
- * parameter. This holds wherever states are, in several orders of the gradients, and with or
- * without a norm that affects the step. Also proves which calls are refused. */
+/* test_optimizer.c: the optimizer of an application has the bits of separate updates of its
+ * parameters, and refuses wrong calls. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,11 +14,10 @@
 #include "tests/reference/plain.h"
 #include "tests/run/optimizer_case.h"
 
-/* Settings that are set after a step was closed and replaced before the next one begins. No update
- * may use them. */
+/* Set between a closed step and the next one; no update may use these numbers. */
 static const struct adam_group wild = {.lr = 7, .eps = 1};
 
-/* Returns a gradient added to itself, in fp32; the caller frees it. */
+/* Returns gradient + gradient in fp32; the caller frees the sum. */
 static float *twice(unsigned p, const void *gradient)
 {
     float *sum = malloc(forms[p].elements * sizeof *sum);
@@ -43,8 +41,8 @@ static double norm_of(const struct rules *rules, const struct arrays *arrays, un
     return (double)sqrtl(squares) / rules->loss_scale;
 }
 
-/* Trains each parameter separately. `norms` are those that the optimizer reported, so that the
- * clipping factor has the same bits. */
+/* Trains parameters separately. `norms` come from the optimizer, so that the clipping factor has
+ * the same bits. */
 static void train_alone(const struct rules *rules, const double *norms, struct arrays *arrays)
 {
     struct alone alone[PARAMETERS];
@@ -111,7 +109,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
         }
         struct run_optimizer_result result;
         check_int(run_optimizer_step(optimizer, &token), ==, 0);
-        set_groups(optimizer, &wild, &wild); /* the closed step does not use these */
+        set_groups(optimizer, &wild, &wild); /* the closed step does not use these groups */
         check_int(run_optimizer_result(optimizer, &result), ==, 0);
         check_uint(result.step, ==, s + 1);
         check_true(!result.skipped);
@@ -121,8 +119,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
     run_optimizer_destroy(optimizer);
 }
 
-/* Compares every `stride`-th way with separate updates; under a sanitizer, a half or a third of
- * these. */
+/* Compares every `stride`-th way with separate updates; under a sanitizer, fewer. */
 static void all_ways(const struct rules *rules, size_t stride)
 {
     const size_t step = stride * (TEST_RACES ? 3 : TEST_COUNT(1, 2));
@@ -138,14 +135,14 @@ static void all_ways(const struct rules *rules, size_t stride)
     }
 }
 
-/* Updates that begin during the backward pass have the bits of separate updates. */
+/* Updates during the backward pass have the bits of separate updates. */
 static void without_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0}, 1);
 }
 
-/* Updates that wait for a norm have the bits of separate updates. In the first call the norm clips
- * every step, in the second none. */
+/* Updates that wait for a norm have the bits of separate updates. The first call clips, the
+ * second does not. */
 static void with_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0}, 1);
@@ -165,12 +162,11 @@ static void gradients_are_summed(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5}, 2);
 }
 
-/* In the middle of a step the caller may wait for a parameter's weights of the last step. If the
- * norm does not affect the step, the caller may also wait for the update of any block that has all
- * its gradients. */
+/* In a step, the caller may wait for weights of the last step. Without a norm, the caller may
+ * also wait for updates of blocks that have their gradients. */
 static void waits_in_the_middle(void)
 {
-    enum { ALONE = 2 }; /* this parameter has a block without others */
+    enum { ALONE = 2 }; /* has a block without others */
     for (unsigned w = 1; w < WAYS; w++) {
         struct arrays arrays;
         uint64_t tokens[PARAMETERS];
@@ -218,8 +214,7 @@ static bool has_sums(struct meeting *meeting)
     return has;
 }
 
-/* A submit wakes the worker only if the worker waits for gradients. Here the worker waits for the
- * norm of the previous step, which another process holds up. */
+/* A submit does not wake a worker that waits for the norm of another process. */
 static void submits_do_not_wake_a_busy_worker(void)
 {
     const struct way *way = &ways[ON_DEVICE - 1];
@@ -254,7 +249,7 @@ static void submits_do_not_wake_a_busy_worker(void)
 
 /* ---- errors of a step and of calls ---- */
 
-/* A step whose norm is not finite changes nothing, and does not count as a step. */
+/* A step whose norm is not finite changes nothing and is not counted. */
 static void a_step_is_skipped(void)
 {
     const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 1, 1, true, false, 0};
@@ -293,8 +288,8 @@ static void a_step_is_skipped(void)
     free_arrays(&straight);
 }
 
-/* Without `may_skip`, a gradient that is not finite makes the optimizer fail, and the message names
- * the gradient. */
+/* Without `may_skip`, a gradient that is not finite ends the optimizer, with a message that
+ * names the gradient. */
 static void a_bad_gradient_ends_it(void)
 {
     struct arrays arrays;
@@ -343,7 +338,7 @@ static void bad_calls_are_refused(void)
 
 /* ---- bad drives ---- */
 
-/* Takes STEPS steps. Returns the first error, with its message. */
+/* Returns the first error of STEPS steps. */
 static int train_on(struct aio_fault *fault, const struct rules *rules, struct arrays *arrays)
 {
     static const struct way way = {
@@ -355,7 +350,7 @@ static int train_on(struct aio_fault *fault, const struct rules *rules, struct a
     for (unsigned s = 0; rc == 0 && s < STEPS; s++) {
         for (unsigned p = 0; rc == 0 && p < PARAMETERS; p++) {
             rc = run_optimizer_wait_weights(optimizer, p);
-            if (rc == 0) { /* otherwise the update may still use the arrays */
+            if (rc == 0) { /* otherwise an update may still use the arrays */
                 make_gradient(arrays, p, s, 1);
             }
         }
@@ -370,8 +365,7 @@ static int train_on(struct aio_fault *fault, const struct rules *rules, struct a
     return core_err_first(&kept, 0);
 }
 
-/* A drive fails in several ways, from various operations on. Either the weights are right, or a
- * call reports an error. No call waits for ever. */
+/* If a drive fails, the weights are right or a call reports an error. */
 static void a_drive_fails(void)
 {
     static const struct {
@@ -418,7 +412,7 @@ static void a_drive_fails(void)
 
 /* ---- many parameters ---- */
 
-/* 100,000 parameters share few blocks, but one that has no gradient in a step is not updated. */
+/* Many parameters share few blocks, but a parameter without a gradient is not updated. */
 static void a_hundred_thousand_parameters(void)
 {
     enum { MANY = TEST_SLOW ? 5000 : 100000, EACH = 40 };
@@ -484,7 +478,7 @@ static const struct sizes {
     const char *what;
     unsigned count;
     uint64_t least, step, turn; /* parameter p has least + p % turn * step elements */
-    uint64_t last;              /* elements of one further parameter at the end; 0: there is none */
+    uint64_t last;              /* elements of one more parameter; 0: none */
     enum core_update_type weights, moments;
 } sizes[] = {
     {"100,000 biases and norms", TEST_COUNT(100000, 2000), 34, 1, 7, 0, CORE_UPDATE_F32,
@@ -502,7 +496,7 @@ static uint64_t elements_of(const struct sizes *of, unsigned p)
     return p == of->count ? of->last : of->least + p % of->turn * of->step;
 }
 
-/* Returns the bytes of an element's states: the master beside the weights and both moments of
+/* Returns the bytes of an element's states: a master beside the weights, and both moments of
  * AdamW. */
 static double state_bytes_of(const struct sizes *of)
 {
@@ -512,9 +506,8 @@ static double state_bytes_of(const struct sizes *of)
     return (of->weights == CORE_UPDATE_BF16 ? 2 : 0) + 2 * moment;
 }
 
-/* For many small parameters and for large ones, the store's extents are at most 2 % larger than the
- * states in them. With 8-bit moments this holds for sizes that are multiples of 256, because 256
- * elements share a scale. */
+/* The store's extents are at most 2 % larger than the states. With 8-bit moments, 256 elements
+ * share a scale, so sizes are multiples of 256. */
 static void extents_are_hardly_larger_than_states(void)
 {
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -541,7 +534,7 @@ static void extents_are_hardly_larger_than_states(void)
         for (unsigned p = 0; p < count; p++) {
             elements += elements_of(of, p);
         }
-        char *weights = calloc(elements, bytes_of(of->weights)); /* no step touches them */
+        char *weights = calloc(elements, bytes_of(of->weights)); /* no step touches these pages */
         char *next = weights;
         for (unsigned p = 0; p < count; p++) {
             snprintf(names[p], sizeof names[p], "p%u", p);
@@ -572,14 +565,13 @@ static void extents_are_hardly_larger_than_states(void)
 
 enum { RECORDED_STEPS = 3, TENSORS_MAX = 128 };
 
-/* A model's weights in flat arrays of its blocks. The optimizer changes them while a trainer takes
- * the same steps. */
+/* A model's weights in flat arrays of blocks, which the optimizer changes. */
 struct copied {
-    char *weights[32]; /* owned; one array for each block */
+    char *weights[32]; /* owned; one array per block */
     size_t count;
     struct run_optimizer_parameter parameters[TENSORS_MAX];
-    unsigned blocks[TENSORS_MAX]; /* block of each parameter */
-    uint64_t firsts[TENSORS_MAX]; /* first element of each parameter in its block */
+    unsigned blocks[TENSORS_MAX];
+    uint64_t firsts[TENSORS_MAX]; /* in the block */
 };
 
 static uint32_t run_of(const struct block *block, uint64_t element)
@@ -616,7 +608,7 @@ static void copy_model(const struct model *model, const struct plain *trainer,
     }
 }
 
-/* Returns the hash of all weights, computed as case_run_engine computes it. */
+/* Hashes weights as case_run_engine() does. */
 static uint64_t hash_weights(const struct model *model, const struct copied *copied, size_t width,
                              uint64_t each)
 {
@@ -631,8 +623,7 @@ static uint64_t hash_weights(const struct model *model, const struct copied *cop
     return hash;
 }
 
-/* Sets the masters to the trainer's, which have bits of the model's files that rounded weights
- * lack. */
+/* The trainer's masters have bits of the model's files that rounded weights lack. */
 static void set_masters(struct run_optimizer *optimizer, const struct plain *trainer,
                         const struct copied *copied)
 {
@@ -643,8 +634,7 @@ static void set_masters(struct run_optimizer *optimizer, const struct plain *tra
     }
 }
 
-/* Trains a model and gives the gradients of each step to an optimizer that begins with the same
- * weights. Checks that the optimizer ends with the weights of an engine. */
+/* An optimizer that gets the trainer's gradients ends with an engine's weights. */
 static void record(const char *name, enum core_update_type type, enum plan_where states)
 {
     struct run_options run = case_options();
@@ -725,10 +715,8 @@ static void record(const char *name, enum core_update_type type, enum plan_where
     case_model_free(&made);
 }
 
-/* An optimizer that gets a model's gradients tensor by tensor has the weights of an engine. The
- * gradients come from the plain trainer, whose bits are the engine's (test_master.c). The optimizer
- * has other blocks, so the last bits of a norm in double may differ, but those of the factor in
- * fp32 do not. */
+/* The gradients come from the plain trainer, whose bits are the engine's (test_master.c). Other
+ * blocks may change the last bits of a norm in double, but not of the factor in fp32. */
 static void an_engines_gradients(void)
 {
     record("llama tied", CORE_UPDATE_BF16, PLAN_WHERE_STORE);

@@ -1,6 +1,5 @@
-/* Tests what an optimizer does with states between steps: masters follow weights that the
- * application wrote, a run continues from checkpoints and from single states with the same bits,
- * and several processes share states. */
+/* test_optimizer_states.c: states between steps: changed weights, checkpoints, single states,
+ * and states that processes share. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,8 +14,7 @@
 
 /* ---- weights that the application wrote ---- */
 
-/* After the application changed weights, the masters are the new weights, wherever states are, and
- * moments continue. */
+/* If the application changes weights, the masters follow, and moments continue. */
 static void weights_may_change(void)
 {
     static const struct way *const of[] = {&ways[0], &ways[1], &ways[ON_DEVICE]};
@@ -65,15 +63,14 @@ static void weights_may_change(void)
 
 /* ---- checkpoints ---- */
 
-/* Loads a checkpoint and waits until the application's arrays have the weights, even on a
- * device. */
+/* Waits until the application's arrays have the weights, even on a device. */
 static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
 {
     const int rc = run_optimizer_load(optimizer, &path, 1, step);
     return rc != 0 ? rc : run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL);
 }
 
-/* Gives all parameters one type; the next call restores their types. */
+/* The next call restores the types. */
 static void swap_types(enum core_update_type type)
 {
     static enum core_update_type kept[PARAMETERS][2];
@@ -101,9 +98,7 @@ static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, con
     check_int(run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL), ==, 0);
 }
 
-/* A run that is saved in one placement and loaded in another has the bits of a run that was never
- * interrupted. This holds for weights of one type and of several types, even if gradients then come
- * in another order. */
+/* A run that is loaded in another placement has the bits of an uninterrupted run. */
 static void checkpoints_go_on(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
@@ -164,8 +159,7 @@ static void checkpoints_go_on(void)
 
 /* ---- processes that share states ---- */
 
-/* Creates the optimizers of `world` processes, which use the same arrays; `meeting` belongs to the
- * caller. */
+/* Creates the optimizers of `world` processes with common arrays. The caller owns `meeting`. */
 static void begin_world(const struct rules *rules, const struct arrays *arrays, uint32_t world,
                         struct meeting *meeting, struct run_optimizer **out)
 {
@@ -193,8 +187,8 @@ static void end_world(uint32_t world, struct meeting *meeting, struct run_optimi
     free(meeting->sums);
 }
 
-/* Takes steps [steps[0], steps[1]) with all optimizers, and checks that they report the same norm.
- * They all get the same gradients, and each uses its share. */
+/* Takes steps [steps[0], steps[1]) with all optimizers, and checks that they report the same
+ * norm. */
 static void world_steps(const struct rules *rules, const struct arrays *arrays, uint32_t world,
                         struct run_optimizer **optimizers, const unsigned steps[2], double *norms)
 {
@@ -232,7 +226,7 @@ static void world_steps(const struct rules *rules, const struct arrays *arrays, 
     }
 }
 
-/* Checks that the shares of all processes cover each parameter once. */
+/* Checks that the processes' shares cover a parameter once. */
 static void check_shares(uint32_t world, struct run_optimizer **optimizers)
 {
     for (unsigned p = 0; p < PARAMETERS; p++) {
@@ -246,8 +240,8 @@ static void check_shares(uint32_t world, struct run_optimizer **optimizers)
     }
 }
 
-/* Saves the states of each process, and begins again with `next` processes that load them. All
- * processes use one array of weights, so no weights are sent. */
+/* Saves the states, and begins again with `next` processes that load them. Processes use one
+ * array of weights, so no weights are sent. */
 static void change_world(const struct rules *rules, struct arrays *arrays, uint32_t *world,
                          uint32_t next, struct meeting *meeting, struct run_optimizer **optimizers)
 {
@@ -268,7 +262,7 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
     free_arrays(arrays);
     make_arrays(arrays);
     begin_world(rules, arrays, next, meeting, optimizers);
-    if (*world > 1) { /* a process cannot continue from another one's share */
+    if (*world > 1) { /* a process cannot continue from the share of another */
         const uint32_t last = next == *world ? 0 : next - 1;
         check_int(load_from(optimizers[last], directories[next == *world ? 1 : 0], &step), ==,
                   -EINVAL);
@@ -288,9 +282,7 @@ static void change_world(const struct rules *rules, struct arrays *arrays, uint3
     *world = next;
 }
 
-/* Processes that each have a share have the same bits and norms as one process, with and without
- * clipping, sums and parameters without gradients, with moments in fp32, in 8 bits and in bf16. The
- * same holds after another number of processes has loaded what they saved. */
+/* Processes with shares have the bits of one process, even if the number of processes changes. */
 static void states_are_shared(void)
 {
     static const uint32_t worlds[] = {2, 2, 3, 2, 1, 3};
@@ -330,8 +322,7 @@ static void states_are_shared(void)
     }
 }
 
-/* Options with which states cannot be shared are refused. A process whose share of a parameter is
- * empty still accepts its gradients and states. */
+/* Wrong shares are refused, but a share may be empty. */
 static void wrong_shares_are_refused(void)
 {
     struct arrays arrays;
@@ -401,9 +392,8 @@ static void set_states(struct run_optimizer *optimizer, unsigned p, const struct
     check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
 }
 
-/* An optimizer to which the states of another were written as fp32 continues with the other's bits,
- * even with another placement; its weights follow the masters. Writing the states of one parameter
- * does not change those of others. */
+/* An optimizer that got another's states as fp32 continues with the other's bits. Writing states
+ * of one parameter does not change others. */
 static void states_are_carried(void)
 {
     static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
@@ -472,7 +462,7 @@ static void wrong_checkpoints_are_refused(void)
     steps_of(optimizer, &arrays, &ways[0], 0, 1);
     check_int(run_optimizer_save(optimizer, directory, 1), ==, 0);
     run_optimizer_destroy(optimizer);
-    for (int k = 0; k < 2; k++) { /* first another parameter, then another type */
+    for (int k = 0; k < 2; k++) { /* another size, then another type */
         forms[9].elements += k == 0;
         forms[9].weights = k == 0 ? CORE_UPDATE_F32 : CORE_UPDATE_FP16;
         make_arrays(&others);
@@ -486,8 +476,7 @@ static void wrong_checkpoints_are_refused(void)
     free_arrays(&arrays);
 }
 
-/* Returns the hash of names and sizes that was written by versions which aligned each parameter to
- * 256 elements. */
+/* Computes the hash of older versions, which aligned parameters to 256 elements. */
 static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters, size_t count)
 {
     uint64_t hash = 0;
@@ -500,12 +489,12 @@ static uint64_t hash_of_aligned(const struct run_optimizer_parameter *parameters
     return hash;
 }
 
-/* A manifest has the hash that versions which did not pack parameters would write, so that their
- * checkpoints can be loaded, unless packing moves a parameter. */
+/* Unless packing moves a parameter, the manifest has the hash of older versions, so that their
+ * checkpoints can be loaded. */
 static void older_checkpoints_fit_unless_a_parameter_moves(void)
 {
     static const struct {
-        uint64_t elements[3]; /* of up to three parameters; 0: there is none */
+        uint64_t elements[3]; /* 0: no parameter */
         enum core_update_type moments;
         bool moves;
     } cases[] = {

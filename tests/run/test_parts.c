@@ -1,5 +1,5 @@
-/* test_parts.c: the parts of a run, each separately: formats of streams, the tokens of a step as
- * compute sees them, rates in a file, the memory of buffers. */
+/* test_parts.c: parts of a run, each separately: formats of streams, inputs of a step, files of
+ * rates, memory of buffers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,7 @@
 
 /* ---- options ---- */
 
-/* Tests the bytes per element of each stream, for every precision, optimizer and kind of
- * moments. */
+/* Bytes per element of streams depend on the precision, the optimizer and the moments. */
 static void formats(void)
 {
     static const struct {
@@ -67,7 +66,7 @@ static void formats(void)
 
 /* ---- inputs ---- */
 
-/* Inputs of the case's shape on a separate device. */
+/* Inputs on a separate device. */
 struct desk {
     struct case_model made;
     struct run_options options;
@@ -100,7 +99,7 @@ static void desk_close(struct desk *desk)
     case_model_free(&desk->made);
 }
 
-/* Sends the inputs to the device and returns the binding with which compute reads a micro-batch. */
+/* Sends the inputs and returns the binding with which compute reads a micro-batch. */
 static struct model_binding sent(struct desk *desk, uint32_t micro, float scale)
 {
     struct model_binding binding = {0};
@@ -115,8 +114,7 @@ static const int32_t *array_of(const struct model_binding *binding, enum model_b
     return (const int32_t *)binding->base[base];
 }
 
-/* The batch is one short row: its tokens come first, labels are shifted, and padding after and
- * below it is not trained on. */
+/* A short row is padded; padding is not trained on. */
 static void short_rows_are_filled(void)
 {
     static const int32_t ids[] = {7, 8, 9, 10, 11};
@@ -146,8 +144,7 @@ static void short_rows_are_filled(void)
     desk_close(&desk);
 }
 
-/* In a row of two documents, the last token of each predicts nothing, and the padding is a separate
- * document. */
+/* The last token of a document predicts nothing; padding is a separate document. */
 static void packed_rows(void)
 {
     static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -167,7 +164,7 @@ static void packed_rows(void)
         check_int(array_of(&binding, MODEL_BASE_LABELS)[i], ==,
                   i < 7 && i != 2 ? ids[i + 1] : KERN_LABEL_IGNORED);
     }
-    /* The next step's batch may lack positions, or have no rows. */
+    /* a later batch may lack positions, or have no rows */
     targets = 0;
     check_int(run_inputs_write(&desk.inputs, 0, NULL, &targets), ==, 0);
     check_int(targets, ==, 0);
@@ -180,8 +177,7 @@ static void packed_rows(void)
     desk_close(&desk);
 }
 
-/* The losses of the micro-batches that a step has are added; here the second of three is
- * missing. */
+/* Losses of the micro-batches that a step has are added. */
 static void losses_are_added(void)
 {
     struct desk desk;
@@ -225,8 +221,7 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* Checks that a file in which the first `from` is replaced is refused with a message that names
- * file and key. */
+/* Checks that a file with `from` replaced is refused, with a message that names file and key. */
 static void refuse_rates(const char *good, const char *from, const char *to, const char *word)
 {
     char text[16384];
@@ -243,7 +238,7 @@ static void refuse_rates(const char *good, const char *from, const char *to, con
     }
 }
 
-/* A file keeps rates to the last bit; a wrong file is refused with its name and the key. */
+/* A file keeps the bits of rates. */
 static void rates_in_a_file(void)
 {
     struct run_rates rates = *case_rates();
@@ -288,7 +283,7 @@ static void rates_in_a_file(void)
     check_contains(core_err_message(), "/nowhere/rates.json");
 }
 
-/* A file may lack the seconds of blocks; they are 0, for which plans use the flops. */
+/* Seconds of blocks may be missing; plans then use the flops. */
 static void rates_without_seconds(void)
 {
     static const char text[] = "{\"version\": 1, \"read_bytes_per_second\": 1e9,"
@@ -311,8 +306,7 @@ static void rates_without_seconds(void)
     check_double(read.backward_seconds[0], ==, 0);
 }
 
-/* Measured rates are positive and finite for every precision, with and without a store, and the
- * seconds of the model's blocks are measured. */
+/* Measured rates are positive and finite. */
 static void rates_are_measured(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_FP16, KERN_F32};
@@ -323,7 +317,7 @@ static void rates_are_measured(void)
         struct run_rates rates = {.machine = {0}};
         struct run_options options = case_options();
         options.type = types[i];
-        options.world = options.local = i == 0 ? 2 : 1; /* ranks measure their collectives */
+        options.world = options.local = i == 0 ? 2 : 1; /* ranks measure collectives */
         if (i == 0) {
             options.stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
             options.store_count = 1;
@@ -347,9 +341,8 @@ static void rates_are_measured(void)
     case_model_free(&made);
 }
 
-/* Ranks divide the drives, and divide the processors if there are more threads than processors. A
- * straggler is slower in everything that it does alone. The saved rates remain those of one
- * rank. */
+/* Ranks divide drives, and processors that are too few for their threads. A straggler is slower
+ * in its own work. */
 static void ranks_share_this_machine(void)
 {
     struct case_model made;
@@ -375,8 +368,7 @@ static void ranks_share_this_machine(void)
 
 /* ---- shapes and plans ---- */
 
-/* Shapes agree with the model's programs. A plan together with the memory that the runtime takes is
- * within the budgets. */
+/* Shapes agree with programs, and a plan with the runtime's memory is within the budgets. */
 static void shapes_and_plans(void)
 {
     struct case_model made;
@@ -421,8 +413,7 @@ static void shapes_and_plans(void)
 
 /* ---- memory ---- */
 
-/* Buffers do not overlap, are inside the memory that was taken, and begin at pages. Operands are
- * found by role, and slots from their beginning. */
+/* Buffers begin at pages, do not overlap, and are inside the memory that was taken. */
 static void memory_by_buffer(void)
 {
     struct case_model made;
@@ -467,8 +458,7 @@ static void memory_by_buffer(void)
     case_model_free(&made);
 }
 
-/* Speculative commands read the current generation and write the other one, until the two are
- * swapped. */
+/* Speculative commands write the other generation, until the two are swapped. */
 static void memory_of_two_generations(void)
 {
     struct case_model made;

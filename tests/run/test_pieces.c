@@ -1,6 +1,5 @@
-/* test_pieces.c: the components of a run, each separately: checks and shifts of micro-batches, the
- * pieces of a block's array, programs and their bindings, shards, timelines, and the manifest of a
- * run. */
+/* test_pieces.c: components of a run, each separately: micro-batches, blocks, programs, shards,
+ * timelines, manifests. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static void refuse_batch(const struct model_batch *batch, const char *word)
     check_contains(core_err_message(), word);
 }
 
-/* Every number of a batch has bounds; the message names row and index. */
+/* Numbers out of bounds are refused, with their row and index. */
 static void batches_are_checked(void)
 {
     int32_t ids[8] = {0, 9, 1, 2, 3, 4, 5, 6};
@@ -56,7 +55,7 @@ static void batches_are_checked(void)
     starts[3] = 1; /* documents are in order */
     refuse_batch(&batch, "the document at index 3 of row 0");
     starts[3] = 2;
-    starts[5] = 2; /* documents do not begin after their tokens */
+    starts[5] = 2; /* a document begins no later than its tokens */
     refuse_batch(&batch, "the document at index 1 of row 1");
     const struct model_batch longer = {.rows = 1, .length = 9, .ids = ids};
     refuse_batch(&longer, "rows of 9 tokens are longer than the 8 positions");
@@ -86,8 +85,8 @@ static void labels_are_shifted(void)
 
 /* ---- blocks and programs ---- */
 
-/* Trained parameters and padding cover a block's array. They agree with the runs into which updates
- * are cut, even if some of the block's parameters are frozen. */
+/* Trained parameters and padding cover a block, and agree with the runs into which updates are
+ * cut. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};
@@ -126,8 +125,7 @@ static void gaps_cover_a_block(void)
     }
 }
 
-/* A binding points at each parameter, except borrowed ones; more threads do not need less scratch;
- * dimensions follow from the configuration. */
+/* A binding points at parameters, except borrowed ones. */
 static void programs_and_bindings(void)
 {
     struct case_model made;
@@ -158,7 +156,7 @@ static void programs_and_bindings(void)
     model_binding_fini(&binding);
     model_program_destroy(program);
     model_program_destroy(NULL);
-    /* The dimensions are those of config.json, whatever the width of the case's model. */
+    /* These dimensions hold for any width of the model. */
     const struct model_config *whole = &made.model->config;
     check_int(whole->hidden, ==, whole->heads * whole->head_dim);
     check_int(model_dim(whole, MODEL_DIM_HIDDEN), ==, whole->hidden);
@@ -171,7 +169,7 @@ static void programs_and_bindings(void)
     case_model_free(&made);
 }
 
-/* Qwen's windows are used only if the file says so, from a given layer on. */
+/* Qwen's windows are used from a layer on, if config.json says so. */
 static void qwen_windows(void)
 {
     static const struct {
@@ -207,8 +205,7 @@ static void qwen_windows(void)
 
 /* ---- shards ---- */
 
-/* Stages 1 to 3 shard states, and stage 3 also weights. The spans of all ranks cover the block, and
- * the maximum is the largest span. */
+/* Spans of ranks cover a block. */
 static void shards(void)
 {
     struct plan_block_shape block = {.elements = 5 * PLAN_CUT_ELEMENTS + 77};
@@ -247,8 +244,7 @@ static struct core_json *read_json(const char *path)
     return doc;
 }
 
-/* A timeline has the commands of the tape for which it was created: it is longer than one that was
- * created for a later tape. Timelines are valid JSON, the simulated one, too. */
+/* Timelines are valid JSON and begin at the given tape. */
 static void timelines(void)
 {
     struct case_model made;
@@ -296,7 +292,7 @@ static void timelines(void)
 
 /* ---- manifests ---- */
 
-/* Expects one warning about a resumed run's matrix products, or none (NULL). */
+/* Checks for one warning about a resumed run's matrix products, or none (NULL). */
 static void check_products_warning(const struct store_manifest *manifest,
                                    const struct run_engine *engine, const char *text)
 {
@@ -309,8 +305,7 @@ static void check_products_warning(const struct store_manifest *manifest,
     test_listen_end();
 }
 
-/* Position and manifest follow the steps. A run may resume from its own manifest; runs of another
- * format or model may not. */
+/* A run may resume from its own manifest, but not from that of another format or model. */
 static void positions_and_manifests(void)
 {
     struct case_model made;
@@ -368,7 +363,7 @@ static void positions_and_manifests(void)
     case_model_free(&other);
 }
 
-/* Returns the loss of the third step. If the betas are 0, those of the options apply. */
+/* If the betas are 0, those of the options apply. */
 static double third_loss(const struct case_model *made, double beta1, double beta2)
 {
     struct run_prepared *prepared = NULL;
