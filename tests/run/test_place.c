@@ -1,6 +1,5 @@
-/* Proves that memory and threads are placed on a machine's NUMA nodes, for machines that are only
- * described. Also proves that the placement does not change the bits of a run, on a described
- * machine with two nodes that have this machine's processors. */
+/* test_place.c: memory and threads are placed on the NUMA nodes of described machines, without a
+ * change of bits. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +21,8 @@
 
 /* ---- machines ---- */
 
-/* Makes the files of /proc and /sys of a machine whose nodes have these processors, without
- * hyperthreads, and returns their folder. A node with "" has only memory. */
+/* Makes the /proc and /sys of a machine whose nodes have these processors, and returns the
+ * folder. A node with "" has only memory. */
 static const char *machine_of(const char *name, const char *const *cpus, unsigned nodes)
 {
     char text[256];
@@ -67,8 +66,7 @@ static struct run_place decide(const struct core_topo *topo, const struct run_pl
     return place;
 }
 
-/* Checks that the team's members are divided among the nodes, and that the nodes' turns of chunks
- * are in proportion to their threads. */
+/* Checks that members are divided among the nodes, and that chunks are in proportion to threads. */
 static void check_shares(const struct run_place *place, unsigned threads)
 {
     unsigned turns[RUN_PLACE_NODES_MAX] = {0};
@@ -95,8 +93,7 @@ static void check_cpus(const struct core_cpus *cpus, const char *expected)
     check_string(text, expected);
 }
 
-/* With one node, nothing is placed. With two sockets, one rank uses both, and two ranks use one
- * each. */
+/* With one node, nothing is placed. Two ranks use one socket each. */
 static void sockets(void)
 {
     static const char *const one[] = {"0-7"};
@@ -130,8 +127,7 @@ static void sockets(void)
     core_topo_destroy(topo);
 }
 
-/* On a DGX-2, each of sixteen ranks runs in its half of the machine, and on a DGX H100 so does one
- * of eight. */
+/* On a DGX-2 and a DGX H100, a rank runs in its half of the machine. */
 static void big_nodes(void)
 {
     static const char *const dgx2[] = {"0-23", "24-47"};
@@ -154,8 +150,8 @@ static void big_nodes(void)
     core_topo_destroy(topo);
 }
 
-/* There are eight nodes, some beside cards, some beside drives. Chunks go to all nodes, and each
- * drive's thread runs beside its drive. A rank beside a card begins with the card's node. */
+/* Chunks go to all nodes, a drive's thread runs beside its drive, and a rank begins with its
+ * card's node. */
 static void many_nodes(void)
 {
     static const char *const drives[] = {"nvme2n1", NULL, "nvme0n1", "sdz"};
@@ -184,8 +180,8 @@ static void many_nodes(void)
     core_topo_destroy(topo);
 }
 
-/* On a Grace-Hopper, the GPU's memory is a node without processors, which gets no threads; the only
- * other node is used whole. Nodes with different numbers of processors get chunks in proportion. */
+/* A node without processors, the GPU memory of a Grace-Hopper, gets no threads. Nodes with more
+ * processors get more chunks. */
 static void odd_nodes(void)
 {
     static const char *const hopper[] = {"0-71", ""};
@@ -221,7 +217,7 @@ static const char *split_machine(const char *name, char text[2][16])
     return machine_of(name, cpus, 2);
 }
 
-/* Returns the number of the update's threads that are bound to `cpus`. */
+/* Counts the update's threads that are bound to `cpus`. */
 static unsigned count_threads(const char *cpus)
 {
     unsigned count = 0;
@@ -247,8 +243,7 @@ static unsigned count_threads(const char *cpus)
     return count;
 }
 
-/* The update's threads are bound to the nodes, and each node has a queue for its chunks. With
- * `numa_off` none are bound. */
+/* The update's threads are bound to the nodes, unless `numa_off` is set. */
 static void threads_are_bound(void)
 {
     char cpus[2][16];
@@ -263,9 +258,9 @@ static void threads_are_bound(void)
     const struct run_engine_options engine_options = {
         .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
-    /* First node: the queue of the team of all threads and 1 member, then the node's own queue and
-     * 1 member. Second node: 3 members of the team of all threads, then the node's own queue and 2
-     * members. */
+    /* First node: the queue and 1 member of the team of all threads, the queue and 1 member of
+     * the node's team. Second node: 3 members of the first team, the queue and 2 members of the
+     * node's team. */
     check_uint(count_threads(cpus[0]), ==, 2 + 2);
     check_uint(count_threads(cpus[1]), ==, 3 + 3);
     run_engine_destroy(engine);
@@ -277,8 +272,7 @@ static void threads_are_bound(void)
     case_model_free(&made);
 }
 
-/* States in memory, states on a drive, states of two generations and clipped steps have the same
- * bits with two nodes as with one. */
+/* Runs have the same bits on two nodes as on one. */
 static void same_bits(void)
 {
     static const struct {
@@ -319,7 +313,7 @@ static void same_bits(void)
 
 /* ---- the parts of the HOST tier ---- */
 
-/* whether qsort() gets its elements in reverse order; a stable sort then reverses equal ones */
+/* whether qsort() gets its elements in reverse order; a stable sort then reverses equal elements */
 static bool reverses;
 void __real_qsort(void *base, size_t count, size_t bytes,
                   int (*compare)(const void *, const void *));
@@ -342,7 +336,7 @@ void __wrap_qsort(void *base, size_t count, size_t bytes,
     __real_qsort(base, count, bytes, compare);
 }
 
-/* the parts of the last region that had any */
+/* of the last region that had any */
 static struct core_region_part parts[1024];
 static size_t part_count;
 int __real_core_region_alloc(const struct core_region_options *options, struct core_region *out);
@@ -358,8 +352,8 @@ int __wrap_core_region_alloc(const struct core_region_options *options, struct c
     return __real_core_region_alloc(options, out);
 }
 
-/* Checks the node of each chunk of states in HOST. Returns the number of chunks that have the same
- * begin as a stripe of another node. */
+/* Checks the nodes of chunks in HOST. Returns how many chunks begin where a stripe of another
+ * node begins. */
 static unsigned check_chunks(const struct run_prepared *prepared, const struct run_place *place)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -389,8 +383,8 @@ static unsigned check_chunks(const struct run_prepared *prepared, const struct r
     return ties;
 }
 
-/* A chunk at the start of its buffer is on the chunk's node, not on that of the buffer's stripe, in
- * whatever order qsort() leaves equal elements. */
+/* A chunk at the start of its buffer is on the chunk's node, not on the stripe's, even if
+ * qsort() reorders equal elements. */
 static void chunks_are_on_their_nodes(void)
 {
     char cpus[2][16];
@@ -426,7 +420,7 @@ static void chunks_are_on_their_nodes(void)
     case_model_free(&made);
 }
 
-/* If ranks cannot be placed, a warning says so, and the run continues. */
+/* If ranks cannot be placed, a warning says so. */
 static void too_many_ranks(void)
 {
     struct run_place place;

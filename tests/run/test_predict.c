@@ -1,6 +1,5 @@
-/* test_predict.c: the logits of a row's last token are within 1 % of those of the plain trainer if
- * weights are in STORE. A row may be shorter than the engine's, but not longer. Logits do not
- * depend on dropout. */
+/* test_predict.c: logits of a row's last token are close to the plain trainer's, for rows up to
+ * the engine's length and without dropout. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -78,8 +77,7 @@ static void tied(void)
     logits_of("qwen3 tied");
 }
 
-/* Adapters drop nothing outside of training. A step that changes no weight, but draws other random
- * numbers, does not change the logits. */
+/* A step that changes no weight, but draws other random numbers, does not change the logits. */
 static void without_dropout(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.5, .seed = 3};

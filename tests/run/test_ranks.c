@@ -1,12 +1,12 @@
-/* test_ranks.c: ranks as threads: nearly the same losses with one, two and four ranks, the same
- * bits at every stage and from run to run, and no more bytes between ranks than the stage needs. */
+/* test_ranks.c: ranks as threads: losses close to those of one rank, bits that do not depend on
+ * the stage, and few bytes between ranks. */
 #include <stdio.h>
 
 #include "offload/model/adapter.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 3, MICRO_BATCHES = 4 }; /* micro-batches of all ranks */
+enum { STEPS = 3, MICRO_BATCHES = 4 }; /* of all ranks */
 
 static struct run_options options_of(uint32_t world, uint32_t stage, enum kern_type type)
 {
@@ -26,7 +26,7 @@ static void in_store(struct run_options *options)
     case_store(options, "mem");
 }
 
-/* Checks that the relative difference of losses and norms is at most `bound`. */
+/* Checks the relative difference of losses and norms. */
 static void check_near(const struct case_outcome *a, const struct case_outcome *b, double bound,
                        const char *what)
 {
@@ -40,8 +40,7 @@ static void check_near(const struct case_outcome *a, const struct case_outcome *
     }
 }
 
-/* Compares all worlds and stages of one family and type with one rank. `lora`: settings of
- * adapters; NULL: none. */
+/* Compares worlds and stages with one rank. `lora`: NULL: no adapters. */
 static void compare(const char *family, enum kern_type type, double bound,
                     const struct model_lora_options *lora)
 {
@@ -77,8 +76,8 @@ static void compare(const char *family, enum kern_type type, double bound,
     case_model_free(&made);
 }
 
-/* In fp32, losses are within 1e-5 of those of one rank: only the order of sums differs. Ranks treat
- * all families alike, so one is enough under a sanitizer. */
+/* In fp32 only the order of sums differs from one rank. Under a sanitizer one family is enough:
+ * ranks treat them alike. */
 static void fp32(void)
 {
     compare("llama", KERN_F32, 1e-5, NULL);
@@ -87,8 +86,7 @@ static void fp32(void)
     }
 }
 
-/* In bf16, losses are within 2 % of those of one rank: each rank rounds its gradient before the
- * ranks' gradients are added. */
+/* In bf16 a rank rounds its gradient before the gradients are added. */
 static void bf16(void)
 {
     compare("llama tied", KERN_BF16, 2e-2, NULL);
@@ -97,8 +95,7 @@ static void bf16(void)
     }
 }
 
-/* With adapters, losses are as near to those of one rank as without adapters: which elements are
- * dropped depends on the micro-batch, not on the rank that computes it. */
+/* Dropped elements depend on the micro-batch, not on the rank. */
 static void lora(void)
 {
     if (TEST_RACES) {
@@ -113,8 +110,7 @@ static void lora(void)
     }
 }
 
-/* A rank computes whole pairs; the loss and the margin are means over the pairs of all ranks, as
- * with one rank. */
+/* A rank computes whole pairs; loss and margin are means over the pairs of all ranks. */
 static void pairs(void)
 {
     if (TEST_RACES) {
@@ -145,7 +141,7 @@ static void pairs(void)
     case_model_free(&made);
 }
 
-/* Two runs of the same ranks have the same bits. */
+/* Repeated runs have the same bits. */
 static void again(void)
 {
     struct case_model made;
@@ -161,8 +157,8 @@ static void again(void)
     case_model_free(&made);
 }
 
-/* Checks that steps report the bytes that ranks received, except that stages 1 and 2 gather the
- * weights of the last step when the run ends. */
+/* Checks that steps report the bytes that ranks received. Stages 1 and 2 gather the weights of
+ * the last step when the run ends. */
 static void check_counted(const struct case_outcome *outcome, const struct run_options *options)
 {
     const uint64_t gathered = outcome->received_bytes - outcome->summed_bytes;
@@ -173,10 +169,9 @@ static void check_counted(const struct case_outcome *outcome, const struct run_o
     check_uint(outcome->gather_bytes, ==, all ? gathered : gathered / STEPS * (STEPS - 1));
 }
 
-/* Ranks receive at most the bytes of an all-reduce of the 16-bit gradients in stages 0 to 2, and
- * 1.5 times as many in stage 3, where weights are gathered twice and gradients scattered once.
- * Blocks that are still in a slot when the backward pass needs them are gathered once; in a model
- * of three layers nearly all are. */
+/* Ranks receive no more than an all-reduce of the 16-bit gradients in stages 0 to 2, and 1.5
+ * times as much in stage 3, which gathers weights twice. Blocks that are still in a slot are
+ * gathered once. */
 static void traffic(void)
 {
     if (TEST_SLOW) {
@@ -190,7 +185,7 @@ static void traffic(void)
     for (unsigned b = 0; b < made.model->block_count; b++) {
         elements += made.model->blocks[b].elements;
     }
-    /* Each rank receives the parts of the other three. */
+    /* A rank receives the parts of the other three. */
     const double all_reduce = 2.0 * (WORLD - 1) * (double)elements * 2 * STEPS;
     for (uint32_t stage = 0; stage <= 3; stage++) {
         for (uint32_t micros = 1; micros <= 2; micros++) {
@@ -209,9 +204,8 @@ static void traffic(void)
     case_model_free(&made);
 }
 
-/* Weights that are gathered in 8 bits give about the same losses as exact weights, with little more
- * than half of the bytes. The bits are the same for shards in memory and in the store, and in a
- * second run. fp32 weights are gathered unchanged. */
+/* Weights gathered in 8 bits give similar losses with little more than half of the bytes, and
+ * repeatable bits. */
 static void packed(void)
 {
     struct case_model made;
@@ -248,9 +242,8 @@ static void packed(void)
     case_model_free(&made);
 }
 
-/* Groups of two ranks that keep a copy of the weights have the same bits as ranks without groups.
- * This holds for weights in memory and in the store, exact, packed and stored in fewer bits, layer
- * by layer and micro-batch by micro-batch. Fewer bytes pass between nodes. */
+/* Groups of ranks that keep a copy of the weights do not change bits, and send fewer bytes
+ * between nodes. */
 static void grouped(void)
 {
     static const enum plan_order orders[] = {PLAN_ORDER_LAYER, PLAN_ORDER_MICRO};
@@ -284,9 +277,8 @@ static void grouped(void)
     case_model_free(&made);
 }
 
-/* Gradients that ranks reduce in 4 bits give about the same losses as exact gradients, with a
- * quarter of the bytes of 16-bit gradients. The bits are the same for states in memory and in the
- * store, and in a second run. */
+/* Gradients reduced in 4 bits give similar losses with a quarter of the bytes, and repeatable
+ * bits. */
 static void coded(void)
 {
     struct case_model made;
@@ -320,9 +312,8 @@ static void coded(void)
     case_model_free(&made);
 }
 
-/* The ranks of a node add their gradients before nodes do, with two ranks in each node and in all
- * stages. Results are near those of the exact run and the same in a second run, in memory and in
- * the store. Half of the bytes pass between nodes. On one node the bits are the exact ones. */
+/* If ranks of a node add gradients before nodes do, half of the bytes pass between nodes, losses
+ * are similar, and bits are repeatable. */
 static void fast(void)
 {
     struct case_model made;
@@ -343,7 +334,7 @@ static void fast(void)
                             (double)exact.reduce_between_bytes;
         test_note("stage %u: %.4f of the bytes between nodes", stage, part);
         check_double(part, >, 0.5 - 1e-2);
-        check_double(part, <, 0.5 + 1e-2); /* not exactly half, because sums of tiles stay exact */
+        check_double(part, <, 0.5 + 1e-2); /* more than half: sums of squares stay exact */
         check_uint(memory.reduce_bytes, ==, exact.reduce_bytes);
         check_counted(&memory, &options);
         case_run_engine(&made, &options, STEPS, &other);

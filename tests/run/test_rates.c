@@ -1,7 +1,5 @@
-/* test_rates.c: a cached part of a machine's rates applies to its key alone, for some weeks, and
- * only if it is complete. A damaged cache causes only another measurement. A machine is measured
- * once, until its rates are renewed or forgotten. Measuring stays within the budgets, even if the
- * run does not fit in them. */
+/* test_rates.c: a machine is measured once, within the budgets; cached rates count for their
+ * key, for some weeks, if they are complete. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -28,8 +26,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-/* Returns the number of files in the folder whose names start with `begin`; writes the path of the
- * last one to `path`. */
+/* Counts the files whose names start with `begin`; writes the path of the last one to `path`. */
 static int files_in(const char *folder, const char *begin, char path[1024])
 {
     DIR *dir = opendir(folder);
@@ -53,7 +50,7 @@ static void put_text(const char *path, const char *text)
     fclose(file);
 }
 
-/* If set, another run creates the folders right after mkdir() fails in this one. */
+/* If set, another run creates the folders right after mkdir() fails. */
 static bool another_run_begins;
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
@@ -74,8 +71,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
     return rc;
 }
 
-/* If another run creates the folders of the cache at the same time, a run still keeps what it
- * measured. */
+/* A run keeps what it measured, even if another run creates the cache's folders meanwhile. */
 static void folders_are_made_by_two(void)
 {
     struct run_drive_rates rates = {.read_bytes = 1};
@@ -92,7 +88,7 @@ static void folders_are_made_by_two(void)
 
 /* ---- slow drives ---- */
 
-/* bytes per second that each measurement returns; NULL: those of the drive */
+/* bytes per second that measurements return; NULL: the drive's */
 static const double *mixed_rates;
 static unsigned measurements;
 int __real_aio_measure_path(const char *directory, const struct aio_measure_options *options,
@@ -124,9 +120,8 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
     return mixed_rates != NULL ? 0 : __real_nanosleep(time, left);
 }
 
-/* A slow drive may only be busy. After a pause it is measured again, with a warning, until two
- * results in a row agree; the best of each rate is used. A drive whose results never agree, or that
- * is nearly stalled, is reported and not treated as steady, so its rates are not cached. */
+/* A slow drive may be busy, and is measured again until two results in a row agree. Without
+ * agreement, or near a stall, the rates are not steady. */
 static void slow_drives_are_measured_again(void)
 {
     static const struct {
@@ -173,7 +168,7 @@ enum { MEASURED_RANKS = 4, MEASURED_WITHIN = 2, MEASURED_TURNS = 3, LATE_SECONDS
 
 static bool slows;              /* whether the last turns are slow */
 static _Atomic int64_t late_ns; /* added to the clock */
-/* calls in the measured turns, by what is measured */
+/* calls in the measured turns */
 static unsigned reductions, gathers_within, packs, encodes;
 int64_t __real_core_clock_now_ns(void);
 int64_t __wrap_core_clock_now_ns(void);
@@ -193,7 +188,7 @@ int64_t __wrap_core_clock_now_ns(void)
     return __real_core_clock_now_ns() + late_ns;
 }
 
-/* Makes the last turn slow: `calls` counts the calls, of which a turn has `each`. */
+/* Makes the last turn slow. `calls` counts calls, of which a turn has `each`. */
 static void slow_last(unsigned *calls, unsigned each)
 {
     if (slows && (*calls)++ == (MEASURED_TURNS - 1) * each) {
@@ -225,10 +220,10 @@ void __wrap_coll_codes_encode(enum coll_type type, const void *from, uint64_t co
     __real_coll_codes_encode(type, from, count, codes);
 }
 
-/* A turn of collectives or of codes that something else slowed down does not count. */
+/* A turn that something else slowed down does not count. */
 static void slow_turns_do_not_count(void)
 {
-    /* the rate of a slow turn, if it had 16 MiB */
+    /* rate of a slow turn, if it had 16 MiB */
     const double slow = (16 << 20) / (double)LATE_SECONDS;
     struct case_model made;
     struct run_shapes *shapes = NULL;
@@ -253,7 +248,7 @@ static void slow_turns_do_not_count(void)
     case_model_free(&made);
 }
 
-/* Writes a cached file of a drive that ends with the text `last`. */
+/* Writes a drive's cache file that ends with `last`. */
 static void put_drive(const char *path, const char *key, const char *last)
 {
     char text[500];
@@ -265,8 +260,7 @@ static void put_drive(const char *path, const char *key, const char *last)
     put_text(path, text);
 }
 
-/* A cached part is read back as it was written, and every kind of damage or mismatch makes it
- * invalid. */
+/* A cached part is read as it was written; damaged parts and parts of other keys are not read. */
 static void parts_count_for_their_keys(void)
 {
     struct run_drive_rates rates = {.read_bytes = 1.0 / 3, .window_bytes = 2e9};
@@ -275,7 +269,7 @@ static void parts_count_for_their_keys(void)
     char path[1024];
     struct run_rates_cached cached = {NULL, "the key", RUN_RATES_DRIVE};
     check_true(!run_rates_cache_read(&cached, &rates));
-    run_rates_cache_write(&cached, &rates); /* there is no folder */
+    run_rates_cache_write(&cached, &rates); /* no folder */
     run_rates_cache_forget(&cached);
     snprintf(folder, sizeof folder, "%s/above/cache", test_directory());
     cached.folder = folder;
@@ -314,13 +308,12 @@ static void parts_count_for_their_keys(void)
     check_true(!run_rates_cache_read(&cached, &rates)); /* from the future: a clock was wrong */
     run_rates_cache_write(&cached, &rates);
     check_true(run_rates_cache_read(&cached, &rates));
-    cached.folder = "/proc/cache"; /* no folder can be created there */
+    cached.folder = "/proc/cache"; /* not writable */
     run_rates_cache_write(&cached, &rates);
     check_true(!run_rates_cache_read(&cached, &rates));
 }
 
-/* Cached rates are used for the same model and shape. Rates are measured again if they are to be
- * renewed, and forgotten rates are removed from the cache. */
+/* Cached rates are used for the same model and shape, until they are renewed or forgotten. */
 static void machines_are_measured_once(void)
 {
     struct case_model made;
@@ -338,7 +331,7 @@ static void machines_are_measured_once(void)
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
     check_double(rates.machine.update_elements, >, 0);
     check_double(rates.forward_seconds[1], >, 0);
-    /* no drive is measured when the store is in memory */
+    /* a store in memory has no drive to measure */
     check_int(files_in(folder, "", path), ==, 2);
     const double update = rates.machine.update_elements;
     const double layer = rates.forward_seconds[1];
@@ -390,7 +383,7 @@ static void drives_are_asked_once(void)
     check_double(rates.machine.read_bytes, >, 0);
     check_double(rates.machine.write_bytes, >, 0);
     check_double(rates.machine.mixed_bytes, >, 0);
-    /* otherwise the drive was busy, and nothing is cached */
+    /* otherwise the drive was busy */
     if (files_in(folder, "drive-", path) == 1) {
         check_double(rates.machine.io_bytes, >, 0);
         const double reads = rates.machine.read_bytes;
@@ -403,8 +396,7 @@ static void drives_are_asked_once(void)
     case_model_free(&made);
 }
 
-/* Measuring takes at most 256 MiB and a quarter of the budgets, and little for a small model, so
- * that it does not set the peak of a run. */
+/* Measuring takes little memory, so that it does not set the peak of a run. */
 static void measuring_takes_little(void)
 {
     struct case_model made;
@@ -427,8 +419,7 @@ static void measuring_takes_little(void)
     case_model_free(&made);
 }
 
-/* The most memory with which a device was opened; the number of devices; the number of the device
- * that fails, from 1. */
+/* Most memory of an opened device; number of devices; number of the device that fails, from 1. */
 static uint64_t device_bytes;
 static int device_count, device_fails;
 int __real_dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
@@ -443,7 +434,7 @@ int __wrap_dev_open(const char *name, const struct dev_options *options, struct 
     return __real_dev_open(name, options, out);
 }
 
-/* Measures with `rows` rows and a joint budget of `mib`. */
+/* Measures within a joint budget of `mib` MiB. */
 static int measure_rows(const struct case_model *made, struct run_options *options, int64_t rows,
                         uint64_t mib, struct run_rates *out)
 {
@@ -458,8 +449,8 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
     return rc;
 }
 
-/* If the model does not fit into the processors' caches, but the arrays that the budgets allow for
- * measuring the update do, a warning says so. */
+/* If the budget allows only arrays that fit into the processors' caches, but the model does not
+ * fit, a warning says so. */
 static void updates_in_cache_are_reported(void)
 {
     struct case_model made;
@@ -483,15 +474,15 @@ static void updates_in_cache_are_reported(void)
     check_int(run_measure_update(shapes, &options, &rates), ==, 0);
     check_uint(test_heard_lines("the rate of the update is measured with"), ==, 1);
     check_contains(test_heard(), "fit into the processors' caches of");
-    /* on the CPU device, copies are work of the processor */
+    /* on the CPU device, the processor copies */
     check_double(rates.memory_bytes, ==, 0);
     test_listen_end();
     run_shapes_destroy(shapes);
     case_model_free(&made);
 }
 
-/* If a layer does not fit with all rows, fewer rows are measured, and the result is not cached.
- * Rates that were cached with larger budgets are used. */
+/* If a layer does not fit with all rows, fewer rows are measured and not cached. Cached rates of
+ * larger budgets are used. */
 static void blocks_are_measured_in_budgets(void)
 {
     enum { ROWS = 512, SMALL_MIB = 16, LARGE_MIB = 1024 };
@@ -526,7 +517,7 @@ static void blocks_are_measured_in_budgets(void)
     case_model_free(&made);
 }
 
-/* A run that fits no machine is refused by the planner, not by the measurement before it. */
+/* The planner refuses a run that fits no machine; the measurement before it does not. */
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
@@ -545,11 +536,11 @@ static void what_cannot_fit_is_planned(void)
     device_count = 0;
     check_int(run_prepared_create(made.model, &options, NULL, &prepared), ==, -EFBIG);
     check_contains(core_err_message(), "cannot fit");
-    check_int(device_count, ==, 1); /* only copies are measured, no block */
+    check_int(device_count, ==, 1); /* only copies are measured */
     case_model_free(&made);
 }
 
-/* If a device cannot be opened for one of the blocks, measuring fails. */
+/* If a device cannot be opened, measuring fails. */
 static void blocks_that_cannot_be_measured(void)
 {
     struct case_model made;

@@ -1,5 +1,5 @@
-/* test_resume.c: a run that was interrupted and resumed has the same bits as one that was not, with
- * different placements, chunks and I/O back ends of its two parts. */
+/* test_resume.c: a resumed run has the bits of an uninterrupted run, even with other placements,
+ * chunks and I/O back ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { STEPS = 4, SAVED = 2 };
 
-/* Placement, timing, size of chunks and I/O back end; zero fields are the defaults. */
+/* Zero fields are the defaults. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -64,7 +64,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* Interrupts a run with the settings `from` after SAVED steps, and resumes it with `to`. */
+/* Saves after SAVED steps with `from`, and resumes with `to`. */
 static void interrupt(const struct case_model *made, const struct run_options *base,
                       const struct way *from, const struct way *to, const char *what)
 {
@@ -93,9 +93,9 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     store_shelf_close(shelf);
 }
 
-/* Interrupts a run with each way and resumes it with the next. The resumed run has the chunks of
- * `base`, because hashes of a block depend on its chunks. Threads treat all families alike, so one
- * is enough under a thread sanitizer. */
+/* Saves with one way and resumes with the next. The resumed run has the chunks of `base`,
+ * because hashes depend on chunks. A thread sanitizer needs one family: threads treat them
+ * alike. */
 static void hold(const struct run_options *base, unsigned count, const char *what)
 {
     static const char *const families[] = {"llama", "gpt2", "qwen3 tied"};
@@ -120,7 +120,7 @@ static void bf16(void)
     hold(&options, 3, "bf16");
 }
 
-/* Updates run inside backward, so no update is pending when the checkpoint is saved. */
+/* No update is pending when the checkpoint is saved. */
 static void inside(void)
 {
     struct run_options options = case_options();
@@ -135,8 +135,7 @@ static void fp32(void)
     hold(&options, 1, "fp32");
 }
 
-/* The loss scale is so high that steps are skipped and the scale changes; a resumed run continues
- * with the saved scale. */
+/* The high loss scale skips steps and changes; a resumed run continues with the saved scale. */
 static void fp16_scale_moves(void)
 {
     struct case_model made;
@@ -154,8 +153,7 @@ static void fp16_scale_moves(void)
     hold(&options, 1, "fp16");
 }
 
-/* Moments of two bytes are rounded at random, with numbers that depend only on seed, step and
- * position. */
+/* Narrow moments are rounded at random; the numbers depend only on seed, step and position. */
 static void narrow_moments(void)
 {
     struct run_options options = case_options();
@@ -163,8 +161,7 @@ static void narrow_moments(void)
     hold(&options, 1, "bf16 moments");
 }
 
-/* The checkpoint is saved while the next steps run. Neither the run that saves nor the run that
- * resumes has other bits. */
+/* A checkpoint that is saved while steps run changes no bits. */
 static void under_the_next_step(void)
 {
     static const char *const families[] = {"llama", "qwen3 tied"};
@@ -199,7 +196,7 @@ static void under_the_next_step(void)
     }
 }
 
-/* If a write fails while a step runs, the checkpoint fails, and the run does not. */
+/* If a write fails while a step runs, the checkpoint fails, but not the run. */
 static void fails_alone(void)
 {
     struct case_model made;
@@ -241,8 +238,7 @@ static void fails_alone(void)
     store_shelf_close(shelf);
 }
 
-/* An engine that is destroyed before its checkpoint is written leaves no checkpoint and no partial
- * one. */
+/* An engine that is destroyed before its checkpoint is written leaves nothing of it. */
 static void ends_before_it_is_written(void)
 {
     struct case_model made;
@@ -273,7 +269,7 @@ static void ends_before_it_is_written(void)
     store_shelf_close(shelf);
 }
 
-/* Adapters drop the same elements as without an interruption, and pairs keep their reference. */
+/* Adapters drop the elements of the uninterrupted run, and pairs keep their reference. */
 static void dropout(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.3, .seed = 3};

@@ -1,7 +1,5 @@
-/* test_save.c: a checkpoint is written while steps continue, with every timing of updates and on
- * several ranks. The run that saves keeps its bits, and updates write a checkpoint that was
- * announced. A run that resumes on the same number of ranks has the bits of the run that was never
- * interrupted; on another number it has the saved states. */
+/* test_save.c: checkpoints are saved while steps continue, without a change of bits, and resumed
+ * with the bits of an uninterrupted run. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,14 +50,13 @@ static struct run_options options_of(int place, int timing)
     return options;
 }
 
-/* One way to save a checkpoint. */
 struct way {
     bool ahead;
-    bool reads_out; /* states are read out, because no update can write them */
+    bool reads_out; /* no update can write the states */
     uint64_t evaluated;
 };
 
-/* Saves after SAVED of STEPS steps with the settings `from`; resumes with `to`. */
+/* Saves after SAVED steps with `from`; resumes with `to`. */
 static void hold(const struct case_model *made, const struct run_options *from,
                  const struct run_options *to, const struct way *way, const char *name)
 {
@@ -92,8 +89,8 @@ static void hold(const struct case_model *made, const struct run_options *from,
     store_shelf_close(shelf);
 }
 
-/* Saving changes no bit with any timing of updates, and a run that resumes from any placement in
- * another has the same bits. */
+/* Saving changes no bit with any timing of updates, and another placement resumes with the same
+ * bits. */
 static void every_timing(void)
 {
     static const char *const families[] = {"llama tied", "gpt2"};
@@ -115,8 +112,8 @@ static void every_timing(void)
     }
 }
 
-/* An evaluation between a step and its checkpoint performs the pending update. A checkpoint that
- * was not announced has the same content; its states are read out if no update is pending. */
+/* An evaluation performs the pending update. A checkpoint that was not announced has the same
+ * content; states without a pending update are read out. */
 static void looked_at_or_unannounced(void)
 {
     struct case_model made;
@@ -135,7 +132,7 @@ static void looked_at_or_unannounced(void)
     case_model_free(&made);
 }
 
-/* A checkpoint has the frozen blocks, too, although no update writes them. */
+/* A checkpoint has frozen blocks, although no update writes them. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*embed*", "*layers.1.*"};
@@ -154,7 +151,7 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Checkpoints keep moments of 8 bits and of bf16, and in fp16 a loss scale that changes. */
+/* Checkpoints keep narrow moments and a loss scale that changes. */
 static void formats(void)
 {
     struct case_model made;
@@ -188,8 +185,7 @@ static void set_ranks(struct run_options *options, uint32_t world, uint32_t stag
     options->micro_batches = 4 / world;
 }
 
-/* All ranks write their parts to one set of files, from which as many ranks resume with the same
- * bits. */
+/* Ranks write one set of files, from which as many ranks resume with the same bits. */
 static void several_ranks(void)
 {
     struct case_model made;
@@ -206,8 +202,8 @@ static void several_ranks(void)
     case_model_free(&made);
 }
 
-/* Checkpoints of one rank are read by two, of two by four and of four by one, with all stages. The
- * states have the saved bits; losses and norms go on as before, except for the order of sums. */
+/* Another number of ranks has the saved states; later losses and norms differ only by the order
+ * of sums. */
 static void other_ranks(void)
 {
     static const uint32_t worlds[][2] = {{1, 2}, {2, 4}, {4, 1}};
@@ -250,7 +246,7 @@ static void other_ranks(void)
 
 /* ---- announced checkpoints that nobody asks for ---- */
 
-/* An announced checkpoint that nobody asks for leaves nothing; the next one is saved. */
+/* An announced checkpoint that nobody asks for leaves nothing. */
 static void not_asked_for(void)
 {
     struct case_model made;

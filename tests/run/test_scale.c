@@ -1,5 +1,5 @@
-/* test_scale.c: the loss scale follows DeepSpeed's rules step by step (tests/oracle/loss_scale.py
- * wrote the fixture); a fixed scale never changes. */
+/* test_scale.c: the loss scale follows DeepSpeed's rules (fixture of
+ * tests/oracle/loss_scale.py). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 
 enum { LINE_BYTES = 16384 };
 
-/* Reads the next "scale*count" of a line. Returns the count, or 0 at the end of the line. "end" in
- * place of the scale means that the run ended; *scale is then -1. */
+/* Reads the next "scale*count" of a line. Returns the count, or 0 at the end of the line. For
+ * "end", *scale is -1: the run ended. */
 static int next_run(char **at, double *scale)
 {
     while (**at == ' ') {
@@ -25,8 +25,7 @@ static int next_run(char **at, double *scale)
     return (int)strtol(*at, at, 10);
 }
 
-/* Takes all steps of one line of the table. `overflows` tells which steps overflow, and `scales`
- * tells the loss scale after each step. */
+/* `overflows` tells which steps overflow, `scales` the loss scale after them. */
 static void follow(const struct run_scale_options *options, const char *overflows, char *scales,
                    int line)
 {
@@ -81,7 +80,6 @@ static void as_deepspeed(void)
     check_int(lines, >=, 60);
 }
 
-/* A fixed scale never changes. */
 static void fixed(void)
 {
     const struct run_scale_options options = {

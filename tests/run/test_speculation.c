@@ -1,7 +1,5 @@
-/* test_speculation.c: speculative updates never change a bit. For every mixture of steps that guess
- * right, guess wrong and do not guess, with several families, placements, micro-batches and ranks,
- * with norms that clip and gradients that overflow, a run ends with the bits of a run that defers
- * every update. */
+/* test_speculation.c: a run with right, wrong and no guesses ends with the bits of a run that
+ * defers its updates. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +9,7 @@
 
 enum { STEPS = 3, KINDS = 3, PATTERNS = KINDS * KINDS * KINDS };
 
-/* A placement; a field that is 0 is the planner's choice. */
+/* The planner chooses fields that are 0. */
 struct way {
     const char *name;
     enum plan_where weights, states, grads;
@@ -73,7 +71,7 @@ static void run(const struct case_model *made, const struct run_options *options
     case_run_part(made, options, part, out, name);
 }
 
-/* Returns a limit between the norms of quiet steps and of loud ones. */
+/* Returns a limit between the norms of quiet and loud steps. */
 static double limit_between(const struct case_model *made, const struct run_options *options)
 {
     const struct case_part part = {.end = STEPS, .loud = 5};
@@ -86,10 +84,10 @@ static double limit_between(const struct case_model *made, const struct run_opti
     return outcome.norm[1] * 1.25;
 }
 
-/* What a step does: a digit of a pattern. */
+/* A digit of a pattern. */
 enum kind { DEFERS, GUESSES_RIGHT, GUESSES_WRONG };
 
-/* Returns the pattern's steps. Every other one of the steps that do not guess is loud. */
+/* Returns the pattern's steps. Half of the steps that do not guess are loud. */
 static struct case_part part_of(unsigned pattern, uint64_t *guesses)
 {
     struct case_part part = {.end = STEPS};
@@ -104,7 +102,7 @@ static struct case_part part_of(unsigned pattern, uint64_t *guesses)
     return part;
 }
 
-/* The results of a run without guesses, for each mixture of loud and quiet steps. */
+/* Results without guesses, for mixtures of loud and quiet steps. */
 struct expected {
     struct case_outcome outcomes[1 << STEPS];
     bool known[1 << STEPS];
@@ -123,8 +121,8 @@ static const struct case_outcome *deferred(const struct case_model *made,
     return &expected->outcomes[part->loud];
 }
 
-/* Checks that a run with the pattern's guesses has the results of the same steps without guesses,
- * and that it reports its guesses. */
+/* Checks that a pattern's guesses do not change the results, and that the run reports these
+ * guesses. */
 static void hold(const struct case_model *made, const struct run_options *options, unsigned pattern,
                  struct expected *expected, const char *what)
 {
@@ -150,7 +148,6 @@ static void hold(const struct case_model *made, const struct run_options *option
     }
 }
 
-/* All 27 patterns of three steps have the bits of deferred updates, with every placement. */
 static void every_pattern(void)
 {
     struct case_model made;
@@ -167,8 +164,7 @@ static void every_pattern(void)
     case_model_free(&made);
 }
 
-/* The patterns are: right, wrong, deferred; all wrong; all right; wrong, right, wrong; deferred,
- * wrong, right. */
+/* Right, wrong, deferred; all wrong; all right; wrong, right, wrong; deferred, wrong, right. */
 static const unsigned some[] = {7, 26, 13, 23, 15};
 
 static void every_family(void)
@@ -189,8 +185,7 @@ static void every_family(void)
 
 /* ---- overflow ---- */
 
-/* Returns a loss scale with which loud steps overflow and quiet ones do not. Finds it by halving
- * the range of its logarithm. */
+/* Returns a loss scale with which loud steps overflow and quiet steps do not. */
 static double scale_between(const struct case_model *made, const struct run_options *options)
 {
     struct run_options probe = *options;
@@ -210,7 +205,7 @@ static double scale_between(const struct case_model *made, const struct run_opti
     test_fail(__FILE__, __LINE__, "no loss scale makes a loud step overflow");
 }
 
-/* In fp16, runs whose loud steps overflow have the bits of deferred updates, too. */
+/* Steps that overflow have the bits of deferred updates, too. */
 static void overflows(void)
 {
     static const int places[] = {0, 2, 5, 7};
@@ -224,7 +219,7 @@ static void overflows(void)
         options.may_skip = true;
         options.clip = p % 2 == 0 ? 0 : 1e6;
         options.budgets.host_bytes += options.budgets.host_bytes / 4;
-        /* all placements have the same bits */
+        /* the scale fits all placements, which have the same bits */
         scale = p == 0 ? scale_between(&made, &options) : scale;
         options.scale.fixed = scale;
         for (unsigned pattern = 0; pattern < PATTERNS; pattern += TEST_COUNT(2, 9)) {
@@ -261,8 +256,8 @@ static void ranks(void)
 
 /* ---- the policy in a run ---- */
 
-/* If the limit is far above the norms, a run guesses from its second step on; if it is just above
- * them, from the third step on; if it is below them, never. */
+/* The farther the limit is above the norms, the earlier a run guesses; below them it does not
+ * guess. */
 static void a_calm_run_guesses(void)
 {
     const struct case_part part = {.end = CASE_STEPS_MAX};

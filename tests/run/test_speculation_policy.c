@@ -1,13 +1,11 @@
-/* test_speculation_policy.c: the policy does not speculate at first. It speculates while norms are
- * neutral, less often after wrong guesses, and not while the measured time is longer with
- * speculation. */
+/* test_speculation_policy.c: the policy speculates while norms are neutral, less often after
+ * wrong guesses, and not while that takes longer. */
 #include <math.h>
 
 #include "offload/run/speculation.h"
 #include "tests/harness/test.h"
 
-/* Seconds of the steps of a simulated run: deferred, guessed right, guessed wrong, and deferred
- * after a wrong guess. */
+/* Seconds of simulated steps; `again`: deferred after a wrong guess. */
 struct pace {
     double deferred, ahead, wrong, again;
 };
@@ -35,7 +33,7 @@ static bool next(struct run_speculation *guess, const struct pace *pace, bool ne
 
 static const struct pace usual = {.deferred = 1, .ahead = 0.7, .wrong = 1.1, .again = 1.2};
 
-/* If norms are neutral from the start, all but the first steps guess. */
+/* If norms are neutral from the start, only the first steps do not guess. */
 static void neutral_runs_guess(void)
 {
     struct run_speculation guess;
@@ -49,8 +47,8 @@ static void neutral_runs_guess(void)
     check_double(tally.lost, ==, 0);
 }
 
-/* If norms are far below the limit, the policy guesses after one step. Later it defers two steps
- * and measures them, to compare the seconds of guesses with them. */
+/* If norms are far below the limit, the policy guesses after one step. Later it defers two
+ * steps, to measure them. */
 static void far_norms_guess_at_once(void)
 {
     struct run_speculation guess;
@@ -70,8 +68,7 @@ static void far_norms_guess_at_once(void)
     }
 }
 
-/* If other calls between all steps prevent measuring, the policy defers two steps in vain and
- * continues to guess. */
+/* If steps cannot be measured, the policy defers two steps in vain and continues to guess. */
 static void unsteady_runs_guess(void)
 {
     struct run_speculation guess;
@@ -87,7 +84,7 @@ static void unsteady_runs_guess(void)
     check_double(guess.deferred_seconds, ==, 0);
 }
 
-/* If no norm is neutral, the policy never guesses. */
+/* Without a neutral norm the policy does not guess. */
 static void clipped_runs_defer(void)
 {
     struct run_speculation guess;
@@ -99,8 +96,7 @@ static void clipped_runs_defer(void)
     check_int(tally.deferred, ==, 1000);
 }
 
-/* If every (n + 1)-th norm is not neutral, wrong guesses become rare, and their number has a small
- * known limit. */
+/* If every (n + 1)-th norm is not neutral, wrong guesses become rare. */
 static void wrong_guesses_teach(void)
 {
     for (int n = 1; n < 12; n++) {
@@ -116,7 +112,7 @@ static void wrong_guesses_teach(void)
     }
 }
 
-/* After many right guesses the policy guesses again after one neutral norm. */
+/* After many right guesses, a wrong one is soon forgiven. */
 static void trust_comes_back(void)
 {
     struct run_speculation guess;
@@ -138,8 +134,7 @@ static void trust_comes_back(void)
     check_int(guess.needed, ==, 1);
 }
 
-/* If even right guesses are slower than deferring, the policy stops guessing, and tries again after
- * a pause. */
+/* If right guesses are slower than deferring, the policy pauses. */
 static void slow_guesses_pause(void)
 {
     const struct pace slow = {.deferred = 1, .ahead = 1.2, .wrong = 1.2, .again = 1.2};
@@ -155,7 +150,7 @@ static void slow_guesses_pause(void)
     check_int(tally.wrong, ==, 0);
 }
 
-/* A step is measured only if the step before it was of the same kind. */
+/* A step is measured only after a step of the same kind. */
 static void first_steps_are_not_measured(void)
 {
     struct run_speculation guess;

@@ -1,6 +1,5 @@
-/* test_stored.c: a run whose frozen layers are stored in fewer bits has the losses of a run with
- * the expanded weights, and the same bits wherever the layers are kept, whole or by sections, on
- * one rank or several. The run can resume. */
+/* test_stored.c: frozen layers stored in fewer bits give the losses of their expanded weights,
+ * and bits that do not depend on the placement. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -78,7 +77,7 @@ static void expand_tensor(const struct case_model *made, int file, const struct 
     float *scales = malloc((size_t)(layout.scale_count + 1) * sizeof *scales);
     uint8_t *stored = calloc(1, layout.bytes);
     check_int(model_safetensors_read(shard, tensor, 0, raw, tensor->bytes), ==, 0);
-    for (int64_t i = 0; i < count; i++) { /* converts to the order in memory */
+    for (int64_t i = 0; i < count; i++) { /* to the order in memory */
         const int64_t at = i % param->cols * part->rows + i / param->cols;
         turned[i] = raw[param->transposed ? at : i];
     }
@@ -126,8 +125,8 @@ static void expand_files(const struct case_model *made, enum kern_quant quant)
 
 /* ---- runs ---- */
 
-/* Checks that all ways have the same bits, and the losses of a plain run with the expanded weights.
- * Under a sanitizer only some of the ways run. */
+/* Checks that the ways have the same bits, and the losses of the expanded weights. Under a
+ * sanitizer fewer ways run. */
 static void run_made(struct case_model *made, const char *family, enum model_storage base,
                      enum kern_quant quant)
 {
@@ -172,15 +171,14 @@ static void int8_has_the_bits_of_expanded_weights(void)
     run("llama tied", layers, 1, MODEL_STORAGE_INT8, KERN_QUANT_INT8);
 }
 
-/* If layers are partly frozen, their data blocks are stored in fewer bits, with the same bits. */
+/* The frozen parts of layers are stored in fewer bits, too. */
 static void parts_of_layers_too(void)
 {
     run("llama", parts, 4, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
 }
 
-/* Adapters on layers stored in fewer bits have the losses of adapters on the expanded weights.
- * Magnitudes begin with the norms of the expanded weights. With dropout there are two products with
- * the expanded weights. */
+/* Magnitudes begin with the norms of the expanded weights. Dropout adds a second product with
+ * these weights. */
 static void adapters_too(void)
 {
     struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
@@ -196,14 +194,13 @@ static void adapters_too(void)
     case_model_free(&made);
 }
 
-/* Tensors that the files contain transposed are stored in fewer bits, too. */
+/* Tensors that are transposed in the files are stored in fewer bits, too. */
 static void transposed_tensors_too(void)
 {
     run("gpt2", gpt2_layers, 1, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
 }
 
-/* Weights that are bf16 in the files and stay bf16 have the bits of a plain fp32 run. The other
- * stored forms work in fp32, too. */
+/* Weights that stay bf16 have the bits of a plain fp32 run. */
 static void fp32_runs_keep_less(void)
 {
     struct case_model made;
@@ -221,7 +218,7 @@ static void fp32_runs_keep_less(void)
     case_model_free(&made);
 }
 
-/* On two ranks the bits are the same, whether each rank has all stored bytes or only its part. */
+/* Two ranks have the same bits, whether a rank has all stored bytes or its part. */
 static void ranks_have_the_same_bits(void)
 {
     struct case_model made;
@@ -273,8 +270,8 @@ static const struct sectioned {
     {"bf16 in fp32", "wide", all_but_embedding, 3, MODEL_STORAGE_BF16, 0, 2, 1, 2},
 };
 
-/* Checks that no slot is for whole expanded layers, and that the buffer for expanded sections is
- * smaller than 3/4 of a layer. */
+/* Checks that no slot is for whole expanded layers, and that expanded sections take less than
+ * 3/4 of a layer. */
 static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
@@ -314,8 +311,7 @@ static void run_sections(const struct sectioned *of)
     case_model_free(&made);
 }
 
-/* Training adapters on pairs of rows by sections has the bits of whole blocks, even if the frozen
- * head is computed in tiles and an evaluation runs. */
+/* Training on pairs by sections has the bits of whole blocks. */
 static void pairs_by_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -347,8 +343,7 @@ static void pairs_by_sections(void)
     case_model_free(&made);
 }
 
-/* If memory has no room for a layer's expanded weights, a part of them is expanded at a time, with
- * the same bits. */
+/* Sections of a layer's expanded weights do not change the bits. */
 static void sections_have_the_same_bits(void)
 {
     for (size_t i = TEST_COUNT(0, 1); i < sizeof sectioned / sizeof sectioned[0];
@@ -359,7 +354,7 @@ static void sections_have_the_same_bits(void)
 
 /* ---- plans ---- */
 
-/* The drive and the slots hold the stored form, which takes 0.516 bytes per weight. */
+/* Drive and slots hold the stored form: 0.516 bytes per weight. */
 static void memory_is_that_of_stored_bytes(void)
 {
     struct case_model made;
@@ -378,8 +373,8 @@ static void memory_is_that_of_stored_bytes(void)
     case_model_free(&made);
 }
 
-/* Returns whether every expansion in a layer's sections uses the format in which this layer stores
- * the tensor. */
+/* Returns whether a layer's sections expand tensors from the formats in which the layer stores
+ * them. */
 static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
 {
     const struct model_sections *sections = shapes->sections[block];
@@ -399,8 +394,7 @@ static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
     return fits;
 }
 
-/* Layers with the same program share their sections, unless some tensors are quantised in one layer
- * of the folder and not in the other. */
+/* Layers with the same program share sections, unless their tensors are quantised differently. */
 static void layers_that_are_stored_otherwise_have_other_sections(void)
 {
     struct case_model made;
@@ -427,8 +421,7 @@ static void layers_that_are_stored_otherwise_have_other_sections(void)
     case_model_free(&made);
 }
 
-/* Sections take the size of the largest matrix, in its expanded and in its stored form. The
- * checksums of pages count as memory. */
+/* Sections have the size of the largest matrix. Checksums of pages count as memory. */
 static void sections_have_the_largest_matrix(void)
 {
     enum { SPARE_BYTES = 32 << 10 };
@@ -439,7 +432,7 @@ static void sections_have_the_largest_matrix(void)
     case_squeeze(&made, &options, 1, check_sections);
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
-    const uint64_t matrix = UINT64_C(2) * 1024 * 512; /* elements of gate and up */
+    const uint64_t matrix = UINT64_C(2) * 1024 * 512; /* gate and up */
     check_uint(layout->buffers[layout->expanded].bytes, >=, 2 * matrix);
     check_uint(layout->buffers[layout->expanded].bytes, <=, 2 * matrix + SPARE_BYTES);
     check_uint(prepared->input.blocks[1].sections->bytes, >=, matrix * 51 / 100);
@@ -462,8 +455,7 @@ static void sections_have_the_largest_matrix(void)
 
 /* ---- checkpoints ---- */
 
-/* A run resumes with its bits. It also resumes with frozen layers kept whole, but not on frozen
- * layers that differ from those of the training. */
+/* A run resumes on the same base, stored or whole, but not on another one. */
 static void resumes_on_the_same_base(void)
 {
     struct case_model made;
@@ -529,7 +521,7 @@ static void odd_tensors_are_refused(void)
     model_destroy(model);
 }
 
-/* A weight without a code is an error that names its tensor. */
+/* A weight without a code is refused, with the name of its tensor. */
 static void weights_without_a_code_are_refused(void)
 {
     static const uint16_t infinity = 0x7f80;

@@ -1,6 +1,5 @@
-/* test_update.c: the update's lane on a plain list of blocks. Each piece of an update uses the
- * terms of its group, a tile identifies the block of a gradient that is not finite, and each of
- * 100,000 blocks has the terms of its own groups alone. */
+/* test_update.c: the update's lane on a plain list of blocks: terms of groups, and blocks of
+ * gradients that are not finite. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +18,7 @@
 
 enum { GROUPS = 5 };
 
-/* A plan with its memory, and an update with blocks of the plan's sizes. */
+/* A plan with its memory, and an update with its blocks. */
 struct bench {
     struct case_model made;
     struct run_options options;
@@ -32,7 +31,7 @@ struct bench {
     struct run_update *update;
 };
 
-/* Creates blocks of arrays that are assigned to the groups in turn. */
+/* Creates blocks whose arrays belong to the groups in turn. */
 static struct blocks *make_blocks(const struct plan_input *input)
 {
     static const uint64_t sizes[] = {256, 300, 1024, 2000, 40};
@@ -102,7 +101,7 @@ static void bench_close(struct bench *bench)
     case_model_free(&bench->made);
 }
 
-/* What check_piece expects, and the element up to which it has checked pieces. */
+/* What check_piece() expects; pieces are checked up to element `at`. */
 struct expected {
     const struct bench *bench;
     const struct block *block;
@@ -142,7 +141,7 @@ static const struct plan_command *find(const struct bench *bench, enum plan_op o
     return NULL;
 }
 
-/* Every piece of every update has the latest terms of its group. */
+/* Pieces of updates have the latest terms of their groups. */
 static void pieces_have_their_groups_terms(void)
 {
     struct bench bench;
@@ -172,8 +171,7 @@ static void pieces_have_their_groups_terms(void)
     bench_close(&bench);
 }
 
-/* The first and the last tile of each block name that block, even if earlier blocks have bad
- * tiles. */
+/* A bad tile names its block, even if earlier blocks have bad tiles. */
 static void bad_tiles_name_their_blocks(void)
 {
     struct bench bench;
@@ -222,10 +220,8 @@ int __wrap_adam_scalars(enum core_update_rule rule, const struct adam_group *gro
     return __real_adam_scalars(rule, group, gradient_scale, out);
 }
 
-/* An update of 100,000 blocks in 1,000 groups can be created. Each block checks and keeps the terms
- * of its one group, not of all 1,000: the terms that are computed are counted, and so is memory.
- * Nothing counts loops over blocks or groups that do neither. The terms of the last group are
- * checked, too. */
+/* With many blocks and groups, a block checks and keeps only the terms of its own group:
+ * computed terms and memory have limits. */
 static void many_blocks(void)
 {
     enum { BLOCKS = 100000, MANY_GROUPS = 1000, BLOCK_BYTES_MAX = 16384 };
@@ -255,7 +251,7 @@ static void many_blocks(void)
                                               .group_count = MANY_GROUPS,
                                               .bell = &bell};
     check_int(run_update_create(&wanted, &update), ==,
-              -EINVAL); /* the last group has a block and no valid beta1 */
+              -EINVAL); /* the last group has a block and a wrong beta1 */
     groups[MANY_GROUPS - 1].beta1 = 0.9;
     const uint64_t before = run_runtime_used_bytes();
     const int64_t start_ns = core_clock_now_ns();

@@ -1,7 +1,5 @@
-/* test_variants.c: the master test with other options than the placement: optimizers, narrow
- * moments, fp32 gradients, frozen parameters, rows of every kind, and budgets from the smallest
- * possible to ample. Where the plain trainer lacks an option, the reference is an engine that keeps
- * everything in DEVICE. */
+/* test_variants.c: runs with other optimizers, moments, rows and budgets have the bits of the
+ * plain trainer, or of an engine with everything in DEVICE. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -16,7 +14,7 @@ enum { STEPS = 3 };
 
 /* ---- placements ---- */
 
-/* Returns the options of a placement; the planner chooses those that are 0. */
+/* The planner chooses what a placement does not. */
 static struct run_options placed(const struct run_options *base, int placement)
 {
     struct run_options options = *base;
@@ -48,8 +46,7 @@ static struct run_options placed(const struct run_options *base, int placement)
 }
 enum { PLACEMENTS = 5 };
 
-/* Compares every placement; under a sanitizer every second or third, and each call begins with the
- * next placement. */
+/* Compares the placements; under a sanitizer fewer, and each call begins with another one. */
 static void hold(const struct case_model *made, const struct run_options *base, bool with_plain,
                  const char *what)
 {
@@ -89,8 +86,7 @@ static const struct {
              {"sgd", CORE_UPDATE_SGD}};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* Compares every optimizer in every precision with the plain trainer; under a sanitizer in one or
- * two precisions. */
+/* Under a sanitizer fewer precisions run. */
 static void optimizers(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_F32, KERN_FP16};
@@ -111,8 +107,7 @@ static void optimizers(void)
     case_model_free(&made);
 }
 
-/* Runs with moments of bf16 and of 8 bits, and with gradients stored in fp32, have the bits of a
- * run in DEVICE, with one micro-batch and with three. */
+/* Narrow moments and fp32 gradients have the bits of a run in DEVICE. */
 static void narrow_moments(void)
 {
     static const enum core_update_type moments[] = {CORE_UPDATE_BF16, CORE_UPDATE_Q8};
@@ -158,8 +153,8 @@ static void fp32_gradients(void)
 
 /* ---- frozen parameters ---- */
 
-/* Frozen blocks and frozen parts of blocks do not change, wherever they are kept; the others are
- * trained. Under TSan every second case runs: test_frozen.c has the same threads. */
+/* Frozen blocks and parts do not change, and the others are trained. Under TSan fewer cases run:
+ * test_frozen.c has the same threads. */
 static void frozen(void)
 {
     static const char *const embedding[] = {"model.embed_tokens.weight"};
@@ -193,8 +188,7 @@ static void frozen(void)
 
 /* ---- rows ---- */
 
-/* Runs with short rows, packed rows and fewer micro-batches than the shape have the plain trainer's
- * bits. */
+/* Short rows, packed rows and missing micro-batches have the plain trainer's bits. */
 static void rows(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3 tied"};
@@ -220,12 +214,11 @@ static void rows(void)
     }
 }
 
-/* Results of steps on ranks that have room for `micro_batches` each. All steps have one
- * micro-batch, except the last, which has `last`. */
+/* Ranks have room for `micro_batches` each. Steps have one micro-batch, the last step `last`. */
 struct lone {
     double losses[STEPS];
     double norms[STEPS];
-    uint64_t launches; /* launches of rank 0's last step */
+    uint64_t launches; /* of rank 0's last step */
 };
 
 static void run_lone(const struct case_model *made, uint32_t world, uint32_t micro_batches,
@@ -260,8 +253,8 @@ static void run_lone(const struct case_model *made, uint32_t world, uint32_t mic
     run_prepared_destroy(prepared);
 }
 
-/* Micro-batches that a step lacks are not computed, and change no bit. A rank that has none
- * computes one micro-batch of padding. */
+/* Missing micro-batches are not computed, and change no bit. A rank that has none computes
+ * padding. */
 static void missing_micro_batches(void)
 {
     struct case_model made;
@@ -292,7 +285,7 @@ static bool fits(const struct case_model *made, const struct run_options *option
     return rc == 0;
 }
 
-/* Finds the smallest budget with which there is a plan, exact to 4 KiB. */
+/* Finds the smallest budget that has a plan, to 4 KiB. */
 static uint64_t least(const struct case_model *made, struct run_options *options, uint64_t *budget)
 {
     uint64_t low = 0;
@@ -311,8 +304,8 @@ static uint64_t least(const struct case_model *made, struct run_options *options
     return high;
 }
 
-/* Budgets grow in steps to ample ones, from the smallest DEVICE and the smallest HOST with it.
- * Every plan stays within its budgets, and its run has the plain trainer's bits. */
+/* From the smallest DEVICE and HOST to ample ones, plans stay within their budgets, and runs
+ * have the plain trainer's bits. */
 static void budgets(void)
 {
     static const char *const families[] = {"llama", "llama tied", "gpt2"};
@@ -348,8 +341,7 @@ static void budgets(void)
     }
 }
 
-/* Weights, states and gradients are fifty times as large as the DEVICE budget; the run has the bits
- * of the plain trainer. */
+/* A run fifty times as large as the DEVICE budget has the plain trainer's bits. */
 static void fifty_times_the_device(void)
 {
     enum { WHOLLY_BYTES = 2 + 2 + 4 + 4 + 2 };
