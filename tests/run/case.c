@@ -185,7 +185,6 @@ struct hashes {
     struct plan_format format;
 };
 
-/* Continues both hashes with a window of a block. */
 static void hash_window(const struct adam_arrays *arrays, size_t width, struct hashes *hashes)
 {
     const void *weights = arrays->w16 != NULL ? (const void *)arrays->w16 : arrays->w32;
@@ -378,7 +377,6 @@ static int hash_weights(void *context, uint64_t first, uint64_t count, const voi
     return 0;
 }
 
-/* Adds the bytes that the rank received from others. */
 static void add_received(const struct run_rank *rank, struct case_outcome *out)
 {
     for (int op = 0; rank->coll != NULL && op < COLL_OPS; op++) {

@@ -24,13 +24,13 @@ struct case_model {
     struct model_files *files; /* owned */
 };
 
-/* Makes the model of this name in the table of case_model.c. Models with "words" in their names
- * have large tables of tokens, whose rows begin anywhere in a page. Layers have more than 64 Ki
+/* Makes the model `name` of the table in case_model.c. Models with "words" in their names have
+ * large tables of tokens, whose rows begin anywhere in a page. Layers have more than 64 Ki
  * elements, those of "wide" more than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* Freezes the parameters whose names match the shell patterns. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
-/* Also leaves the frozen blocks out of checkpoints. */
+/* Freezes parameters and leaves their blocks out of checkpoints. */
 void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
 struct model_lora_options;
 /* Adds adapters and freezes everything else. */
@@ -48,8 +48,8 @@ struct case_outcome {
     bool right[CASE_STEPS_MAX];
     uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
-    uint64_t state_hash;  /* weights, and masters and moments of trained blocks */
-    uint64_t weight_hash; /* weights alone */
+    uint64_t state_hash;  /* of weights, and of masters and moments of trained blocks */
+    uint64_t weight_hash; /* of weights alone */
     /* groups of 256 elements whose first moments are all 0; counted only by the engine with fp32
      * moments; not compared */
     uint64_t still_groups;
@@ -99,16 +99,15 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
 /* Fails the test on an error, with a message that names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
-/* Sets about the smallest DEVICE budget that has a plan. Fails the test unless the block's
- * weights come by sections with this budget and whole with 128 MiB. `check`, unless NULL, is
- * called with every plan tried that has sections of the block. */
+/* Sets about the smallest DEVICE budget that has a plan. Fails the test unless the block then
+ * comes by sections, and whole with 128 MiB. Calls `check`, unless NULL, with the plans tried
+ * that have sections of the block. */
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
                                 const struct run_prepared *prepared));
 /* Returns a new shelf for checkpoints; the caller closes it. */
 struct store_shelf *case_shelf_open(void);
 
-/* Compares losses and norms. */
 void case_check_losses(const struct case_outcome *a, const struct case_outcome *b,
                        const char *what);
 /* Compares the members that are not marked as not compared. */

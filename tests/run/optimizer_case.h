@@ -1,5 +1,5 @@
-/* optimizer_case.h: parameters of several types, ways to update them with one optimizer, and a
- * separate update of each parameter as the reference. */
+/* optimizer_case.h: parameters of several types, ways to update them with one optimizer, and
+ * separate updates as the reference. */
 #ifndef TESTS_RUN_OPTIMIZER_CASE_H
 #define TESTS_RUN_OPTIMIZER_CASE_H
 
@@ -18,13 +18,14 @@ enum {
     GROUPS = 2,
     STEPS = 4,
     WAYS = 9,
-    /* index in ways[] of a device with states on the drive; the way before it has them in memory */
+    /* ways[ON_DEVICE] is on a device with states on the drive; the way before has states in
+     * memory */
     ON_DEVICE = 7,
     WORLD_MAX = 3,
     SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block that parameters share */
 };
 
-/* A test may change the parameters while it runs. */
+/* A test may change this while it runs. */
 extern struct form {
     uint64_t elements;
     enum core_update_type weights, gradients;
@@ -53,8 +54,7 @@ struct rules {
     double loss_scale;
     bool may_skip;
     bool sums;
-    int absent; /* in step s parameter (s * absent) % PARAMETERS has no gradient; 0: none lacks
-                 * one */
+    int absent; /* in step s parameter (s * absent) % PARAMETERS has no gradient; 0: all have one */
 };
 
 struct arrays {
@@ -106,7 +106,6 @@ void make_arrays(struct arrays *arrays);
 void free_arrays(struct arrays *arrays);
 /* The gradient depends on the weights, so that an error shows in all later steps. */
 void make_gradient(const struct arrays *arrays, unsigned p, unsigned step, double scale);
-/* Fails the test if weights differ. */
 void compare(const struct way *way, const struct arrays *one, const struct arrays *other);
 
 static inline bool is_absent(const struct rules *rules, unsigned step, unsigned p)

@@ -63,7 +63,6 @@ static void fixture_path(const char *name, const char *part, char path[600])
     snprintf(path, 600, "%s/run/bnb/%s%s", test_root(), name, part);
 }
 
-/* Returns the error if the folder is refused. */
 static int open_folder(struct case_model *made, const char *folder, bool dora)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = dora, .seed = 3};
@@ -340,8 +339,8 @@ static void numbers_are_checked(void)
     }
 }
 
-/* The identity of a base does not depend on ranks. A run does not resume on the dequantised
- * weights or on changed ones. */
+/* The identity of a base does not depend on ranks. A run does not resume on dequantised or
+ * changed weights. */
 static void ranks_resume_on_the_same_base(void)
 {
     static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
@@ -455,7 +454,6 @@ static void other_maps_are_read(void)
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 
-/* Makes the stored weights and returns the identity of the model. */
 static uint64_t identity_of_stored(const struct case_model *made, unsigned threads)
 {
     const struct model *model = made->model;

@@ -1,6 +1,5 @@
-/* test_costs.c: the fastest round of a block is measured, and a plan counts the parts of a step
- * as often as they are computed. The test has its own clock, so the machine's speed does not
- * matter. */
+/* test_costs.c: a block's fastest round is measured, and a plan counts the parts of a step as
+ * often as they are computed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,8 +153,8 @@ static double planned_seconds(const struct case_model *made, const struct run_op
     return seconds;
 }
 
-/* A layer is computed once forward and backward per micro-batch, recomputed if its activations
- * are not kept, and expanded if its weights are stored. */
+/* A layer is computed once forward and once backward per micro-batch, recomputed unless its
+ * activations are kept, and expanded if it is stored as nf4. */
 static void seconds_add_up(void)
 {
     static const struct {

@@ -41,7 +41,7 @@ struct job {
     const struct plan_command *command;
 };
 
-/* Returns the number of a queue's next command over all tapes. */
+/* Returns the number over all tapes of a queue's next command. */
 static uint32_t number_of(const struct bench *bench, const struct plan_command *command)
 {
     uint32_t done = bench->done[command->queue];
@@ -217,7 +217,7 @@ static void watch(void *user, uint64_t tape, const struct plan_command *command,
     seen->ends[tape][command - now->commands] = end_ns;
 }
 
-/* A watcher sees commands once, in their queue's order and after those that they wait for. */
+/* A watcher sees commands in their queue's order, after the commands that they wait for. */
 static void a_watcher_sees_every_command(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -317,7 +317,6 @@ static int drives_and_stops(void *argument)
     return rc == 0 ? 0 : 1;
 }
 
-/* The time in which a process is stopped is no stall. */
 static void a_stopped_process_has_not_stalled(void)
 {
     check_int(test_child(drives_and_stops, NULL), ==, 0);
@@ -367,7 +366,6 @@ static void a_tape_is_taken_back(void)
     plan_destroy(bench.plan);
 }
 
-/* Most of a wait is charged to its cause. */
 static void waiting_is_charged_to_its_cause(void)
 {
     for (int slow = 0; slow < 2; slow++) {

@@ -199,7 +199,7 @@ static void watch(const char *name)
 
 /* ---- runs with faults ---- */
 
-/* A setting without a fault. */
+/* A run of a setting without a fault. */
 struct good_day {
     struct case_outcome outcome;
     uint64_t ops;
@@ -377,7 +377,7 @@ static void a_lane_that_stands_still(void)
     case_model_free(&made);
 }
 
-/* stand_still() waits in its first call of the phase "load" until it is released. */
+/* stand_still() waits in its first call of the phase "load" until `released` is set. */
 static struct {
     atomic_uint calls;
     atomic_bool released;

@@ -149,7 +149,6 @@ static void check_plan(const struct case_model *made, const struct run_prepared 
     }
 }
 
-/* Plans have nothing for the states and gradients of frozen blocks. */
 static void plans_have_nothing_for_it(void)
 {
     static const char *const layer[] = {"model.layers.1.*", "lm_head.weight", "model.norm.weight"};
@@ -203,7 +202,7 @@ static void checkpoints_have_its_weights_alone(void)
 /* ---- runs ---- */
 
 /* Checks that a run which reads rows of a frozen embedding has the bits of a run in memory.
- * Under a sanitizer, `first` is the first of every second way. */
+ * Under a sanitizer, every second way from `first` on runs. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
     for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {
@@ -247,7 +246,6 @@ static void positions_too(void)
 
 /* ---- blocks that are partly frozen ---- */
 
-/* Runs with partly frozen blocks have the bits of runs in memory. */
 static void parts_have_the_same_bits(void)
 {
     static const char *const llama[] = {"*.mlp.*", "*norm*"};
@@ -351,7 +349,7 @@ static uint64_t bytes_of(const struct case_model *made, const struct model_batch
     return pages * 4096;
 }
 
-/* Of a frozen embedding, the drive reads the pages of a batch's rows, once. */
+/* The drive reads the pages of a batch's rows of a frozen embedding, once. */
 static void only_used_rows_are_read(void)
 {
     for (size_t w = 0; w < 2; w++) {
@@ -504,7 +502,6 @@ static void run_sections(const struct sectioned *of, const struct way *way)
     case_model_free(&made);
 }
 
-/* Sections of frozen weights do not change the bits of training, evaluation and logits. */
 static void sections_have_the_same_bits(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_kept.c: runs read a quantised base that an earlier run kept, with the results of a run
- * that makes the base; a damaged base is made again. */
+/* test_kept.c: later runs read a quantised base that a run kept, with the same results; a
+ * damaged base is made again. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -102,7 +102,7 @@ static void flip(const char *path, int64_t at)
     close(fd);
 }
 
-/* Overwrites the tensors of the model's file; its size and times do not change. */
+/* Overwrites the tensors of the model's file, but keeps its size and times. */
 static void spoil_model(const struct case_model *made)
 {
     char path[700];
@@ -165,8 +165,8 @@ static bool store_reads(const char *path)
 
 /* ---- the same bits ---- */
 
-/* Runs that read a kept base have the losses and norms of runs that make the base, even if the
- * model's tensors were overwritten. */
+/* Runs on a kept base have the losses and norms of runs that make the base, and read no tensor
+ * of the model. */
 static void later_runs_read_only_what_was_kept(void)
 {
     struct case_model made;
@@ -193,7 +193,6 @@ static void later_runs_read_only_what_was_kept(void)
     case_model_free(&made);
 }
 
-/* A run resumes on a kept base. */
 static void runs_resume_on_a_kept_base(void)
 {
     struct case_model made;
@@ -278,8 +277,7 @@ static void sections_are_read_where_they_are_kept(void)
 
 /* ---- files that are made again ---- */
 
-/* Damage found while weights load is repaired; damage found later ends the run. The file is
- * removed. */
+/* If loading finds damage, the run makes the base; if a store finds damage later, the run fails. */
 static void a_damaged_file_is_removed(void)
 {
     struct case_model made;
@@ -339,7 +337,7 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
-/* Writable files, links and pipes are not used but replaced, and a warning says why. */
+/* Links, pipes and files that others can write are replaced, with a warning. */
 static void what_is_not_ours_is_not_used(void)
 {
     struct case_model made;
@@ -469,7 +467,6 @@ static void fill_part(unsigned block, uint64_t at, uint64_t bytes, uint8_t *to)
     }
 }
 
-/* Writes the pattern to the first `count` blocks. */
 static void write_blocks(const struct case_model *made, struct model_kept *kept,
                          const struct run_prepared *prepared, unsigned count)
 {
@@ -633,7 +630,8 @@ static void one_run_writes(void)
     case_model_free(&made);
 }
 
-/* What the writer does after another run has opened its file, but before that run locks it. */
+/* What the writer does after another run has opened the file, but before that run locks the
+ * file. */
 static struct {
     bool ends;
     bool begins; /* another file of the same name follows */
@@ -656,7 +654,7 @@ int __wrap_flock(int fd, int operation)
     return __real_flock(fd, operation);
 }
 
-/* A file stays if its writer finishes it between another run's open and lock. */
+/* A file that its writer finishes between another run's open and lock stays. */
 static void a_file_that_was_just_finished_stays(void)
 {
     struct case_model made;
@@ -689,7 +687,7 @@ static void a_file_that_was_just_finished_stays(void)
     case_model_free(&made);
 }
 
-/* A file stays if its writer ends and another begins between a run's open and lock. */
+/* The files stay if one writer ends and another begins between a run's open and lock. */
 static void a_file_that_was_just_begun_stays(void)
 {
     struct case_model made;

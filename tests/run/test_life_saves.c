@@ -1,5 +1,5 @@
 /* test_life_saves.c: if a request to the system fails while a run saves or resumes, the run
- * frees everything and reports the failure. */
+ * reports the failure and frees everything. */
 #include <stdio.h>
 
 #include "tests/harness/fail_alloc.h"
@@ -46,7 +46,7 @@ static int save_life(void)
     const int ended = run_engine_save_wait(saving);
     rc = rc != 0 ? rc : ended;
     check_int(run_engine_drain(saving), ==, 0);
-    if (rc != 0 || TEST_SLOW) { /* test_save.c reads states out under a sanitizer */
+    if (rc != 0 || TEST_SLOW) { /* test_save.c does this under a sanitizer */
         return rc;
     }
     return run_engine_save(saving, &save, RUN_SAVE_NOW);

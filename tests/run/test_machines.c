@@ -211,7 +211,7 @@ static void nodes_share_their_network(void)
     check_double(run_machine_rates(&machine, &many).machine.within_bytes, ==, 0);
     check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==,
                  machine.inside_bytes);
-    groups.within = 32; /* ranks of two nodes */
+    groups.within = 32; /* a group then has ranks of two nodes */
     check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==, rate);
     machine.between_bytes = 1e15;
     check_double(run_machine_rates(&machine, &many).machine.coll_bytes, ==, machine.inside_bytes);

@@ -119,7 +119,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
     run_optimizer_destroy(optimizer);
 }
 
-/* Compares every `stride`-th way with separate updates; under a sanitizer, fewer. */
+/* Compares every `stride`-th way with separate updates. */
 static void all_ways(const struct rules *rules, size_t stride)
 {
     const size_t step = stride * (TEST_RACES ? 3 : TEST_COUNT(1, 2));

@@ -392,8 +392,8 @@ static void set_states(struct run_optimizer *optimizer, unsigned p, const struct
     check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
 }
 
-/* An optimizer that got another's states as fp32 continues with the other's bits. Writing states
- * of one parameter does not change others. */
+/* An optimizer that gets the states of another in fp32 continues with the bits of the other.
+ * Writing states of one parameter does not change others. */
 static void states_are_carried(void)
 {
     static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};

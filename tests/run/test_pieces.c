@@ -292,7 +292,7 @@ static void timelines(void)
 
 /* ---- manifests ---- */
 
-/* Checks for one warning about a resumed run's matrix products, or none (NULL). */
+/* Expects a warning about a resumed run's matrix products; NULL: none. */
 static void check_products_warning(const struct store_manifest *manifest,
                                    const struct run_engine *engine, const char *text)
 {

@@ -180,7 +180,7 @@ static void many_nodes(void)
     core_topo_destroy(topo);
 }
 
-/* A node without processors, the GPU memory of a Grace-Hopper, gets no threads. Nodes with more
+/* A node without processors (the GPU memory of a Grace-Hopper) gets no threads. Nodes with more
  * processors get more chunks. */
 static void odd_nodes(void)
 {

@@ -26,7 +26,6 @@ static void in_store(struct run_options *options)
     case_store(options, "mem");
 }
 
-/* Checks the relative difference of losses and norms. */
 static void check_near(const struct case_outcome *a, const struct case_outcome *b, double bound,
                        const char *what)
 {
@@ -40,7 +39,7 @@ static void check_near(const struct case_outcome *a, const struct case_outcome *
     }
 }
 
-/* Compares worlds and stages with one rank. `lora`: NULL: no adapters. */
+/* Compares worlds and stages with one rank. `lora` may be NULL. */
 static void compare(const char *family, enum kern_type type, double bound,
                     const struct model_lora_options *lora)
 {
@@ -77,7 +76,7 @@ static void compare(const char *family, enum kern_type type, double bound,
 }
 
 /* In fp32 only the order of sums differs from one rank. Under a sanitizer one family is enough:
- * ranks treat them alike. */
+ * ranks treat families alike. */
 static void fp32(void)
 {
     compare("llama", KERN_F32, 1e-5, NULL);
@@ -157,8 +156,8 @@ static void again(void)
     case_model_free(&made);
 }
 
-/* Checks that steps report the bytes that ranks received. Stages 1 and 2 gather the weights of
- * the last step when the run ends. */
+/* Checks that steps report the bytes that ranks received. In stages 1 and 2 no step reports the
+ * gathering at the end of the run. */
 static void check_counted(const struct case_outcome *outcome, const struct run_options *options)
 {
     const uint64_t gathered = outcome->received_bytes - outcome->summed_bytes;
@@ -312,8 +311,8 @@ static void coded(void)
     case_model_free(&made);
 }
 
-/* If ranks of a node add gradients before nodes do, half of the bytes pass between nodes, losses
- * are similar, and bits are repeatable. */
+/* If ranks of a node add gradients first, half of the bytes pass between nodes, with similar
+ * losses and repeatable bits. */
 static void fast(void)
 {
     struct case_model made;
@@ -334,7 +333,8 @@ static void fast(void)
                             (double)exact.reduce_between_bytes;
         test_note("stage %u: %.4f of the bytes between nodes", stage, part);
         check_double(part, >, 0.5 - 1e-2);
-        check_double(part, <, 0.5 + 1e-2); /* more than half: sums of squares stay exact */
+        check_double(part, <, 0.5 + 1e-2); /* not exactly half: the tiles' sums of squares stay
+                                            * exact */
         check_uint(memory.reduce_bytes, ==, exact.reduce_bytes);
         check_counted(&memory, &options);
         case_run_engine(&made, &options, STEPS, &other);

@@ -449,8 +449,8 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
     return rc;
 }
 
-/* If the budget allows only arrays that fit into the processors' caches, but the model does not
- * fit, a warning says so. */
+/* If the model does not fit into the processors' caches, but the measured arrays do, a warning
+ * says so. */
 static void updates_in_cache_are_reported(void)
 {
     struct case_model made;
@@ -517,7 +517,7 @@ static void blocks_are_measured_in_budgets(void)
     case_model_free(&made);
 }
 
-/* The planner refuses a run that fits no machine; the measurement before it does not. */
+/* Measuring succeeds for a run that fits no machine; the planner refuses the run. */
 static void what_cannot_fit_is_planned(void)
 {
     struct case_model made;
@@ -540,7 +540,6 @@ static void what_cannot_fit_is_planned(void)
     case_model_free(&made);
 }
 
-/* If a device cannot be opened, measuring fails. */
 static void blocks_that_cannot_be_measured(void)
 {
     struct case_model made;

@@ -202,8 +202,8 @@ static void several_ranks(void)
     case_model_free(&made);
 }
 
-/* Another number of ranks has the saved states; later losses and norms differ only by the order
- * of sums. */
+/* A run on another number of ranks has the saved states, and then the same losses but for the
+ * order of sums. */
 static void other_ranks(void)
 {
     static const uint32_t worlds[][2] = {{1, 2}, {2, 4}, {4, 1}};

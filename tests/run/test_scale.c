@@ -25,7 +25,7 @@ static int next_run(char **at, double *scale)
     return (int)strtol(*at, at, 10);
 }
 
-/* `overflows` tells which steps overflow, `scales` the loss scale after them. */
+/* `overflows` tells which steps overflow; `scales` has the expected loss scales. */
 static void follow(const struct run_scale_options *options, const char *overflows, char *scales,
                    int line)
 {

@@ -87,7 +87,7 @@ static double limit_between(const struct case_model *made, const struct run_opti
 /* A digit of a pattern. */
 enum kind { DEFERS, GUESSES_RIGHT, GUESSES_WRONG };
 
-/* Returns the pattern's steps. Half of the steps that do not guess are loud. */
+/* Some of the steps that do not guess are loud. */
 static struct case_part part_of(unsigned pattern, uint64_t *guesses)
 {
     struct case_part part = {.end = STEPS};

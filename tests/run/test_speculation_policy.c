@@ -1,5 +1,5 @@
 /* test_speculation_policy.c: the policy speculates while norms are neutral, less often after
- * wrong guesses, and not while that takes longer. */
+ * wrong guesses, and not while guesses are slower. */
 #include <math.h>
 
 #include "offload/run/speculation.h"
@@ -112,7 +112,7 @@ static void wrong_guesses_teach(void)
     }
 }
 
-/* After many right guesses, a wrong one is soon forgiven. */
+/* Right guesses reduce the number of neutral norms that are needed after a wrong guess. */
 static void trust_comes_back(void)
 {
     struct run_speculation guess;

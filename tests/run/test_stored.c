@@ -125,8 +125,7 @@ static void expand_files(const struct case_model *made, enum kern_quant quant)
 
 /* ---- runs ---- */
 
-/* Checks that the ways have the same bits, and the losses of the expanded weights. Under a
- * sanitizer fewer ways run. */
+/* Checks that the ways have the same bits, and the losses of the expanded weights. */
 static void run_made(struct case_model *made, const char *family, enum model_storage base,
                      enum kern_quant quant)
 {
@@ -171,7 +170,6 @@ static void int8_has_the_bits_of_expanded_weights(void)
     run("llama tied", layers, 1, MODEL_STORAGE_INT8, KERN_QUANT_INT8);
 }
 
-/* The frozen parts of layers are stored in fewer bits, too. */
 static void parts_of_layers_too(void)
 {
     run("llama", parts, 4, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
@@ -343,7 +341,6 @@ static void pairs_by_sections(void)
     case_model_free(&made);
 }
 
-/* Sections of a layer's expanded weights do not change the bits. */
 static void sections_have_the_same_bits(void)
 {
     for (size_t i = TEST_COUNT(0, 1); i < sizeof sectioned / sizeof sectioned[0];

@@ -141,7 +141,6 @@ static const struct plan_command *find(const struct bench *bench, enum plan_op o
     return NULL;
 }
 
-/* Pieces of updates have the latest terms of their groups. */
 static void pieces_have_their_groups_terms(void)
 {
     struct bench bench;

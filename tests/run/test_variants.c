@@ -46,7 +46,7 @@ static struct run_options placed(const struct run_options *base, int placement)
 }
 enum { PLACEMENTS = 5 };
 
-/* Compares the placements; under a sanitizer fewer, and each call begins with another one. */
+/* Under a sanitizer fewer placements run, and each call begins with another one. */
 static void hold(const struct case_model *made, const struct run_options *base, bool with_plain,
                  const char *what)
 {
@@ -86,7 +86,6 @@ static const struct {
              {"sgd", CORE_UPDATE_SGD}};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* Under a sanitizer fewer precisions run. */
 static void optimizers(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_F32, KERN_FP16};
@@ -341,7 +340,7 @@ static void budgets(void)
     }
 }
 
-/* A run fifty times as large as the DEVICE budget has the plain trainer's bits. */
+/* A model fifty times as large as the DEVICE budget has the plain trainer's bits. */
 static void fifty_times_the_device(void)
 {
     enum { WHOLLY_BYTES = 2 + 2 + 4 + 4 + 2 };
