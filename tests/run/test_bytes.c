@@ -44,8 +44,7 @@ static struct moved run(const struct case_model *made, const struct run_options 
     return moved;
 }
 
-/* Checks the bytes of a steady step per parameter. The drive counts up to 1 % more, because the
- * last part of a chunk moves in whole pages. */
+/* The drive counts up to 1 % more, because the last part of a chunk moves in whole pages. */
 static void check_bytes(const struct case_model *made, const struct run_options *options,
                         double reads, double writes, const char *what)
 {

@@ -277,7 +277,7 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
     return hit;
 }
 
-/* Faults at seeded points end a run as their rows say. */
+/* Faults end a run as their rows say. */
 static void bad_days(void)
 {
     struct case_model made;
@@ -350,8 +350,7 @@ static void after_an_error(void)
     case_model_free(&made);
 }
 
-/* If the executor's limit is shorter than the drive's, a stalled step ends with a message that
- * names what does not move. */
+/* If the executor's limit is shorter than the drive's, a message names what does not move. */
 static void a_lane_that_stands_still(void)
 {
     struct case_model made;

@@ -513,8 +513,7 @@ static void sections_have_the_same_bits(void)
     }
 }
 
-/* Checks that a resumed run has the bits of an uninterrupted one. With `sections` the resumed
- * run has too little memory for the whole head. */
+/* With `sections` the resumed run has too little memory for the whole head. */
 static void resume(const char *const *patterns, size_t count, bool sections)
 {
     struct case_model made;

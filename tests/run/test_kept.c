@@ -124,8 +124,7 @@ static void spoil_model(const struct case_model *made)
     close(fd);
 }
 
-/* Compares losses and norms. Hashes of states would include weights of the model's files, which
- * some cases overwrite. */
+/* Hashes of states would include weights of the model's files, which some cases overwrite. */
 static void check_same(const struct case_outcome *a, const struct case_outcome *b, const char *what)
 {
     for (unsigned s = 0; s < STEPS; s++) {
@@ -240,8 +239,8 @@ static uint64_t bytes_written(const struct case_model *made, const struct run_op
     return stats.write_bytes;
 }
 
-/* Sections read a kept file in place if the run that wrote it had sections, too. A file without
- * sections has too few checksums, and is copied. */
+/* A kept file without sections has too few checksums to be read in place by sections, and is
+ * copied. */
 static void sections_are_read_where_they_are_kept(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};

@@ -126,8 +126,7 @@ static struct run_options options_of(uint32_t world, uint32_t local)
                                 .moments = CORE_UPDATE_F32};
 }
 
-/* Ranks divide a node's drives and memory, but not its cards. They divide a link if it is too
- * slow for their sum. */
+/* Ranks divide a node's drives, memory and slow links, but not its cards. */
 static void ranks_share_a_node(void)
 {
     struct run_machine machine;
@@ -162,7 +161,7 @@ static void ranks_share_a_node(void)
                  alone.memory_bytes / 4);
 }
 
-/* Returns the bytes of memory traffic that a plan counts for the update of an element. */
+/* Returns the memory traffic that a plan counts per updated element. */
 static double touched_bytes(enum kern_type type, bool gradients_fp32)
 {
     struct run_machine machine;

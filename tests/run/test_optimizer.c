@@ -715,8 +715,8 @@ static void record(const char *name, enum core_update_type type, enum plan_where
     case_model_free(&made);
 }
 
-/* The gradients come from the plain trainer, whose bits are the engine's (test_master.c). Other
- * blocks may change the last bits of a norm in double, but not of the factor in fp32. */
+/* The plain trainer's gradients are the engine's (test_master.c). Other blocks may change a
+ * norm's last bits in double, but not the factor in fp32. */
 static void an_engines_gradients(void)
 {
     record("llama tied", CORE_UPDATE_BF16, PLAN_WHERE_STORE);

@@ -159,7 +159,7 @@ static void checkpoints_go_on(void)
 
 /* ---- processes that share states ---- */
 
-/* Creates the optimizers of `world` processes with common arrays. The caller owns `meeting`. */
+/* Creates the optimizers of `world` processes with common arrays. */
 static void begin_world(const struct rules *rules, const struct arrays *arrays, uint32_t world,
                         struct meeting *meeting, struct run_optimizer **out)
 {
@@ -392,8 +392,7 @@ static void set_states(struct run_optimizer *optimizer, unsigned p, const struct
     check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
 }
 
-/* An optimizer that gets the states of another in fp32 continues with the bits of the other.
- * Writing states of one parameter does not change others. */
+/* An optimizer that gets the states of another in fp32 continues with the bits of the other. */
 static void states_are_carried(void)
 {
     static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};

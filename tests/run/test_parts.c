@@ -283,7 +283,7 @@ static void rates_in_a_file(void)
     check_contains(core_err_message(), "/nowhere/rates.json");
 }
 
-/* Seconds of blocks may be missing; plans then use the flops. */
+/* Seconds of blocks may be missing. */
 static void rates_without_seconds(void)
 {
     static const char text[] = "{\"version\": 1, \"read_bytes_per_second\": 1e9,"

@@ -205,7 +205,7 @@ static void qwen_windows(void)
 
 /* ---- shards ---- */
 
-/* Spans of ranks cover a block. */
+/* From stage 1 on, the ranks' spans of states cover a block. */
 static void shards(void)
 {
     struct plan_block_shape block = {.elements = 5 * PLAN_CUT_ELEMENTS + 77};
@@ -244,7 +244,7 @@ static struct core_json *read_json(const char *path)
     return doc;
 }
 
-/* Timelines are valid JSON and begin at the given tape. */
+/* Timelines are valid JSON, without commands of earlier tapes. */
 static void timelines(void)
 {
     struct case_model made;

@@ -112,8 +112,8 @@ static void every_timing(void)
     }
 }
 
-/* An evaluation performs the pending update. A checkpoint that was not announced has the same
- * content; states without a pending update are read out. */
+/* An evaluation or a missing announcement does not change a checkpoint; states without a pending
+ * update are read out. */
 static void looked_at_or_unannounced(void)
 {
     struct case_model made;

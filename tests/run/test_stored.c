@@ -418,7 +418,7 @@ static void layers_that_are_stored_otherwise_have_other_sections(void)
     case_model_free(&made);
 }
 
-/* Sections have the size of the largest matrix. Checksums of pages count as memory. */
+/* Sections have about the size of the largest matrix. Checksums of pages count as memory. */
 static void sections_have_the_largest_matrix(void)
 {
     enum { SPARE_BYTES = 32 << 10 };
