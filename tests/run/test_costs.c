@@ -17,8 +17,8 @@ static const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3}
 
 enum { PASSES = 3, CALLS_MAX = 64, GAPS_MAX = 8 };
 
-/* With a script, each pass of the measuring thread takes the script's next number of seconds.
- * Reading the clock takes a microsecond, so that a spin with a time limit ends. */
+/* A script has the seconds of the measuring thread's passes. Reading the clock takes a
+ * microsecond, so that a spin with a time limit ends. */
 static _Thread_local const double *script;
 static unsigned calls;
 static int64_t scripted_ns;

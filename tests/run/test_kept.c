@@ -164,8 +164,8 @@ static bool store_reads(const char *path)
 
 /* ---- the same bits ---- */
 
-/* Runs on a kept base have the losses and norms of runs that make the base, and read no tensor
- * of the model. */
+/* Runs on a kept base have the results of runs that make the base, and read no tensor of the
+ * model. */
 static void later_runs_read_only_what_was_kept(void)
 {
     struct case_model made;

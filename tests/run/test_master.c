@@ -112,7 +112,7 @@ static unsigned steps = STEPS;
 static const struct model_lora_options *adapters;
 
 /* Compares every `way_stride`-th way from `first_way` on, for every `stride`-th family. Under a
- * sanitizer a call takes one family and fewer ways; later calls take others. */
+ * sanitizer, later calls take other ways and families. */
 static void hold_ways(const struct run_options *base, const char *what, size_t stride,
                       size_t first_way, size_t way_stride)
 {

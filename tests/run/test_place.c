@@ -21,8 +21,8 @@
 
 /* ---- machines ---- */
 
-/* Makes the /proc and /sys of a machine whose nodes have these processors, and returns the
- * folder. A node with "" has only memory. */
+/* Makes /proc and /sys of a machine whose nodes have these processors; returns the folder. A
+ * node with "" has only memory. */
 static const char *machine_of(const char *name, const char *const *cpus, unsigned nodes)
 {
     char text[256];

@@ -168,8 +168,8 @@ static void check_counted(const struct case_outcome *outcome, const struct run_o
     check_uint(outcome->gather_bytes, ==, all ? gathered : gathered / STEPS * (STEPS - 1));
 }
 
-/* Ranks receive at most the bytes of an all-reduce of the 16-bit gradients, or 1.5 times as many
- * in stage 3, which gathers weights twice, except blocks that are still in a slot. */
+/* Ranks receive at most the bytes of an all-reduce of the 16-bit gradients; in stage 3, 1.5
+ * times as many. Blocks that are still in a slot are gathered once. */
 static void traffic(void)
 {
     if (TEST_SLOW) {

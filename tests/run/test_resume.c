@@ -93,9 +93,8 @@ static void interrupt(const struct case_model *made, const struct run_options *b
     store_shelf_close(shelf);
 }
 
-/* Saves with one way and resumes with the next. The resumed run has the chunks of `base`,
- * because hashes depend on chunks. A thread sanitizer needs one family: threads treat families
- * alike. */
+/* The resumed run has the chunks of `base`, because hashes depend on chunks. A thread sanitizer
+ * needs one family: threads treat families alike. */
 static void hold(const struct run_options *base, unsigned count, const char *what)
 {
     static const char *const families[] = {"llama", "gpt2", "qwen3 tied"};

@@ -10,8 +10,8 @@
 
 enum { LINE_BYTES = 16384 };
 
-/* Reads the next "scale*count" of a line. Returns the count, or 0 at the end of the line. For
- * "end", *scale is -1: the run ended. */
+/* Reads the next "scale*count"; returns the count, or 0 at the end of the line. For "end",
+ * *scale is -1. */
 static int next_run(char **at, double *scale)
 {
     while (**at == ' ') {
