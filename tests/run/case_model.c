@@ -42,7 +42,7 @@ static const struct {
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
      " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
-    {"llama, whole", /* the same in every build */
+    {"llama, whole", /* the same in every build: tests count bytes */
      "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
      " \"intermediate_size\": 320, \"num_hidden_layers\": 3,"
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
