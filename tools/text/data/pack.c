@@ -245,9 +245,8 @@ int text_pack_add(struct text_pack *pack, struct text_reader *reader)
 
 bool text_pack_is_full(const struct text_pack *pack)
 {
-    return pack->documents_count > 0 &&
-           (!pack->options.pack || pack->samples >= TEXT_WINDOW_ROWS ||
-            pack->tokens.count >= TEXT_WINDOW_TOKENS);
+    return pack->documents_count > 0 && (!pack->options.pack || pack->samples >= TEXT_WINDOW_ROWS ||
+                                         pack->tokens.count >= TEXT_WINDOW_TOKENS);
 }
 
 void text_pack_arrange(struct text_pack *pack)
